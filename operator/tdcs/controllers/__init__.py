@@ -1,0 +1,1 @@
+"""The operator: observe, plan, apply, one module for each kind."""
