@@ -1,0 +1,129 @@
+"""Every name that users, tests and the parts of TDCS agree on, once.
+
+Nothing is imported here, so every layer (the pure policies included) may read it.
+"""
+
+from typing import Final
+
+# The API group and its kinds.
+GROUP: Final = "tdcs.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND_CACHE_CLUSTER: Final = "CacheCluster"
+KIND_DATASET: Final = "Dataset"
+KIND_TRAINING_JOB: Final = "TrainingJob"
+
+# Where the parts run and what they are called.
+SYSTEM_NAMESPACE: Final = "tdcs-system"
+SCHEDULER_NAME: Final = "tdcs-scheduler"
+CSI_DRIVER: Final = "csi.tdcs.io"
+FIELD_MANAGER: Final = "tdcs"
+DEFAULT_CACHE_CLUSTER: Final = "default"
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+# Annotations, labels, finalizers.
+ANNOTATION_DATASETS: Final = "tdcs.io/datasets"
+"""On a pod: JSON list of ``{"dataset": "ns/name", "copy": "0"}``; the extender reads it."""
+ANNOTATION_CONFIG_HASH: Final = "tdcs.io/config-hash"
+"""On a pod template: digest of the configuration it was started with, so that a change restarts it."""
+LABEL_TRAINING_JOB: Final = "tdcs.io/training-job"
+LABEL_ROLE: Final = "tdcs.io/role"
+LABEL_CACHE_CLUSTER: Final = "tdcs.io/cache-cluster"
+LABEL_COMPONENT: Final = "tdcs.io/component"
+LABEL_NODE: Final = "tdcs.io/node"
+LABEL_DATASET_NAMESPACE: Final = "tdcs.io/dataset-namespace"
+LABEL_DATASET_NAME: Final = "tdcs.io/dataset-name"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "tdcs"
+LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
+ANNOTATION_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+FINALIZER: Final = "tdcs.io/finalizer"
+
+# Components of a cache cluster (value of LABEL_COMPONENT).
+COMPONENT_MASTER: Final = "master"
+COMPONENT_WORKER: Final = "worker"
+COMPONENT_FUSE: Final = "fuse"
+
+# Paths on every node (hostPath) and in the engine's namespace.
+NODE_STATE_DIR: Final = "/var/lib/tdcs"
+FUSE_ROOT: Final = f"{NODE_STATE_DIR}/fuse"
+CACHE_ROOT: Final = f"{NODE_STATE_DIR}/cache"
+ENGINE_DATASETS_ROOT: Final = "/datasets"
+
+# Alluxio's ports (its defaults).
+MASTER_RPC_PORT: Final = 19998
+MASTER_WEB_PORT: Final = 19999
+WORKER_RPC_PORT: Final = 29999
+WORKER_WEB_PORT: Final = 30000
+
+# Keys of a Dataset's Secret.
+SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not a secret
+SECRET_SECRET_ACCESS_KEY: Final = "secretAccessKey"  # noqa: S105 - the key's name, not a secret
+
+# Ports and limits of the extender.
+EXTENDER_PORT: Final = 8900
+EXTENDER_MAX_SCORE: Final = 10
+
+# Defaults.
+DEFAULT_IMAGE: Final = "tdcs/alluxio:dev"
+DEFAULT_TIER_CAPACITY: Final = "10Gi"
+METRICS_PREFIX: Final = "tdcs_"
+
+# Condition types.
+READY: Final = "Ready"
+MOUNTED: Final = "Mounted"
+LOADED: Final = "Loaded"
+DATA_READY: Final = "DataReady"
+ADMITTED: Final = "Admitted"
+RUNNING: Final = "Running"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+# Names of children: each derives from its owner alone, so that a retry finds what an earlier try made.
+ROLE_WORKER: Final = "Worker"
+WORKER_JOB_SUFFIX: Final = "-worker"
+
+
+def volume_name(*, namespace: str, dataset: str) -> str:
+    """Name of the PersistentVolume of a Dataset (cluster scope, hence with the namespace)."""
+    return f"tdcs.{namespace}.{dataset}"
+
+
+def master_name(*, cluster: str) -> str:
+    """Name of the master's StatefulSet and headless Service."""
+    return f"{cluster}-master"
+
+
+def workers_service_name(*, cluster: str) -> str:
+    """Name of the headless Service that gives every cache worker a stable DNS name."""
+    return f"{cluster}-workers"
+
+
+def worker_set_name(*, cluster: str, node: str) -> str:
+    """Name of the StatefulSet that holds the one cache worker of a node."""
+    return f"{cluster}-worker-{node}"
+
+
+def fuse_name(*, cluster: str) -> str:
+    """Name of the DaemonSet of FUSE clients."""
+    return f"{cluster}-fuse"
+
+
+def config_name(*, cluster: str) -> str:
+    """Name of the ConfigMap with the cluster's properties."""
+    return f"{cluster}-properties"
+
+
+def fuse_mount_point(*, cluster: str) -> str:
+    """Where, on every node, the whole namespace of a cache cluster is mounted."""
+    return f"{FUSE_ROOT}/{cluster}"
+
+
+def cache_path(*, cluster: str) -> str:
+    """Default folder of a node for the blocks of a cache cluster."""
+    return f"{CACHE_ROOT}/{cluster}"
+
+
+def worker_job_name(*, job: str) -> str:
+    """Name of the Indexed Job of a TrainingJob's Worker role."""
+    return f"{job}{WORKER_JOB_SUFFIX}"
