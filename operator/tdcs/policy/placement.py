@@ -1,0 +1,217 @@
+"""Which nodes hold a copy of a dataset, and which block lies on which of them.
+
+Two steps, both pure. :func:`plan_copy` chooses the nodes and the mode from what the
+nodes have free; :func:`assign_blocks` then spreads the blocks over those nodes.
+
+Blocks are spread by capacity-weighted rendezvous hashing (Thaler and Ravishankar,
+"Using name-based mappings to increase hit rates", 1998; weights after Schindelhauer and
+Schomaker, "Weighted distributed hash tables", SPAA 2005) with bounded loads (Mirrokni,
+Thorup and Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018): a block
+goes to the node that its hash prefers, unless that node already has its share. So shares
+keep to the capacities, and adding a node to n others moves about 1/(n+1) of the bytes.
+
+What does not fit is left out as a whole block and stays left out: a stable subset of
+the dataset is cached and the rest is read from the source, because a least-recently-used
+cache smaller than a dataset that is read in rounds evicts every block before its use.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: How far a node's load may exceed its share of a partitioned copy before the next
+#: node in a block's order is taken.
+LOAD_SLACK = 0.02
+
+
+class Mode(StrEnum):
+    """How the bytes of one copy lie on its nodes."""
+
+    AUTO = "Auto"
+    PARTITION = "Partition"
+    REPLICATE = "Replicate"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheNode:
+    """One cache node as the placement sees it.
+
+    Attributes:
+        name: the node's name in Kubernetes.
+        capacity_bytes: what its cache can hold in all; the node's weight.
+        free_bytes: what this dataset may still take there, its own bytes included
+            (capacity less the bytes of other datasets and of any reserve).
+        held_bytes: bytes of this dataset that are there already.
+        free_gpus: GPUs that no pod has asked for.
+    """
+
+    name: str
+    capacity_bytes: int
+    free_bytes: int
+    held_bytes: int = 0
+    free_gpus: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeBudget:
+    """A chosen node, its weight in the spreading and the bytes it may take."""
+
+    name: str
+    weight: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopyPlan:
+    """The nodes of one copy and how its bytes lie on them.
+
+    Attributes:
+        mode: PARTITION or REPLICATE, never AUTO.
+        nodes: the chosen nodes, best first; empty when there is no candidate.
+        dataset_bytes: the size that was planned for.
+        fits: whether the whole dataset finds room in the mode.
+    """
+
+    mode: Mode
+    nodes: tuple[NodeBudget, ...]
+    dataset_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockSize:
+    """A block by its key (stable over time, for instance path and offset) and length in bytes."""
+
+    key: str
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """The nodes that shall hold a block; empty when the cache has no room for it."""
+
+    key: str
+    length: int
+    nodes: tuple[str, ...]
+
+
+def plan_copy(
+    *,
+    dataset: str,
+    dataset_bytes: int,
+    nodes: Sequence[CacheNode],
+    mode: Mode = Mode.AUTO,
+    node_count: int | None = None,
+) -> CopyPlan:
+    """Choose the nodes of one copy of a dataset, and whether it is partitioned or replicated.
+
+    Nodes that hold bytes of the dataset come first (what is there need not travel),
+    then those with free GPUs (jobs can run beside the data), then those with the most
+    free cache; ties are broken by a hash of dataset and node, so that datasets spread.
+
+    Args:
+        dataset: a stable name, used for breaking ties only.
+        dataset_bytes: size of one whole copy.
+        nodes: the candidates; nodes without any room are never chosen.
+        mode: AUTO replicates when every chosen node can hold the whole dataset, else partitions.
+        node_count: how many nodes; None means the fewest that can hold the copy, or for
+            REPLICATE every candidate that can.
+
+    Raises:
+        ValueError: for a node_count below one or a negative size.
+    """
+    if dataset_bytes < 0:
+        raise ValueError(f"dataset {dataset}: size must not be negative, got {dataset_bytes}")
+    if node_count is not None and node_count < 1:
+        raise ValueError(f"dataset {dataset}: nodeCount must be at least 1, got {node_count}")
+    ranked = sorted(
+        (node for node in nodes if node.free_bytes > 0),
+        key=lambda node: (
+            -node.held_bytes,
+            -min(node.free_gpus, 1),
+            -node.free_bytes,
+            _unit_hash(dataset, node.name),
+        ),
+    )
+    if mode is Mode.REPLICATE:
+        # A node too small for the whole dataset would hold a part only: take it last.
+        ranked.sort(key=lambda node: node.free_bytes < dataset_bytes)
+        whole = sum(node.free_bytes >= dataset_bytes for node in ranked)
+        chosen = ranked[: node_count or max(whole, 1)]
+    else:
+        chosen = ranked[: node_count or _fewest_that_hold(ranked, dataset_bytes)]
+    each_holds_all = bool(chosen) and all(node.free_bytes >= dataset_bytes for node in chosen)
+    if mode is Mode.AUTO:
+        mode = Mode.REPLICATE if each_holds_all else Mode.PARTITION
+    room = sum(node.free_bytes for node in chosen)
+    return CopyPlan(
+        mode=mode,
+        nodes=tuple(
+            NodeBudget(name=node.name, weight=node.capacity_bytes, limit_bytes=node.free_bytes)
+            for node in chosen
+        ),
+        dataset_bytes=dataset_bytes,
+        fits=each_holds_all if mode is Mode.REPLICATE else bool(chosen) and room >= dataset_bytes,
+    )
+
+
+def assign_blocks(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
+    """Say for each block which of the plan's nodes shall hold it, in the order of the blocks.
+
+    The same plan and the same order of blocks give the same assignment. Nothing is
+    assigned beyond a node's limit. Lazy, so a million blocks need no million objects.
+    """
+    if plan.mode is Mode.REPLICATE:
+        return _replicate(plan=plan, blocks=blocks)
+    return _partition(plan=plan, blocks=blocks)
+
+
+def _replicate(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
+    left = {node.name: node.limit_bytes for node in plan.nodes}
+    for block in blocks:
+        takers = tuple(name for name in left if left[name] >= block.length)
+        for name in takers:
+            left[name] -= block.length
+        yield Assignment(key=block.key, length=block.length, nodes=takers)
+
+
+def _partition(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
+    total_weight = sum(node.weight for node in plan.nodes) or 1
+    left = {node.name: node.limit_bytes for node in plan.nodes}
+    share = {
+        node.name: plan.dataset_bytes * node.weight / total_weight * (1 + LOAD_SLACK) for node in plan.nodes
+    }
+    load = dict.fromkeys(left, 0)
+    for block in blocks:
+        order = sorted(plan.nodes, key=lambda node: _cost(block.key, node))
+        room = [node.name for node in order if left[node.name] >= block.length]
+        # The first choice that still has its share open; when all have theirs, the first with room.
+        taker = next((name for name in room if load[name] < share[name]), room[0] if room else None)
+        if taker is None:
+            yield Assignment(key=block.key, length=block.length, nodes=())
+            continue
+        left[taker] -= block.length
+        load[taker] += block.length
+        yield Assignment(key=block.key, length=block.length, nodes=(taker,))
+
+
+def _fewest_that_hold(ranked: Sequence[CacheNode], dataset_bytes: int) -> int:
+    room = 0
+    for count, node in enumerate(ranked, start=1):
+        room += node.free_bytes
+        if room >= dataset_bytes:
+            return count
+    return len(ranked)
+
+
+def _cost(key: str, node: NodeBudget) -> float:
+    """The node's rank for this key, lowest first: an exponential variate of rate `weight`."""
+    return -math.log(_unit_hash(key, node.name)) / max(node.weight, 1)
+
+
+def _unit_hash(key: str, node: str) -> float:
+    """A number in (0, 1) that depends on the pair alone, the same in every process."""
+    digest = hashlib.blake2b(f"{key}\0{node}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest) + 1) / (2**64 + 2)

@@ -1,0 +1,79 @@
+"""How well a node suits a pod, by the cached bytes of the pod's datasets that lie on it.
+
+One definition serves the scheduler extender (:func:`node_scores`), and the status of a
+job (:func:`locality`, :func:`local_share`).
+
+For a dataset, a node is as good as its bytes over the most bytes that any node holds;
+several datasets are averaged, weighted by their sizes, because the larger one saves the
+larger read.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: Largest score of a kube-scheduler extender (`MaxExtenderPriority`).
+MAX_SCORE = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopyOnNodes:
+    """One copy of a dataset: the dataset's size, and how many bytes of the copy each node holds."""
+
+    total_bytes: int
+    node_bytes: Mapping[str, int]
+
+
+def node_scores(copies: Sequence[CopyOnNodes]) -> dict[str, int]:
+    """Scores from 1 to 10 of the nodes that hold any byte of a pod's copies; others are left out.
+
+    Every node that holds data is above every node that holds none, whose score
+    kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
+    integers, because kube-scheduler drops a whole reply that has a fraction in it.
+    """
+    scores = {
+        node: math.ceil(MAX_SCORE * closeness(node=node, copies=copies) - 1e-9)
+        for node in {node for copy in copies for node, held in copy.node_bytes.items() if held > 0}
+    }
+    return {node: max(score, 1) for node, score in scores.items()}
+
+
+def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:
+    """Between 0 and 1: bytes on the node over the most bytes on any node, weighted by dataset size."""
+    weighted = weight = 0.0
+    for copy in copies:
+        most = max(copy.node_bytes.values(), default=0)
+        if most <= 0:
+            continue
+        size = max(copy.total_bytes, most)
+        weighted += size * copy.node_bytes.get(node, 0) / most
+        weight += size
+    return weighted / weight if weight else 0.0
+
+
+def locality(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:
+    """Mean closeness of a job's pods: 1.0 when no pod could have been placed better.
+
+    None when no pod is placed, or nothing is cached anywhere: then no node is better than another.
+    """
+    if not pod_nodes or not any(held > 0 for copy in copies for held in copy.node_bytes.values()):
+        return None
+    return sum(closeness(node=node, copies=copies) for node in pod_nodes) / len(pod_nodes)
+
+
+def local_share(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:
+    """Mean share of the datasets' bytes that lie on the pods' own nodes, between 0 and 1.
+
+    1.0 when every pod has all its data on its node, about 1/n for a copy partitioned
+    over n nodes. None when no pod is placed or the datasets are empty.
+    """
+    total = sum(copy.total_bytes for copy in copies)
+    if not pod_nodes or total <= 0:
+        return None
+    local = sum(copy.node_bytes.get(node, 0) for node in pod_nodes for copy in copies)
+    return min(local / (total * len(pod_nodes)), 1.0)
+
+
+def bytes_on_node(*, node: str, copies: Sequence[CopyOnNodes]) -> int:
+    """Bytes of a pod's copies that lie on a node."""
+    return sum(copy.node_bytes.get(node, 0) for copy in copies)

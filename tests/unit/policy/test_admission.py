@@ -1,0 +1,50 @@
+"""When a training job's pods may exist."""
+
+import pytest
+
+from tdcs.policy.admission import DatasetReadiness, Reason, decide
+
+
+def dataset(
+    *, found: bool = True, readable: bool = True, cached: float = 1.0, required: float = 1.0
+) -> DatasetReadiness:
+    return DatasetReadiness(
+        name="imagenet", found=found, readable=readable, cached_ratio=cached, required_ratio=required
+    )
+
+
+def test_a_job_whose_datasets_are_cached_enters() -> None:
+    decision = decide(suspended=False, datasets=[dataset(), dataset(cached=0.5, required=0.5)])
+    assert decision.admitted
+    assert decision.message == "2 datasets ready"
+
+
+def test_a_job_without_datasets_enters() -> None:
+    assert decide(suspended=False, datasets=[]).admitted
+
+
+@pytest.mark.parametrize(
+    ("blocker", "reason", "words"),
+    [
+        (dataset(found=False), Reason.MISSING, "no Dataset imagenet"),
+        (dataset(readable=False), Reason.UNREADABLE, "not mounted yet"),
+        (dataset(cached=0.4), Reason.LOADING, "40% of its bytes cached, the job waits for 100%"),
+    ],
+)
+def test_the_dataset_that_is_not_ready_names_the_reason(
+    blocker: DatasetReadiness, reason: Reason, words: str
+) -> None:
+    decision = decide(suspended=False, datasets=[dataset(), blocker])
+    assert (decision.admitted, decision.data_ready, decision.reason) == (False, False, reason)
+    assert words in decision.message
+
+
+def test_a_suspended_job_waits_although_its_data_is_ready() -> None:
+    decision = decide(suspended=True, datasets=[dataset()])
+    assert (decision.admitted, decision.data_ready, decision.reason) == (False, True, Reason.SUSPENDED)
+    assert "spec.runPolicy.suspend" in decision.message
+
+
+def test_a_rounding_error_does_not_hold_a_job() -> None:
+    assert decide(suspended=False, datasets=[dataset(cached=0.1 + 0.2, required=0.3)]).admitted
+    assert decide(suspended=False, datasets=[dataset(cached=0.3 - 1e-12, required=0.3)]).admitted
