@@ -1,0 +1,284 @@
+"""What the rest of the product knows of a cache engine: one narrow asynchronous protocol over plain, frozen
+values.
+
+Implementations are `tdcs.engine.memory.MemoryEngine` (a twin for tests) and
+`tdcs.engine.alluxio.AlluxioEngine`. Both pass the same contract tests, so code written against this file runs
+on either.
+
+Words: a *path* is absolute in the engine's own name space (`/datasets/<identity>`); a *source* is where the
+    data is at home; a
+*worker* is one cache process, named by its node; a *block* is the unit of caching, with an id that is the
+same on every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, Self, runtime_checkable
+
+from tdcs.engine.redaction import redact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """A key pair for a source. Never printed: `repr` hides both halves, and every `EngineError` replaces them
+    in its text.
+
+    Attributes:
+        access_key_id: The public half; hidden all the same, since it names an account.
+        secret_access_key: The secret half.
+    """
+
+    access_key_id: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts that must not appear in a log line, an event or a status."""
+        return (self.secret_access_key, self.access_key_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a dataset is at home.
+
+    Attributes:
+        uri: `s3://bucket/prefix`, or `file:///folder` on every cache node.
+        options: The friendly names of a Dataset's `spec.source.options`: for S3 `endpoint` (URL), `region`,
+            `pathStyle` ("true" or "false"). An engine refuses names it does not know, with the list of those
+            it does.
+        credentials: The key pair, or None for a source that needs none.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    credentials: Credentials | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One block of a file, as the engine's master knows it.
+
+    Attributes:
+        id: The same on every worker.
+        length: Bytes; the last block of a file is shorter than the others.
+        offset: Where the block begins in its file, in bytes.
+        source_path: The file's address at its source (`s3://bucket/prefix/name`), from which a worker loads
+            it.
+        mount_id: The engine's handle of the mount whose credentials read `source_path`.
+        workers: Names of the workers that hold the block now. A worker that was lost is not among them.
+    """
+
+    id: int
+    length: int
+    offset: int
+    source_path: str
+    mount_id: int
+    workers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedFile:
+    """One file of a mounted source with its blocks in order.
+
+    Attributes:
+        path: Relative to the path asked for, without a leading slash (`train/0001.jpg`).
+        length: Bytes.
+        blocks: In order of offset; their lengths add up to `length`. Empty for an empty file.
+    """
+
+    path: str
+    length: int
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerInfo:
+    """One cache worker.
+
+    Attributes:
+        name: The node's name: what `Block.workers`, `put` and `drop` use.
+        address: `host:port` of its RPC service.
+        capacity_bytes: What it may hold; 0 when it is lost.
+        used_bytes: What it holds, over all mounts.
+        live: False once its heartbeats have stopped.
+    """
+
+    name: str
+    address: str
+    capacity_bytes: int
+    used_bytes: int
+    live: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PutFailure:
+    """One block that `put` could not place.
+
+    Attributes:
+        block_id: Which.
+        reason: A sentence, free of secrets.
+        retryable: True when the same call can succeed later without anything being changed.
+    """
+
+    block_id: int
+    reason: str
+    retryable: bool
+
+
+class EngineError(Exception):
+    """An engine call failed. `str()` of it names the object, what was attempted, why it failed and what to do
+    next.
+
+    Args:
+        attempted: What was tried, as a clause: `mount s3://bucket/data at /datasets/1f`.
+        reason: Why it failed, in the engine's words.
+        remedy: What a person can do about it.
+        path: The engine path concerned, if any.
+        worker: The worker concerned, if any.
+        retryable: Whether the same call can succeed later without anything being changed.
+        secrets: Texts to hide wherever they occur in the other arguments.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempted: str,
+        reason: str,
+        remedy: str,
+        path: str | None = None,
+        worker: str | None = None,
+        retryable: bool = False,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        hidden = tuple(secrets)
+        self.attempted = redact(text=attempted, secrets=hidden)
+        self.reason = redact(text=reason, secrets=hidden)
+        self.remedy = redact(text=remedy, secrets=hidden)
+        self.path = path
+        self.worker = worker
+        self.retryable = retryable
+        super().__init__(f"could not {self.attempted}: {self.reason}. {self.remedy}")
+
+
+class EngineUnavailableError(EngineError):
+    """The master or a worker does not answer, or is starting. Always retryable."""
+
+
+class SourceError(EngineError):
+    """The source refused: no such bucket or prefix, wrong credentials, no route, an option that is not known."""
+
+
+class MountConflictError(EngineError):
+    """The path, or the source, or a parent or child of it, is mounted already in another way."""
+
+
+class NoSuchPathError(EngineError):
+    """The path is not mounted or does not exist."""
+
+
+class NoSuchWorkerError(EngineError):
+    """No live worker of that name."""
+
+
+class CapacityError(EngineError):
+    """The worker has no room for the blocks. Nothing was loaded and nothing was evicted."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """The operations on a cache. Any of them may raise `EngineUnavailableError`; all others are named one by
+    one.
+    """
+
+    async def mount(self, *, path: str, source: Source) -> None:
+        """Make `source` readable under `path`. Idempotent: the same source at the same path is success, and
+        its credentials and options are brought up to date.
+
+        The source is really asked (a listing), so success means that it can be read.
+
+        Raises:
+            SourceError: The source cannot be listed with these credentials and options.
+            MountConflictError: The path holds another source, or the source (or a parent or child) is mounted
+                elsewhere.
+        """
+        ...
+
+    async def unmount(self, *, path: str) -> None:
+        """Drop every cached block under `path`, then the mount. A path that is not mounted is success. The
+        source is not touched.
+        """
+        ...
+
+    async def mounts(self) -> Mapping[str, str]:
+        """Mounted paths and the URI of each one's source. The engine's own root mount is not among them."""
+        ...
+
+    def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+        """All files under a mounted path, in pages, ordered by path.
+
+        Pages are read one after the other; a file written at the source meanwhile may or may not be seen.
+
+        Args:
+            path: A mounted path.
+            refresh: Ask the source for files that were added or changed since the last listing. Otherwise
+                what the engine remembers is given (the first listing always asks).
+
+        Raises:
+            NoSuchPathError: Nothing is mounted there.
+            SourceError: The source cannot be listed.
+        """
+        ...
+
+    async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+        """Load blocks from their source onto one worker. Blocks that it holds already are success.
+
+        Batched inside by bytes and by count. Not atomic: the returned failures say which blocks are not
+        there, all others are.
+
+        Raises:
+            NoSuchWorkerError: The worker is unknown or lost.
+            CapacityError: Its free space is smaller than the blocks that it lacks. Checked before anything is
+                loaded, so that nothing is evicted.
+        """
+        ...
+
+    async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
+        """Remove single copies from one worker. A copy that is not there is success. The list is of copies
+        that could not be removed, such as those that a reader holds open.
+
+        Raises:
+            NoSuchWorkerError: The worker is unknown or lost.
+        """
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """All workers that the engine remembers, the lost ones too, ordered by name."""
+        ...
+
+    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
+        """Set engine properties for clients that read under `path`; they learn of it after their own
+        interval.
+
+        The given properties are merged into those that are set. Values are not checked by the engine.
+        """
+        ...
+
+    async def pin(self, *, path: str, pinned: bool) -> None:
+        """Protect all blocks under `path` from eviction, or stop protecting them. Workers learn of it with
+        their next heartbeat.
+
+        Raises:
+            NoSuchPathError: The path does not exist.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections. The engine object must not be used afterwards. Calling it twice is fine."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...

@@ -1,0 +1,33 @@
+"""Hiding secrets in texts that leave the process: log lines, events, status, error messages."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+_HIDDEN = "[hidden]"
+
+# Alluxio repeats mount properties, the credentials among them, in the text of a failed mount. This catches
+# keys that the caller did not name, such as those of a mount that somebody else made.
+_KEYED = re.compile(
+    r"(?P<key>[\w.\-]*(?:secret[\w.\-]*|access-?key[\w.\-]*|password|passwd|token)[\"']?\s*(?:[=:]|\s->)\s*)[\"']?[^\s,;}\])\"']+",
+    re.IGNORECASE,
+)
+
+
+def redact(*, text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` without the given secrets, nor the value of anything that is called a secret, a key or a token.
+
+    Args:
+        text: What is about to be shown.
+        secrets: Exact texts to hide; also found when URL-quoted or in base64. Empty ones are ignored.
+    """
+    forms: set[str] = set()
+    for secret in secrets:
+        if secret:
+            forms |= {secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode()}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, _HIDDEN)
+    return _KEYED.sub(lambda match: f"{match['key']}{_HIDDEN}", text)
