@@ -1,0 +1,58 @@
+# Every target installs what it lacks. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help venv up down images status demo test quick lint unit controlplane engine e2e crds lock bench doctor
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCAL  := PYTHONPATH=deploy/local $(BIN)/python -m tdcs_local
+TIERS  := $(BIN)/python tests/tiers.py
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+venv: $(VENV)/.ready ## the Python environment, from the lock
+$(VENV)/.ready: requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TDCS needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3")'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing the Debian package python3-venv"; apt-get update -qq && apt-get install -y -qq python3-venv; }
+	@echo "python environment in $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+up: venv ## the local cluster: kind, one control plane and three workers with fake GPUs
+	@$(LOCAL) up
+
+down: venv ## remove the local cluster and all that `make up` started
+	@$(LOCAL) down
+
+images: venv ## build the project's images and load them into the local cluster
+	@$(LOCAL) images
+
+status: venv ## what of the local cluster is there
+	@$(LOCAL) status
+
+doctor: venv ## check this machine for what the local cluster needs
+	@$(LOCAL) doctor
+
+demo: venv ## from nothing to a training job placed by its data; prints what happened
+	@$(LOCAL) demo
+
+test: venv ## all tiers: lint, unit, controlplane, engine, e2e
+	@$(TIERS)
+
+quick: venv ## the tiers that take seconds: lint and unit
+	@$(TIERS) lint unit
+
+lint unit controlplane engine e2e: venv
+	@$(TIERS) $@
+
+crds: venv ## regenerate crds/ from the models
+	@$(BIN)/tdcs crds --output crds
+
+lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml
+	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -o requirements.txt
+	@$(BIN)/uv pip compile -q pyproject.toml --group test --group lint -c requirements.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt

@@ -1,0 +1,167 @@
+"""Runs the test tiers in order, quick ones first, and says what passed, what was skipped and why.
+
+    python tests/tiers.py                 every tier: lint, unit, controlplane, engine, e2e
+    python tests/tiers.py lint unit       only these
+    python tests/tiers.py --keep e2e      leave the local cluster running afterwards
+
+The run stops at the first tier that fails. The e2e tier makes the local cluster when there is
+none and removes it again; a cluster that was there before is used and left alone.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / ".local" / "logs"
+TYPED = (
+    "operator/tdcs",
+    "scheduler_plugin/tdcs_scheduler",
+    "deploy/local/tdcs_local",
+    "deploy/examples",
+    "tests",
+    "e2e",
+    "bench",
+)
+
+
+@dataclass
+class Outcome:
+    """What a tier did: test counts, the reasons of its skips, and whether all went well."""
+
+    ok: bool = True
+    passed: int = 0
+    failed: int = 0
+    skips: list[str] = field(default_factory=list)
+
+    def add(self, other: "Outcome") -> None:
+        """Count another part of the same tier."""
+        self.ok = self.ok and other.ok
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skips += other.skips
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tiers named on the command line; the exit status is 0 only if all of them passed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(TIERS)}")
+    parser.add_argument("--keep", action="store_true", help="do not remove the local cluster that e2e made")
+    options = parser.parse_args(argv)
+    if unknown := [name for name in options.tiers if name not in TIERS]:
+        parser.error(f"no such tier: {', '.join(unknown)}; choose from {', '.join(TIERS)}")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    chosen = options.tiers or list(TIERS)
+    rows: list[tuple[str, float, Outcome]] = []
+    for name in chosen:
+        print(f"\n=== {name} " + "=" * (70 - len(name)), flush=True)
+        begin = time.monotonic()
+        outcome = TIERS[name](options.keep)
+        rows.append((name, time.monotonic() - begin, outcome))
+        if not outcome.ok:
+            break
+    return report(rows, not_run=chosen[len(rows) :])
+
+
+def report(rows: Sequence[tuple[str, float, Outcome]], *, not_run: Sequence[str]) -> int:
+    """Print one line a tier, every skip with its reason, and the closing count."""
+    print(f"\n{'tier':<14}{'result':<9}{'passed':>7}{'failed':>7}{'skipped':>8}{'time':>9}")
+    for name, seconds, outcome in rows:
+        result = "ok" if outcome.ok else "FAILED"
+        print(
+            f"{name:<14}{result:<9}{outcome.passed:>7}{outcome.failed:>7}"
+            f"{len(outcome.skips):>8}{seconds:>8.1f}s"
+        )
+    for name in not_run:
+        print(f"{name:<14}not run, because an earlier tier failed")
+    for name, _, outcome in rows:
+        for skip in outcome.skips:
+            print(f"skipped in {name}: {skip}")
+    passed, failed = (sum(getattr(row[2], which) for row in rows) for which in ("passed", "failed"))
+    skipped = sum(len(row[2].skips) for row in rows)
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 0 if all(outcome.ok for _, _, outcome in rows) else 1
+
+
+def run(*command: str) -> bool:
+    """Run a command in the checkout, its output shown; True when it succeeded."""
+    print("$", " ".join(command).replace(sys.executable, "python"), flush=True)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **LOCAL, "PATH": path}).returncode == 0
+
+
+LOCAL = {"PYTHONPATH": str(ROOT / "deploy" / "local")}
+
+
+def checks(*commands: tuple[str, ...]) -> Outcome:
+    """Run checks that are not pytest; each counts as one test."""
+    outcome = Outcome()
+    for command in commands:
+        good = run(*command)
+        outcome.add(Outcome(ok=good, passed=int(good), failed=int(not good)))
+    return outcome
+
+
+def pytest(folder: str, *arguments: str) -> Outcome:
+    """Run pytest on a folder and read its counts and skip reasons from the JUnit report."""
+    junit = LOGS / f"junit-{folder.replace('/', '-')}.xml"
+    junit.unlink(missing_ok=True)
+    good = run(sys.executable, "-m", "pytest", folder, f"--junitxml={junit}", "--durations=5", *arguments)
+    outcome = Outcome(ok=good)
+    if junit.exists():
+        for case in ET.parse(junit).iter("testcase"):  # noqa: S314  our own pytest wrote it
+            skipped = case.find("skipped")
+            if skipped is not None:
+                outcome.skips.append(f"{case.get('name')}: {skipped.get('message', 'no reason given')}")
+            elif case.find("failure") is not None or case.find("error") is not None:
+                outcome.failed += 1
+            else:
+                outcome.passed += 1
+    if outcome.passed + outcome.failed == 0:
+        print(f"no test ran in {folder}: that is a failure, not a pass")
+        outcome.ok = False
+        outcome.failed += 1
+    return outcome
+
+
+def lint(_keep: bool) -> Outcome:
+    """Style, types and the contracts between the layers."""
+    return checks(
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("mypy", *(path for path in TYPED if any((ROOT / path).rglob("*.py")))),
+        ("lint-imports",),
+    )
+
+
+def e2e(keep: bool) -> Outcome:
+    """The local cluster, the images, and the tests that run on it."""
+    tool = (sys.executable, "-m", "tdcs_local")
+    there = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode == 0
+    outcome = Outcome()
+    try:
+        if not run(*tool, "up"):
+            return Outcome(ok=False, failed=1)
+        outcome.add(pytest("e2e"))
+    finally:
+        if not there and not keep:
+            outcome.ok = run(*tool, "down") and outcome.ok
+    return outcome
+
+
+TIERS: dict[str, Callable[[bool], Outcome]] = {
+    "lint": lint,
+    "unit": lambda _: pytest("tests/unit"),
+    "controlplane": lambda _: pytest("tests/controlplane"),
+    "engine": lambda _: pytest("tests/engine"),
+    "e2e": e2e,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
