@@ -1,0 +1,142 @@
+"""A live copy of one resource: list, watch, and list again *with a difference*.
+
+After a lost watch the fresh list is compared with what was known, so a deletion that fell into the gap is
+noticed; that is the case which frameworks that only replay existing objects miss.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.errors import GoneError, KubeError
+from tdcs.kube.resources import Resource
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace of a cluster-scoped object is the empty string."""
+
+OnChange = Callable[[Key, Object | None], None]
+"""Called with every change; None means that the object is gone. Must not block."""
+
+_log = logging.getLogger(__name__)
+
+BACKOFF_FIRST = 0.5
+BACKOFF_MAX = 30.0
+WATCH_TIMEOUT = 300.0
+"""Seconds after which the server ends a quiet watch; it is then resumed, without a list."""
+
+
+def object_key(obj: Object) -> Key:
+    """The key of an object in a store."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Informer:
+    """Keeps `store` equal to the server's objects of one resource.
+
+    Attributes:
+        store: the objects by (namespace, name). Read only; values are replaced, never changed in place.
+        synced: set once the first list is in.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: KubeApi,
+        resource: Resource,
+        namespace: str | None = None,
+        labels: str | None = None,
+        on_change: OnChange | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        watch_timeout: float = WATCH_TIMEOUT,
+    ) -> None:
+        self.store: dict[Key, Object] = {}
+        self.synced = asyncio.Event()
+        self._api = api
+        self._resource = resource
+        self._namespace = namespace
+        self._labels = labels
+        self._on_change = on_change
+        self._clock = clock
+        self._watch_timeout = watch_timeout
+        self._version = ""
+        self._failures = 0
+        self._contact = clock()
+
+    def last_contact_age(self) -> float:
+        """Seconds since the server was last heard: a list, an event, a bookmark, an orderly end of a watch.
+
+        The server sends a bookmark about once a minute, so an age of several minutes means a stale view.
+        """
+        return self._clock() - self._contact
+
+    async def run(self) -> None:
+        """Follow the resource until cancelled. Errors are logged and tried again, with growing pauses."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+            except GoneError:
+                self._version = ""  # too old: list again, at once
+            except KubeError as error:
+                self._failures += 1
+                # A watch may break at a version that the server no longer has; a list is always right.
+                self._version = "" if self._failures > 1 else self._version
+                pause = backoff(failures=self._failures)
+                _log.warning("%s; trying again in %.1f s", error, pause)
+                await asyncio.sleep(pause)
+
+    async def _list(self) -> None:
+        found = await self._api.list(self._resource, namespace=self._namespace, labels=self._labels)
+        self._heard()
+        fresh = {object_key(obj): obj for obj in found.items}
+        for key in self.store.keys() - fresh.keys():
+            self._put(key, None)
+        for key, obj in fresh.items():
+            known = self.store.get(key)
+            if known is None or _version(known) != _version(obj):
+                self._put(key, obj)
+        self._version = found.resource_version
+        self.synced.set()
+
+    async def _follow(self) -> None:
+        events = self._api.watch(
+            self._resource,
+            resource_version=self._version,
+            namespace=self._namespace,
+            labels=self._labels,
+            max_seconds=self._watch_timeout,
+        )
+        async for event in events:
+            self._heard()
+            if event.type != "BOOKMARK":
+                self._put(object_key(event.object), None if event.type == "DELETED" else event.object)
+            self._version = _version(event.object)
+            self._failures = 0
+        self._heard()
+        self._failures = 0
+
+    def _put(self, key: Key, obj: Object | None) -> None:
+        if obj is None:
+            self.store.pop(key, None)
+        else:
+            self.store[key] = obj
+        if self._on_change is not None:
+            self._on_change(key, obj)
+
+    def _heard(self) -> None:
+        self._contact = self._clock()
+
+
+def backoff(*, failures: int, first: float = BACKOFF_FIRST, most: float = BACKOFF_MAX) -> float:
+    """Seconds to wait after the n-th failure in a row: doubling, bounded, with up to half of it random."""
+    ceiling = min(most, first * 2.0 ** min(failures - 1, 32))
+    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+
+
+def _version(obj: Object) -> str:
+    return str(obj["metadata"].get("resourceVersion", ""))
