@@ -1,0 +1,1 @@
+"""The local cluster of this repository: builds its parts, starts it, loads images into it, removes it."""

@@ -1,0 +1,240 @@
+"""The programs of the local cluster and the test tiers, built from pinned Go modules and Maven artifacts.
+
+``ensure("etcd")`` is a folder with ``etcd`` and ``etcdctl`` in it: from the cache, or built now. A product's
+key is made of its inputs in the repository (``deploy/local/go/NAME``, the pom) and the flags below; the
+compiler's version is not part of it, so a machine that has the product needs no compiler.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tdcs_local import cache, shell
+from tdcs_local.errors import LocalError
+from tdcs_local.paths import LOCAL, log_file
+from tdcs_local.steps import Reporter, Step
+
+KUBERNETES_VERSION = "v1.34.4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoProduct:
+    """A pinned Go module below ``deploy/local/go`` and what to build of it.
+
+    ``packages`` maps an import path to the name of the program; ``links`` are further names of a program.
+    """
+
+    name: str
+    packages: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict)
+    tags: str = ""
+    ldflags: str = "-s -w"
+
+    @property
+    def folder(self) -> Path:
+        return LOCAL / "go" / self.name
+
+    def key(self) -> str:
+        files = [f for f in self.folder.rglob("*") if f.suffix in {".go", ".mod", ".sum"}]
+        recipe = [
+            repr(sorted(self.packages.items())),
+            repr(sorted(self.links.items())),
+            self.tags,
+            self.ldflags,
+        ]
+        return cache.digest([cache.files_digest(self.folder, files), *recipe])
+
+    def build(self, scratch: Path, log: Path, step: Step) -> None:
+        require_go(self.folder / "go.mod")
+        command = ["go", "build", "-v", "-trimpath"]
+        if self.tags:
+            command += ["-tags", self.tags]
+        command += ["-ldflags", self.ldflags, "-o", f"{scratch}/", *self.packages]
+        step.detail = lambda: f"{_lines(log)} packages compiled"
+        shell.run(
+            command,
+            what=f"building {self.name} with go failed",
+            log=log,
+            cwd=self.folder,
+            env={"GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"},
+            remedy="if a module could not be fetched, check GOPROXY (`go env GOPROXY`) and run again: "
+            "what is compiled already stays in Go's build cache",
+        )
+        for package, program in self.packages.items():
+            built = scratch / go_program_name(package, module=_module(self.folder / "go.mod"))
+            if built.name != program:
+                built.rename(scratch / program)
+        for link, program in self.links.items():
+            os.link(scratch / program, scratch / link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MavenProduct:
+    """The runtime dependencies of a pom below ``deploy/local``, as ``lib/*.jar``."""
+
+    name: str
+
+    @property
+    def pom(self) -> Path:
+        return LOCAL / self.name / "pom.xml"
+
+    def key(self) -> str:
+        return cache.files_digest(self.pom.parent, [self.pom])
+
+    def build(self, scratch: Path, log: Path, step: Step) -> None:
+        if shutil.which("mvn") is None:
+            raise LocalError(
+                what=f"{self.name} cannot be fetched: Maven is not installed",
+                remedy="install it with a JDK (`apt-get install maven default-jdk-headless`), then run again",
+            )
+        lib = scratch / "lib"
+        step.detail = lambda: f"{len(list(lib.glob('*.jar')))} jars"
+        shell.run(
+            [
+                *("mvn", "-B", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
+                *(f"-DoutputDirectory={lib}", "-DincludeScope=runtime"),
+            ],
+            what=f"fetching {self.name} with Maven failed",
+            log=log,
+            remedy="check that Maven reaches its repository (~/.m2/settings.xml, MAVEN_OPTS) and that "
+            "`mvn -version` shows a JDK, then run again: what is fetched already stays in ~/.m2",
+        )
+        if not any(lib.glob("*.jar")):
+            raise LocalError(
+                what=f"{self.name}: Maven fetched no jar at all", log=log, remedy=f"check {self.pom}"
+            )
+
+
+Product = GoProduct | MavenProduct
+
+
+def _version_flags() -> str:
+    """kubeadm compares versions, so the binaries carry theirs; the rest is fixed so that builds repeat."""
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    values = {
+        "gitVersion": KUBERNETES_VERSION,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitCommit": "0" * 40,
+        "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z",
+    }
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(["-s -w", *(f"-X {p}.{k}={v}" for p in packages for k, v in values.items())])
+
+
+_CNI = "github.com/containernetworking/plugins/plugins"
+_PRODUCTS: tuple[Product, ...] = (
+    GoProduct(
+        name="kubernetes",
+        packages={
+            "./control-plane": "control-plane",
+            "k8s.io/kubernetes/cmd/kube-proxy": "kube-proxy",
+            "k8s.io/kubernetes/cmd/kubelet": "kubelet",
+            "k8s.io/kubernetes/cmd/kubeadm": "kubeadm",
+            "k8s.io/kubernetes/cmd/kubectl": "kubectl",
+        },
+        links=dict.fromkeys(("kube-apiserver", "kube-controller-manager", "kube-scheduler"), "control-plane"),
+        tags="selinux,notest,grpcnotrace",
+        ldflags=_version_flags(),
+    ),
+    GoProduct(
+        name="etcd",
+        packages={"go.etcd.io/etcd/server/v3": "etcd", "go.etcd.io/etcd/etcdctl/v3": "etcdctl"},
+    ),
+    GoProduct(name="kwok", packages={"sigs.k8s.io/kwok/cmd/kwok": "kwok", "./stages": "kwok-stages"}),
+    GoProduct(name="kind", packages={"sigs.k8s.io/kind": "kind"}),
+    GoProduct(
+        name="helm",
+        packages={"helm.sh/helm/v3/cmd/helm": "helm"},
+        ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.20.2"
+        " -X helm.sh/helm/v3/internal/version.gitTreeState=clean",
+    ),
+    GoProduct(name="coredns", packages={".": "coredns"}),
+    GoProduct(
+        name="cni",
+        packages={
+            f"{_CNI}/main/ptp": "ptp",
+            f"{_CNI}/main/loopback": "loopback",
+            f"{_CNI}/ipam/host-local": "host-local",
+            f"{_CNI}/meta/portmap": "portmap",
+        },
+    ),
+    GoProduct(
+        name="local-path-provisioner",
+        packages={"github.com/rancher/local-path-provisioner": "local-path-provisioner"},
+    ),
+    GoProduct(name="versitygw", packages={"github.com/versity/versitygw/cmd/versitygw": "versitygw"}),
+    MavenProduct(name="alluxio"),
+)
+PRODUCTS: Mapping[str, Product] = {product.name: product for product in _PRODUCTS}
+
+
+def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
+    """The folder with the files of product ``name``, built now if the cache has none of these inputs.
+
+    Safe to call from several processes at once. Raises :class:`LocalError` (unknown name, missing or old
+    compiler, failed build, full disk).
+    """
+    if name not in PRODUCTS:
+        known = ", ".join(sorted(PRODUCTS))
+        raise LocalError(what=f"there is no product {name!r}", remedy=f"one of {known}")
+    product = PRODUCTS[name]
+    reporter = reporter or Reporter()
+
+    def build(scratch: Path) -> None:
+        log = log_file(f"product-{name}")
+        log.unlink(missing_ok=True)
+        with reporter.step(f"build {name}") as step:
+            product.build(scratch, log, step)
+
+    return cache.product(
+        name,
+        product.key(),
+        build,
+        on_wait=lambda: reporter.say(f"another process is building {name}: waiting"),
+    )
+
+
+def require_go(gomod: Path) -> None:
+    """Raises :class:`LocalError` unless Go is installed and can build a module of this go.mod."""
+    wanted = _match(r"^go (\S+)$", gomod.read_text())
+    remedy = f"install Go {wanted} or newer (https://go.dev/doc/install) and put it on PATH, then run again"
+    if shutil.which("go") is None:
+        raise LocalError(what=f"Go is not installed; {gomod.parent.name} is built with it", remedy=remedy)
+    found = shell.capture(["go", "env", "GOVERSION"], what="`go env GOVERSION` failed", remedy=remedy)
+    # from 1.21 on, Go fetches the toolchain that a go.mod asks for through GOPROXY by itself
+    if version_tuple(found) < (1, 21):
+        raise LocalError(what=f"{found} is too old to build {gomod.parent.name}", remedy=remedy)
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """``go1.26.8`` -> (1, 26, 8); what is no number ends it (``go1.27rc1`` -> (1, 27))."""
+    found = re.search(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def go_program_name(package: str, *, module: str) -> str:
+    """The file that ``go build`` makes of a main package: its last path element that is no major version."""
+    path = module if package == "." else package
+    elements = [e for e in path.split("/") if not re.fullmatch(r"v\d+", e)]
+    return elements[-1]
+
+
+def _module(gomod: Path) -> str:
+    return _match(r"^module (\S+)$", gomod.read_text())
+
+
+def _match(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def _lines(log: Path) -> int:
+    try:
+        return log.read_bytes().count(b"\n")
+    except OSError:
+        return 0
