@@ -168,7 +168,7 @@ class EngineUnavailableError(EngineError):
 
 
 class SourceError(EngineError):
-    """The source refused: no such bucket or prefix, wrong credentials, no route, an option that is not known."""
+    """The source refused: no such bucket or prefix, wrong credentials, no route, an unknown option."""
 
 
 class MountConflictError(EngineError):

@@ -1,0 +1,86 @@
+"""Engine paths and source URIs: canonical forms, and which of two lies inside the other. Shared by all
+engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from tdcs.engine.protocol import MountConflictError, NoSuchPathError, SourceError
+
+
+def canonical_uri(uri: str) -> str:
+    """`uri` without a trailing slash, its scheme in lower case: two spellings of one source become equal.
+
+    Raises:
+        SourceError: No scheme, or no bucket where one is needed.
+    """
+    parts = urlsplit(uri)
+    scheme = parts.scheme.lower()
+    path = "/".join(piece for piece in parts.path.split("/") if piece)
+    if scheme == "s3" and parts.netloc:
+        return f"s3://{parts.netloc}/{path}".rstrip("/")
+    if scheme == "file" and not parts.netloc and path:
+        return f"file:///{path}"
+    raise SourceError(
+        attempted=f"read the source {uri!r}",
+        reason="it is neither s3://BUCKET[/PREFIX] nor file:///FOLDER",
+        remedy="Correct spec.source.uri",
+    )
+
+
+def checked_path(path: str) -> str:
+    """`path` if it is absolute and plain, such as `/datasets/1f`.
+
+    Raises:
+        NoSuchPathError: It is the root, relative, or holds empty or dot components.
+    """
+    pieces = path.split("/")[1:]
+    if not path.startswith("/") or any(piece in {"", ".", ".."} for piece in pieces):
+        raise NoSuchPathError(
+            attempted=f"use the engine path {path!r}",
+            reason="an engine path is absolute and plain, and is not the root",
+            remedy="Use a path such as /datasets/NAME",
+            path=path,
+        )
+    return path
+
+
+def inside(*, inner: str, outer: str) -> bool:
+    """Whether `inner` is `outer` or lies below it."""
+    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
+
+
+def related(one: str, other: str) -> bool:
+    """Whether one of the two is the other, or lies below it."""
+    return inside(inner=one, outer=other) or inside(inner=other, outer=one)
+
+
+def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
+    """Refuse a mount that an engine cannot hold beside those it has.
+
+    Args:
+        path: Where the source shall appear.
+        uri: The source, canonical.
+        mounts: What is mounted already: path to canonical URI. The same pair is no conflict.
+
+    Raises:
+        MountConflictError: The path, the source, or a parent or child of either is taken.
+    """
+    for other_path, other_uri in mounts.items():
+        if (path, uri) == (other_path, other_uri):
+            continue
+        if related(path, other_path) or related(uri, other_uri):
+            raise MountConflictError(
+                attempted=f"mount {uri} at {path}",
+                reason=(
+                    f"{other_uri} is mounted at {other_path}, and a cache holds a path or a source, "
+                    "its parents and its children only once"
+                ),
+                remedy=(
+                    "Let the datasets name the same source URI, then they share its cached bytes, "
+                    "or delete the dataset that holds the other mount"
+                ),
+                path=path,
+            )
