@@ -1,0 +1,216 @@
+"""`make demo`: from nothing to a training job whose pods run where its data is, run twice, with a report.
+
+Everything a user would apply is applied as it stands in ``deploy/examples``; only the second run's name differs.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tdcs_local import images, release, store
+from tdcs_local.errors import LocalError
+from tdcs_local.kubectl import Kubectl, Object, condition, load
+from tdcs_local.paths import CHECKOUT
+from tdcs_local.steps import Reporter, duration
+
+EXAMPLES = CHECKOUT / "deploy" / "examples"
+NAMESPACE = "tdcs-demo"
+DATASET = "mnist"
+LINK = "200mbit"
+IMAGES = ("tdcs", "alluxio", "store", "train-tensorflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run of the training job did.
+
+    ``source_bytes`` counts the object bytes that left the store while it ran; ``images_per_second`` is over all
+    workers, in the last epoch; ``held`` maps a node to the dataset's bytes on it before the job started.
+    """
+
+    name: str
+    held: dict[str, int]
+    pods: list[dict[str, Any]]
+    locality: float
+    local_share: float
+    images_per_second: float
+    source_bytes: int
+    seconds: float
+
+
+def run(*, reporter: Reporter) -> None:
+    """Prepare what is missing, load the dataset, train twice, print the table."""
+    begin = time.monotonic()
+    kubectl = Kubectl()
+    tags = images.ensure(IMAGES, reporter=reporter)
+    prepare_store(reporter=reporter)
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags)
+    load_dataset(reporter=reporter, kubectl=kubectl)
+    runs = [train(reporter=reporter, kubectl=kubectl, name=name) for name in ("mnist-first", "mnist-second")]
+    show(runs)
+    reporter.say(f"demo finished in {duration(time.monotonic() - begin)}")
+    hints()
+
+
+def prepare_store(*, reporter: Reporter) -> None:
+    """An object store behind a slow link, filled with real images."""
+    store.up(reporter=reporter)
+    store.fill("images", reporter=reporter)
+    store.set_link(egress=LINK, ingress="unlimited", reporter=reporter)
+
+
+def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> None:
+    """Apply the example Dataset and wait until its bytes are on the nodes that the placement chose."""
+    kubectl.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
+    )
+    store.credentials(namespace=NAMESPACE, name="tdcs-store", reporter=reporter)
+    kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / "dataset.yaml")))
+    with reporter.step(f"preload Dataset {DATASET} over a {LINK} link") as step:
+        kubectl.wait(
+            lambda: _loading(kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE)),
+            what=f"Dataset {NAMESPACE}/{DATASET} was not loaded",
+            seconds=300,
+            step=step,
+            explain=lambda: kubectl("describe", "datasets.tdcs.io", DATASET, "-n", NAMESPACE),
+        )
+        held = node_bytes(kubectl)
+        step.result = ", ".join(f"{node} {size:,} B" for node, size in sorted(held.items()))
+
+
+def train(*, reporter: Reporter, kubectl: Kubectl, name: str, seconds: float = 420) -> Run:
+    """Run the example TrainingJob under a name, from a clean start to its end, and measure."""
+    kubectl.delete("trainingjobs.tdcs.io", name, namespace=NAMESPACE)
+    held = node_bytes(kubectl)
+    sent = store.payload_bytes_sent()
+    begin = time.monotonic()
+    for thing in load(EXAMPLES / "trainingjob.yaml"):
+        thing["metadata"]["name"] = name
+        kubectl.apply(_in_demo(thing))
+    with reporter.step(f"TrainingJob {name}") as step:
+        kubectl.wait(
+            lambda: _training(kubectl.get("trainingjobs.tdcs.io", name, namespace=NAMESPACE)),
+            what=f"TrainingJob {NAMESPACE}/{name} did not succeed",
+            seconds=seconds,
+            step=step,
+            explain=lambda: kubectl("describe", "trainingjobs.tdcs.io", name, "-n", NAMESPACE),
+        )
+        took = time.monotonic() - begin
+        status = (kubectl.get("trainingjobs.tdcs.io", name, namespace=NAMESPACE) or {})["status"]
+        step.result = "Succeeded"
+    return Run(
+        name=name,
+        held=held,
+        pods=status["placement"],
+        locality=status.get("locality", 0.0),
+        local_share=status.get("localShare", 0.0),
+        images_per_second=images_per_second(
+            kubectl("logs", "-n", NAMESPACE, f"job/{name}-worker", "--tail=-1")
+        ),
+        source_bytes=store.payload_bytes_sent() - sent,
+        seconds=took,
+    )
+
+
+def node_bytes(kubectl: Kubectl) -> dict[str, int]:
+    """The demo Dataset's bytes by node, from its status."""
+    dataset = kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE) or {}
+    held: dict[str, int] = {}
+    for copy in dataset.get("status", {}).get("copies", []):
+        for node in copy["nodes"]:
+            held[node["name"]] = held.get(node["name"], 0) + int(node["bytes"])
+    return held
+
+
+def images_per_second(log: str) -> float:
+    """Images per second over all workers in the last epoch, from the JSON lines that the training prints."""
+    epochs = [line for line in map(_json_line, log.splitlines()) if "images_per_second" in line]
+    if not epochs:
+        raise LocalError(what="the training job printed no images_per_second", why=log[-1500:])
+    return float(epochs[-1]["images_per_second"])
+
+
+def show(runs: Sequence[Run]) -> None:
+    """Print the table of the runs."""
+    table = Table(title="One dataset, two runs of the same job", title_justify="left", show_lines=True)
+    for heading in ("job", "data was on", "pods ran on", "locality", "images/s", "from the source", "time"):
+        numeric = heading in {"locality", "images/s", "from the source", "time"}
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=not numeric)
+    for run in runs:
+        table.add_row(
+            run.name,
+            "\n".join(f"{node}  {_size(size)}" for node, size in sorted(run.held.items())) or "nowhere",
+            "\n".join(f"{pod['node']}  {_size(pod['cachedBytes'])} local" for pod in run.pods),
+            f"{run.locality:.2f}",
+            f"{run.images_per_second:,.0f}",
+            _size(run.source_bytes),
+            duration(run.seconds),
+        )
+    Console(width=max(Console().width, 120)).print(table)
+
+
+def hints() -> None:
+    """Where to look next."""
+    print(
+        "Look next:\n"
+        "  export KUBECONFIG=.local/kubeconfig\n"
+        f"  kubectl get datasets,trainingjobs,pods -n {NAMESPACE} -o wide\n"
+        f"  kubectl describe dataset {DATASET} -n {NAMESPACE}\n"
+        "  kubectl get cacheclusters\n"
+        "  make down        # removes everything again"
+    )
+
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def _in_demo(thing: Object) -> Object:
+    return {**thing, "metadata": {**thing["metadata"], "namespace": NAMESPACE}}
+
+
+def _loading(dataset: Object | None) -> str | None:
+    ready = condition(dataset, "Ready")
+    if ready.get("status") == "True":
+        return None
+    status = (dataset or {}).get("status", {})
+    total = status.get("totalBytes", 0)
+    progress = (
+        f"{_size(status.get('physicalBytes', 0))} on the nodes, {_size(total)} in the source; "
+        if total
+        else ""
+    )
+    return progress + str(ready.get("message", "the operator has not looked at it yet"))
+
+
+def _training(job: Object | None) -> str | None:
+    if condition(job, "Succeeded").get("status") == "True":
+        return None
+    failed = condition(job, "Failed")
+    if failed.get("status") == "True":
+        raise LocalError(what="the training job failed", why=str(failed.get("message", "")))
+    conditions = (job or {}).get("status", {}).get("conditions", [])
+    return next(
+        (f"{found['type']}: {found['message']}" for found in reversed(conditions) if found.get("message")),
+        "the operator has not looked at it yet",
+    )
+
+
+def _json_line(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")

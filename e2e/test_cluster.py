@@ -1,0 +1,158 @@
+"""The ground itself: GPUs, DNS, and FUSE mounts that cross from a privileged pod to an unprivileged one."""
+
+from typing import Any
+
+import pytest
+
+from tdcs_local.kubectl import Kubectl
+
+GPU = "nvidia.com/gpu"
+UNPRIVILEGED: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+NOBODY: dict[str, Any] = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def pod(name: str, *, image: str, script: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    """A pod that runs a shell script once as an unprivileged user."""
+    resources = spec.pop("resources", {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": NOBODY,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "command": ["sh", "-ec", script],
+                    "resources": resources,
+                    "securityContext": UNPRIVILEGED,
+                    **spec.pop("container", {}),
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+def finished(kubectl: Kubectl, name: str, namespace: str, *, seconds: float = 120) -> str:
+    """Wait until a pod has succeeded and return its log."""
+
+    def look() -> str | None:
+        found = kubectl.get("pod", name, namespace=namespace) or {}
+        phase = found.get("status", {}).get("phase", "absent")
+        assert phase != "Failed", kubectl("logs", name, "-n", namespace)
+        return None if phase == "Succeeded" else f"pod {name} is {phase}"
+
+    kubectl.wait(look, what=f"pod {name} did not succeed", seconds=seconds)
+    return kubectl("logs", name, "-n", namespace)
+
+
+def test_a_pod_that_asks_for_gpus_runs_on_each_worker(
+    kubectl: Kubectl, workers: list[str], namespace: str, toolbox: str
+) -> None:
+    assert len(workers) == 3
+    for node in workers:
+        kubectl.apply(
+            pod(
+                f"gpu-{node}",
+                image=toolbox,
+                script="echo ran",
+                namespace=namespace,
+                nodeSelector={"kubernetes.io/hostname": node},
+                resources={"limits": {GPU: "3"}},
+            )
+        )
+    for node in workers:
+        assert finished(kubectl, f"gpu-{node}", namespace) == "ran"
+
+
+def test_a_pod_that_asks_for_more_gpus_than_a_node_has_stays_pending(
+    kubectl: Kubectl, namespace: str, toolbox: str
+) -> None:
+    kubectl.apply(
+        pod("greedy", image=toolbox, script="true", namespace=namespace, resources={"limits": {GPU: "100"}})
+    )
+
+    def look() -> str | None:
+        found = kubectl.get("pod", "greedy", namespace=namespace) or {}
+        conditions = found.get("status", {}).get("conditions", [])
+        said = " ".join(condition.get("message", "") for condition in conditions)
+        return None if f"Insufficient {GPU}" in said else "the scheduler has not refused the pod yet"
+
+    kubectl.wait(look, what="the pod was not refused for want of GPUs", seconds=60)
+
+
+def test_cluster_dns_resolves_services(kubectl: Kubectl, namespace: str, toolbox: str) -> None:
+    script = "getent hosts kubernetes.default.svc.cluster.local && getent hosts kube-dns.kube-system.svc"
+    kubectl.apply(pod("dns", image=toolbox, script=script, namespace=namespace))
+    assert "kubernetes.default.svc.cluster.local" in finished(kubectl, "dns", namespace)
+
+
+@pytest.fixture
+def shared_folder(privileged_namespace: str) -> dict[str, Any]:
+    """A host folder in which one pod mounts and another reads, gone with the node's /run."""
+    path = f"/run/tdcs-e2e/{privileged_namespace}"
+    return {"name": "shared", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+
+
+def test_a_fuse_mount_made_by_a_privileged_pod_is_readable_by_an_unprivileged_one(
+    kubectl: Kubectl,
+    workers: list[str],
+    privileged_namespace: str,
+    shared_folder: dict[str, Any],
+    toolbox: str,
+) -> None:
+    """bindfs is the FUSE file system; the reader runs as uid 1000 without any capability."""
+    namespace, node = privileged_namespace, {"kubernetes.io/hostname": workers[0]}
+    mounter = pod(
+        "mounter",
+        image=toolbox,
+        namespace=namespace,
+        script=(
+            "mkdir -p /source /shared/fuse; head -c 8388608 /dev/urandom > /source/block; chmod 644 /source/block\n"
+            "trap 'fusermount3 -u /shared/fuse; exit 0' TERM\n"
+            "bindfs -o allow_other /source /shared/fuse\n"
+            "sha256sum < /source/block; touch /tmp/ready; sleep infinity & wait"
+        ),
+        nodeSelector=node,
+        volumes=[shared_folder],
+        securityContext={},
+        container={
+            "securityContext": {"privileged": True},
+            "readinessProbe": {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1},
+            "volumeMounts": [{"name": "shared", "mountPath": "/shared", "mountPropagation": "Bidirectional"}],
+        },
+    )
+    mounter["spec"]["terminationGracePeriodSeconds"] = 10
+    kubectl.apply(mounter)
+    kubectl("wait", "pod/mounter", "-n", namespace, "--for=condition=Ready", "--timeout=60s")
+    reader = pod(
+        "reader",
+        image=toolbox,
+        namespace=namespace,
+        script="grep ' /data/fuse fuse' /proc/mounts >&2; id -u >&2; sha256sum < /data/fuse/block",
+        nodeSelector=node,
+        volumes=[shared_folder],
+        container={
+            "volumeMounts": [
+                {
+                    "name": "shared",
+                    "mountPath": "/data",
+                    "mountPropagation": "HostToContainer",
+                    "readOnly": True,
+                }
+            ]
+        },
+    )
+    kubectl.apply(reader)
+    read = finished(kubectl, "reader", namespace)
+    wrote = kubectl("logs", "mounter", "-n", namespace)
+    assert wrote.split()[0] in read
+    assert "fuse" in read

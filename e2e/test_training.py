@@ -1,0 +1,167 @@
+"""The main job: a dataset is loaded onto two of three nodes, and a training job runs where the data is.
+
+Runs what `make demo` runs, with its files, and asserts what the demo prints.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.test_cluster import NOBODY, UNPRIVILEGED
+from tdcs_local import demo, images, release, store
+from tdcs_local.kubectl import Kubectl, condition
+from tdcs_local.steps import Reporter
+
+PRINT_CHECKSUMS = "cd /data; find . -type f | LC_ALL=C sort | cut -c3- | xargs -d '\\n' sha256sum | sha256sum"
+
+
+@pytest.fixture(scope="module")
+def loaded(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> dict[str, int]:
+    """The example Dataset, loaded; the bytes of it on each node."""
+    demo.load_dataset(reporter=reporter, kubectl=kubectl)
+    return demo.node_bytes(kubectl)
+
+
+@pytest.fixture
+def without_extender(kubectl: Kubectl, reporter: Reporter, tdcs: None) -> Iterator[None]:
+    """The same scheduler with its extender switched off, for the time of a test."""
+    tags = images.ensure(demo.IMAGES, reporter=reporter)
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags, settings={"extender.enabled": "false"})
+    yield
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags)
+
+
+def expected_digest() -> str:
+    """What PRINT_CHECKSUMS prints when every byte of the dataset is as the store was filled with it."""
+    lines = sorted((entry.path, entry.sha256) for entry in store.manifest("images"))
+    return hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
+
+
+def reading_job(name: str, *, image: str, workers: int) -> dict[str, Any]:
+    """A TrainingJob that only reads: each worker prints one digest over the checksums of all files."""
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["sh", "-ec", PRINT_CHECKSUMS],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "512Mi"},
+            "limits": {"nvidia.com/gpu": "1"},
+        },
+        "securityContext": UNPRIVILEGED,
+    }
+    return {
+        "apiVersion": "tdcs.io/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": demo.NAMESPACE},
+        "spec": {
+            "framework": "None",
+            "replicaSpecs": {
+                "Worker": {
+                    "replicas": workers,
+                    "template": {"spec": {"securityContext": NOBODY, "containers": [container]}},
+                }
+            },
+            "datasets": [{"name": demo.DATASET, "mountPath": "/data", "readiness": {"fraction": 1}}],
+        },
+    }
+
+
+def succeeded(kubectl: Kubectl, name: str, *, seconds: float = 180) -> dict[str, Any]:
+    """Wait until a TrainingJob has succeeded and return its status."""
+
+    def look() -> str | None:
+        job = kubectl.get("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
+        assert condition(job, "Failed").get("status") != "True", kubectl(
+            "describe", "trainingjobs.tdcs.io,pods", "-n", demo.NAMESPACE
+        )
+        return None if condition(job, "Succeeded").get("status") == "True" else "not succeeded yet"
+
+    kubectl.wait(
+        look,
+        what=f"TrainingJob {name} did not succeed",
+        seconds=seconds,
+        explain=lambda: kubectl("describe", "trainingjobs.tdcs.io,pods", "-n", demo.NAMESPACE),
+    )
+    job = kubectl.get("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
+    assert job is not None
+    status: dict[str, Any] = job["status"]
+    return status
+
+
+def logs_of(kubectl: Kubectl, job: str) -> list[str]:
+    pods = kubectl.list("pods", namespace=demo.NAMESPACE, selector=f"tdcs.io/training-job={job}")
+    return [kubectl("logs", pod["metadata"]["name"], "-n", demo.NAMESPACE) for pod in pods]
+
+
+def test_the_dataset_lies_whole_on_two_of_three_nodes(loaded: dict[str, int], workers: list[str]) -> None:
+    total = sum(entry.size for entry in store.manifest("images"))
+    assert len(loaded) == 2
+    assert set(loaded) < set(workers)
+    assert set(loaded.values()) == {total}
+
+
+def test_training_runs_on_the_nodes_with_the_data_and_reads_nothing_from_the_source(
+    loaded: dict[str, int], kubectl: Kubectl, reporter: Reporter
+) -> None:
+    for name in ("mnist-first", "mnist-second"):
+        run = demo.train(reporter=reporter, kubectl=kubectl, name=name)
+        assert {pod["node"] for pod in run.pods} <= set(loaded)
+        assert len(run.pods) == 2
+        assert run.locality == 1.0
+        assert run.local_share == 1.0
+        assert run.images_per_second > 0
+        # Nothing but the odd metadata request may reach the source.
+        assert run.source_bytes < 0.01 * sum(loaded.values())
+
+
+def test_every_worker_reads_the_very_bytes_that_the_store_holds(
+    loaded: dict[str, int], kubectl: Kubectl, toolbox: str
+) -> None:
+    kubectl.delete("trainingjobs.tdcs.io", "checksums", namespace=demo.NAMESPACE)
+    kubectl.apply(reading_job("checksums", image=toolbox, workers=2))
+    succeeded(kubectl, "checksums")
+    logs = logs_of(kubectl, "checksums")
+    assert len(logs) == 2
+    assert [log.split()[0] for log in logs] == [expected_digest()] * 2
+
+
+def test_ten_jobs_of_ten_run_on_the_nodes_with_the_data(
+    loaded: dict[str, int], kubectl: Kubectl, toolbox: str
+) -> None:
+    names = [f"local-{number}" for number in range(10)]
+    for name in names:
+        kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
+    placed: list[str] = []
+    for pair in zip(names[::2], names[1::2], strict=True):
+        for name in pair:
+            kubectl.apply(reading_job(name, image=toolbox, workers=2))
+        for name in pair:
+            status = succeeded(kubectl, name)
+            assert status["locality"] == 1.0
+            placed += [pod["node"] for pod in status["placement"]]
+    assert len(placed) == 20
+    assert set(placed) <= set(loaded)
+
+
+def test_with_the_extender_off_the_same_job_is_placed_without_regard_to_data(
+    loaded: dict[str, int], kubectl: Kubectl, workers: list[str], toolbox: str, without_extender: None
+) -> None:
+    """Three equal pods on three equal nodes: ordinary scoring spreads them, so one lands where no data is."""
+    kubectl.delete("trainingjobs.tdcs.io", "spread", namespace=demo.NAMESPACE)
+    kubectl.apply(reading_job("spread", image=toolbox, workers=3))
+    status = succeeded(kubectl, "spread", seconds=300)
+    nodes = {pod["node"] for pod in status["placement"]}
+    assert nodes & (set(workers) - set(loaded))
+    assert status["locality"] < 1.0
+
+
+def test_the_same_three_pods_share_the_nodes_with_the_data_when_the_extender_is_on(
+    loaded: dict[str, int], kubectl: Kubectl, toolbox: str
+) -> None:
+    kubectl.delete("trainingjobs.tdcs.io", "gathered", namespace=demo.NAMESPACE)
+    kubectl.apply(reading_job("gathered", image=toolbox, workers=3))
+    status = succeeded(kubectl, "gathered")
+    assert {pod["node"] for pod in status["placement"]} <= set(loaded)
+    assert status["locality"] == 1.0
