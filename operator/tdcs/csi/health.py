@@ -1,0 +1,47 @@
+"""GET /healthz for kubelet's liveness probe, in a few lines, because a web framework would weigh more
+than the plugin.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Final
+
+_log: Final = logging.getLogger(__name__)
+
+_REQUEST_SECONDS: Final = 5.0
+
+
+@contextlib.asynccontextmanager
+async def serve_health(*, port: int, sockets: Iterable[Path], host: str = "") -> AsyncIterator[int]:
+    """Answer 200 while the event loop runs and all `sockets` exist, else 503 with a sentence.
+
+    A socket may vanish when kubelet's folder is cleaned by hand; kubelet then never finds the plugin again,
+    until a restart makes the socket anew. Yields the port in use (of any free one, for `port` 0).
+    """
+    watched = tuple(sockets)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                await reader.readuntil(b"\r\n\r\n")
+                missing = [str(path) for path in watched if not path.is_socket()]
+                writer.write(_response(missing))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            _log.debug("a health probe was not answered: %s", error)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(answer, host=host or None, port=port)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def _response(missing: list[str]) -> bytes:
+    status = "503 Service Unavailable" if missing else "200 OK"
+    body = (f"gone, restart the plugin: {', '.join(missing)}" if missing else "ok") + "\n"
+    headers = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{body}".encode()

@@ -1,0 +1,75 @@
+"""What is mounted where, as the kernel tells this process in /proc/self/mountinfo (proc_pid_mountinfo(5)).
+
+Reading it touches no file system that is listed in it: it is the one safe question about a mount whose
+server hangs.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MOUNTINFO: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """One line of mountinfo.
+
+    `device` is `major:minor` of the file system, `root` the folder of it that is seen at `point`, `options`
+    the options of this mount (not of the file system).
+    """
+
+    id: int
+    device: str
+    root: str
+    point: str
+    options: frozenset[str]
+    filesystem: str
+
+    @property
+    def shows(self) -> tuple[str, str]:
+        """What is seen at the mount point: equal for two mounts of the same folder of the same file
+        system.
+        """
+        return self.device, self.root
+
+
+def parse(*, lines: Iterable[str]) -> list[Mount]:
+    """Every mount, in the order of the kernel: of two at the same point the later one is on top."""
+    return [_parse_line(line) for line in lines]
+
+
+def read() -> list[Mount]:
+    """The mounts that this process sees now."""
+    with MOUNTINFO.open(encoding="utf-8", errors="surrogateescape") as lines:
+        return parse(lines=lines)
+
+
+def top(*, mounts: Iterable[Mount], point: str) -> Mount | None:
+    """The mount that is seen at the path `point`, or None if nothing is mounted exactly there."""
+    found = None
+    for mount in mounts:
+        if mount.point == point:
+            found = mount
+    return found
+
+
+def _parse_line(line: str) -> Mount:
+    fields = line.rstrip("\n").split(" ")
+    # Optional fields end with a lone dash; the type of the file system follows it.
+    filesystem = fields[fields.index("-", 6) + 1]
+    return Mount(
+        id=int(fields[0]),
+        device=fields[2],
+        root=_unescape(fields[3]),
+        point=_unescape(fields[4]),
+        options=frozenset(fields[5].split(",")),
+        filesystem=filesystem,
+    )
+
+
+def _unescape(text: str) -> str:
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,147 @@
+"""The plugin's gRPC services: they check and translate, `tdcs.csi.node` does the work."""
+
+import logging
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import Message
+
+from tdcs.api import names
+from tdcs.csi import descriptors
+from tdcs.csi.node import NodeVolumes, TargetError
+from tdcs.csi.source import SourceNotReadyError
+from tdcs.csi.volume import InvalidVolumeError, parse_volume
+
+_log: Final = logging.getLogger(__name__)
+
+# csi.v1 VolumeCapability.AccessMode: SINGLE_NODE_READER_ONLY and MULTI_NODE_READER_ONLY.
+_READER_MODES: Final = frozenset({2, 3})
+
+_STATUS: Final = {
+    InvalidVolumeError: grpc.StatusCode.INVALID_ARGUMENT,
+    SourceNotReadyError: grpc.StatusCode.UNAVAILABLE,
+    TargetError: grpc.StatusCode.INTERNAL,
+}
+
+GetInfo = descriptors.message(name="csi.v1.GetPluginInfoResponse")
+GetCapabilities = descriptors.message(name="csi.v1.GetPluginCapabilitiesResponse")
+Probe = descriptors.message(name="csi.v1.ProbeResponse")
+BoolValue = descriptors.message(name="csi.v1.BoolValue")
+Published = descriptors.message(name="csi.v1.NodePublishVolumeResponse")
+Unpublished = descriptors.message(name="csi.v1.NodeUnpublishVolumeResponse")
+NodeCapabilities = descriptors.message(name="csi.v1.NodeGetCapabilitiesResponse")
+NodeInfo = descriptors.message(name="csi.v1.NodeGetInfoResponse")
+Plugin = descriptors.message(name="pluginregistration.PluginInfo")
+RegistrationAnswer = descriptors.message(name="pluginregistration.RegistrationStatusResponse")
+
+
+def identity_service() -> grpc.GenericRpcHandler:
+    """csi.v1.Identity: who the plugin is."""
+
+    async def get_info(_request: Any, _context: descriptors.Context) -> Message:
+        return GetInfo(name=names.CSI_DRIVER, vendor_version=version("tdcs"))
+
+    async def get_capabilities(_request: Any, _context: descriptors.Context) -> Message:
+        return GetCapabilities()
+
+    async def probe(_request: Any, _context: descriptors.Context) -> Message:
+        return Probe(ready=BoolValue(value=True))
+
+    return descriptors.service(
+        name="csi.v1.Identity",
+        handlers={"GetPluginInfo": get_info, "GetPluginCapabilities": get_capabilities, "Probe": probe},
+    )
+
+
+def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
+    """csi.v1.Node: the volumes of the node named `node`."""
+
+    async def publish(request: Any, context: descriptors.Context) -> Message:
+        attributes = dict(request.volume_context)
+        pod = "{}/{}".format(
+            attributes.get("csi.storage.k8s.io/pod.namespace", "?"),
+            attributes.get("csi.storage.k8s.io/pod.name", "?"),
+        )
+        what = f"publish of volume {request.volume_id} for pod {pod}"
+        started = time.monotonic()
+        try:
+            _check_capability(request.volume_capability)
+            volume = parse_volume(attributes=attributes)
+            await volumes.publish(volume=volume, target=request.target_path)
+        except tuple(_STATUS) as error:
+            await _refuse(context, error, what=what)
+        _log.info("%s: %s at %s in %.0f ms", what, volume.path, request.target_path, _milliseconds(started))
+        return Published()
+
+    async def unpublish(request: Any, context: descriptors.Context) -> Message:
+        what = f"unpublish of volume {request.volume_id}"
+        started = time.monotonic()
+        try:
+            await volumes.unpublish(target=request.target_path)
+        except tuple(_STATUS) as error:
+            await _refuse(context, error, what=what)
+        _log.info("%s: %s is gone in %.0f ms", what, request.target_path, _milliseconds(started))
+        return Unpublished()
+
+    async def get_capabilities(_request: Any, _context: descriptors.Context) -> Message:
+        return NodeCapabilities()
+
+    async def get_info(_request: Any, _context: descriptors.Context) -> Message:
+        return NodeInfo(node_id=node)
+
+    return descriptors.service(
+        name="csi.v1.Node",
+        handlers={
+            "NodePublishVolume": publish,
+            "NodeUnpublishVolume": unpublish,
+            "NodeGetCapabilities": get_capabilities,
+            "NodeGetInfo": get_info,
+        },
+    )
+
+
+def registration_service(*, endpoint: str, on_status: Callable[[bool, str], None]) -> grpc.GenericRpcHandler:
+    """pluginregistration.Registration: tells kubelet that the plugin listens at the socket `endpoint`.
+
+    `on_status` gets kubelet's verdict: whether it took the plugin, and if not, why.
+    """
+
+    async def get_info(_request: Any, _context: descriptors.Context) -> Message:
+        return Plugin(
+            type="CSIPlugin", name=names.CSI_DRIVER, endpoint=endpoint, supported_versions=["1.0.0"]
+        )
+
+    async def notify(request: Any, _context: descriptors.Context) -> Message:
+        on_status(request.plugin_registered, request.error)
+        return RegistrationAnswer()
+
+    return descriptors.service(
+        name="pluginregistration.Registration",
+        handlers={"GetInfo": get_info, "NotifyRegistrationStatus": notify},
+    )
+
+
+def _check_capability(capability: Any) -> None:
+    if capability.WhichOneof("access_type") == "block":
+        raise InvalidVolumeError(
+            f"driver {names.CSI_DRIVER} has files, not block devices; set volumeMode: Filesystem in the "
+            "PersistentVolume"
+        )
+    if capability.access_mode.mode not in _READER_MODES:
+        raise InvalidVolumeError(
+            f"volumes of driver {names.CSI_DRIVER} can only be read; set accessModes: [ReadOnlyMany] in "
+            "the PersistentVolume"
+        )
+
+
+async def _refuse(context: descriptors.Context, error: Exception, *, what: str) -> None:
+    """End the call with the error's status; does not return."""
+    _log.warning("%s failed: %s", what, error)
+    await context.abort(_STATUS[type(error)], str(error))
+
+
+def _milliseconds(started: float) -> float:
+    return (time.monotonic() - started) * 1e3

@@ -1,0 +1,113 @@
+"""Finds the folder of a volume below the FUSE mount of its cache cluster on this node.
+
+Everything here may ask the FUSE client something and may therefore hang for as long as that client does:
+callers go through `tdcs.csi.guard`.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tdcs.api import names
+from tdcs.csi import mountinfo
+from tdcs.csi.volume import Volume
+
+# What the kernel answers for a FUSE mount whose client has died (or, ESTALE, whose client has lost the
+# folder).
+_DEAD: Final = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ENODEV, errno.EIO})
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class SourceNotReadyError(Exception):
+    """The folder cannot be mounted now, but may be in a while; the text says why and what to look at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """An open folder: `folder` is its descriptor (owned by the holder, see `close`), `shows` is what a
+    mount of it shows.
+    """
+
+    folder: int
+    shows: tuple[str, str]
+
+    def close(self) -> None:
+        """Give the descriptor back; mounts of the folder stay."""
+        os.close(self.folder)
+
+
+def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
+    """Open the volume's folder. Blocks while the FUSE client does; raises SourceNotReadyError.
+
+    No symbolic link is followed on the way, so the opened folder lies inside the cache cluster, whatever
+    its content does meanwhile.
+    """
+    point = os.path.join(os.path.realpath(fuse_root), volume.cluster)
+    client = names.fuse_name(cluster=volume.cluster)
+    pods = f"see its FUSE client's pods: kubectl -n {names.SYSTEM_NAMESPACE} get pods -o wide | grep {client}"
+    if mountinfo.top(mounts=mountinfo.read(), point=point) is None:
+        raise SourceNotReadyError(
+            f"cache cluster {volume.cluster} is not mounted on node {node} (nothing is mounted at {point}); "
+            f"{pods}"
+        )
+    try:
+        folder = _open_folder(point=point, parts=volume.parts)
+    except FileNotFoundError as error:
+        raise SourceNotReadyError(
+            f"folder {volume.path} is not in cache cluster {volume.cluster} as node {node} sees it; "
+            "see whether the condition Mounted of its Dataset is True: kubectl get datasets -A"
+        ) from error
+    except NotADirectoryError as error:
+        raise SourceNotReadyError(
+            f"{volume.path} in cache cluster {volume.cluster} is no folder, or is reached through a "
+            "symbolic link; "
+            "a volume must name a folder of the cache"
+        ) from error
+    except OSError as error:
+        what = "its FUSE client has died" if error.errno in _DEAD else "the folder cannot be opened"
+        raise SourceNotReadyError(
+            f"cache cluster {volume.cluster} cannot be read on node {node}: {what} ({error.strerror} at "
+            f"{volume.path}); {pods}"
+        ) from error
+    try:
+        return Source(folder=folder, shows=_shows(folder=folder))
+    except BaseException:
+        os.close(folder)
+        raise
+
+
+def _open_folder(*, point: str, parts: tuple[str, ...]) -> int:
+    folder = os.open(point, _FOLDER)
+    try:
+        for part in parts:
+            deeper = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        _ask(folder)
+    except OSError:
+        os.close(folder)
+        raise
+    return folder
+
+
+def _ask(folder: int) -> None:
+    """Names may come from the kernel's cache long after the client died; statfs always reaches the client."""
+    try:
+        os.fstatvfs(folder)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+
+
+def _shows(*, folder: int) -> tuple[str, str]:
+    """Device and root that a mount of `folder` has in mountinfo."""
+    information = Path(f"/proc/self/fdinfo/{folder}").read_text(encoding="ascii")
+    identifier = next(int(line.split()[1]) for line in information.splitlines() if line.startswith("mnt_id:"))
+    mounts = {mount.id: mount for mount in mountinfo.read()}
+    if identifier not in mounts:
+        raise SourceNotReadyError("the FUSE mount was taken away while its folder was being opened")
+    mount = mounts[identifier]
+    below = os.path.relpath(os.readlink(f"/proc/self/fd/{folder}"), mount.point)
+    return mount.device, os.path.normpath(os.path.join(mount.root, below))
