@@ -1,0 +1,67 @@
+"""What the models of all kinds share: camel-case names, schema extensions, small reusable values."""
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Model(BaseModel):
+    """Base of every model of the API.
+
+    Lenient on purpose (`extra="ignore"`): an operator that is older than the installed CRD must not stumble
+    over a field that it does not know yet. The API server prunes and refuses unknown fields.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+def rule(
+    expression: str, message: str, *, field: str | None = None, reason: str | None = None
+) -> dict[str, str]:
+    """One CEL rule of a schema (`x-kubernetes-validations`), with the sentence a user reads when it fails."""
+    found = {"rule": expression, "message": message}
+    if reason:
+        found["reason"] = reason
+    if field:
+        found["fieldPath"] = field
+    return found
+
+
+def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
+    """Schema extras that hold CEL rules and whatever else is given."""
+    return {"x-kubernetes-validations": list(found), **more}
+
+
+def list_map(*keys: str, **more: Any) -> dict[str, Any]:
+    """Schema extras of a list whose items are told apart by `keys`, so that appliers merge items."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys), **more}
+
+
+def defaulted(model: type[ModelT], **extra: Any) -> Any:
+    """A nested object that may be left out; the server then fills it in, defaults included."""
+    return Field(default_factory=model, json_schema_extra={"default": {}, **extra})
+
+
+LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+NodeSelector = Annotated[
+    dict[str, Annotated[str, Field(max_length=63)]],
+    Field(max_length=64, json_schema_extra={"x-kubernetes-map-type": "atomic"}),
+]
+"""Labels that a node must carry."""
+
+JsonObject = Annotated[
+    dict[str, Any], Field(json_schema_extra={"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+]
+"""An object of Kubernetes' own API that is passed on and checked by the server when it is used."""

@@ -1,0 +1,179 @@
+"""CacheCluster: one Alluxio, shared by many datasets."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tdcs.api import names
+from tdcs.api.base import JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
+from tdcs.api.conditions import Conditions
+from tdcs.api.quantities import Quantity, to_bytes
+
+Medium = Literal["MEM", "SSD", "HDD"]
+WorkerState = Literal["Pending", "Ready", "Lost"]
+
+_PATH_RULE = rule(
+    r"self.matches('^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$')",
+    "must be an absolute path on the nodes, such as /var/lib/tdcs/cache, without '..' or blanks",
+)
+
+
+class Toleration(Model):
+    """A taint that the cache's pods put up with, as in a pod's spec."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint's key; empty with operator Exists matches every taint."""
+    operator: Literal["Exists", "Equal"] | None = None
+    """How value is compared; Equal when left out."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """The taint's value, for operator Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The effect that is tolerated; all effects when left out."""
+    toleration_seconds: int | None = None
+    """With effect NoExecute: seconds before the pod leaves the node all the same."""
+
+
+class Tier(Model):
+    """A place for cached blocks on every cache node."""
+
+    medium: Medium = "SSD"
+    """What the path lies on. MEM is for a tmpfs."""
+    path: Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(_PATH_RULE))] | None = (
+        None
+    )
+    """The folder on the node; default /var/lib/tdcs/cache/NAME."""
+    capacity: Annotated[
+        Quantity,
+        Field(
+            json_schema_extra=rules(
+                rule(
+                    "type(self) == int ? self > 0 : "
+                    "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
+                    "must be a size above zero, such as 100Gi",
+                )
+            )
+        ),
+    ] = names.DEFAULT_TIER_CAPACITY
+    """How many bytes of blocks each node may hold there."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """The capacity in bytes."""
+        return to_bytes(self.capacity)
+
+
+class Storage(Model):
+    """Where the nodes keep cached blocks."""
+
+    tiers: Annotated[
+        list[Tier], Field(min_length=1, max_length=1, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = Field(default=[Tier()], json_schema_extra={"default": [{}]})
+    """The storage tiers; exactly one is supported."""
+
+
+class Component(Model):
+    """The pods of one part of the cache."""
+
+    resources: JsonObject = Field(default={})
+    """CPU and memory of the container, as in a pod's spec (requests, limits)."""
+    jvm_options: Annotated[
+        list[
+            Annotated[
+                str,
+                Field(
+                    min_length=2,
+                    max_length=512,
+                    json_schema_extra=rules(
+                        rule(
+                            r"self.matches('^-[^\\s]+$')",
+                            "must be one JVM option without blanks, such as -Xmx2g; write one item an option",
+                        )
+                    ),
+                ),
+            ]
+        ],
+        Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = Field(default=[])
+    """Options of the JVM, added after the built-in ones, so they win."""
+
+
+class CacheClusterSpec(Model):
+    """What the cache shall look like."""
+
+    replicas: Annotated[int, Field(ge=1, le=5000)] | None = None
+    """Cache workers asked for, one a node; left out, every node that matches has one."""
+    node_selector: NodeSelector = Field(default={})
+    """Labels of the nodes that cache data and run jobs; empty: all nodes whose taints are tolerated."""
+    tolerations: Annotated[
+        list[Toleration], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = Field(default=[])
+    """Taints of cache nodes that the pods put up with."""
+    storage: Storage = defaulted(Storage)
+    """Where the nodes keep cached blocks."""
+    properties: Annotated[
+        dict[str, Annotated[str, Field(max_length=4096)]],
+        Field(
+            max_length=256,
+            json_schema_extra=rules(
+                rule(
+                    "self.all(key, key.startsWith('alluxio.'))",
+                    "every key must be an Alluxio property, which begins with 'alluxio.'",
+                )
+            ),
+        ),
+    ] = Field(default={})
+    """Alluxio properties of master, workers and FUSE clients; they win over the built-in ones."""
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """The image of all three parts; left out, the one the operator was installed with."""
+    master: Component = defaulted(Component)
+    """The master's pod."""
+    worker: Component = defaulted(Component)
+    """The workers' pods."""
+    fuse: Component = defaulted(Component)
+    """The FUSE clients' pods."""
+
+
+class CacheWorker(Model):
+    """One cache worker."""
+
+    node: str
+    """The node it runs on."""
+    state: WorkerState
+    """Pending: not registered with the master yet. Ready: holds blocks. Lost: its heartbeats stopped."""
+    capacity_bytes: int = 0
+    """What it may hold."""
+    used_bytes: int = 0
+    """What it holds."""
+
+
+class CacheClusterStatus(Model):
+    """What the cache looks like."""
+
+    observed_generation: int = 0
+    """The generation of the spec that this status is about."""
+    conditions: Conditions = Field(default=[])
+    """Ready: the master answers and every wanted worker is registered."""
+    replicas: int = 0
+    """Workers that there shall be."""
+    ready_replicas: int = 0
+    """Workers that are registered and alive."""
+    selector: str = ""
+    """Label selector of the worker pods, for autoscalers."""
+    capacity_bytes: int = 0
+    """Bytes that all live workers may hold."""
+    used_bytes: int = 0
+    """Bytes that all live workers hold."""
+    used_ratio: float = 0.0
+    """usedBytes over capacityBytes, between 0 and 1."""
+    workers: Annotated[list[CacheWorker], Field(json_schema_extra=list_map("node"))] = Field(default=[])
+    """Every worker."""
+
+
+class CacheCluster(Model):
+    """A cache on the nodes that train: one Alluxio master, a worker on every cache node and a FUSE client on
+    every node that runs jobs. Many datasets share it."""
+
+    spec: CacheClusterSpec = defaulted(CacheClusterSpec)
+    """What the cache shall look like."""
+    status: CacheClusterStatus | None = None
+    """What the cache looks like; written by the operator."""

@@ -1,0 +1,39 @@
+"""Sizes as users write them (Kubernetes quantities) and as the status gives them (integers of bytes)."""
+
+from typing import Annotated
+
+from lightkube.utils.quantity import parse_quantity
+from pydantic import AfterValidator, WithJsonSchema
+
+QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[kMGTPE]|[eE]\+?[0-9]+)?$"
+
+
+def to_bytes(quantity: int | str) -> int:
+    """Bytes of a quantity such as ``10Gi``, ``500M`` or ``1073741824``; fractions of a byte are dropped.
+
+    Raises:
+        ValueError: it is not a quantity, or it is negative.
+    """
+    value = parse_quantity(str(quantity))
+    if value is None or value < 0:
+        raise ValueError(f"{quantity!r} is not a size; write bytes or a quantity such as 10Gi or 500M")
+    return int(value)
+
+
+def _checked(value: int | str) -> int | str:
+    to_bytes(value)
+    return value
+
+
+Quantity = Annotated[
+    int | str,
+    AfterValidator(_checked),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY_PATTERN,
+        }
+    ),
+]
+"""A size: bytes, or a Kubernetes quantity."""
