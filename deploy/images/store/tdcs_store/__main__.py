@@ -1,0 +1,34 @@
+"""``python3 -m tdcs_store control|link``: the two processes beside the gateway."""
+
+import argparse
+from pathlib import Path
+
+from . import http, link
+from .control import Control
+
+LINK_PORT, GATEWAY_COUNTERS_PORT = 7072, 7071
+
+
+def main() -> None:
+    """Parse the command line and run until killed."""
+    parser = argparse.ArgumentParser(prog="tdcs_store", description=__doc__)
+    parser.add_argument("role", choices=["control", "link"])
+    parser.add_argument("--root", type=Path, default=Path("/data"), help="the store's volume")
+    parser.add_argument("--s3-port", type=int, default=7070)
+    parser.add_argument("--listen", default="0.0.0.0:8080", help="where control listens")
+    asked = parser.parse_args()
+    if asked.role == "link":
+        wanted = asked.root / "state" / "link.json"
+        link.serve(wanted=wanted, s3_port=asked.s3_port, listen=("127.0.0.1", LINK_PORT))
+    else:
+        host, _, port = asked.listen.rpartition(":")
+        control = Control(
+            root=asked.root,
+            link_url=f"http://127.0.0.1:{LINK_PORT}/",
+            gateway_url=f"http://127.0.0.1:{GATEWAY_COUNTERS_PORT}",
+        )
+        http.serve(control=control, listen=(host, int(port)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Buckets on the gateway's volume: filled whole or not at all, with a manifest of checksums beside them.
+
+``ROOT/buckets/NAME`` is the bucket (the gateway serves ``ROOT/buckets``), ``ROOT/manifests/NAME.json`` its
+manifest. A bucket is made in ``ROOT/staging`` and renamed into place, the manifest is written last: a kill
+in between leaves a bucket without a manifest, which the next fill makes anew.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from .content import CHUNK, File, content, plan
+from .state import write_json
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_ETAG, _TYPE = "user.etag", "user.content-type"
+"""Where the gateway keeps what S3 tells about an object."""
+_TYPES = {".jpg": "image/jpeg", ".json": "application/json"}
+
+Manifest = dict[str, Any]
+Stream = tuple[str, Iterable[bytes]]
+
+
+class BucketError(ValueError):
+    """A bucket could not be filled or found; says why and what to do."""
+
+
+class Buckets:
+    """The buckets and manifests below one folder."""
+
+    def __init__(self, *, root: Path) -> None:
+        self.folder = root / "buckets"
+        self._manifests = root / "manifests"
+        self._staging = root / "staging"
+        for folder in (self.folder, self._manifests, self._staging):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def manifest(self, name: str) -> Manifest | None:
+        """``{bucket, parameters, totalBytes, totalFiles, files: [{path, size, sha256}]}``, None if not filled."""
+        try:
+            found: Manifest = json.loads((self._manifests / f"{_checked(name)}.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def summaries(self) -> list[Manifest]:
+        """The manifests without their files."""
+        found = [self.manifest(path.stem) for path in sorted(self._manifests.glob("[!.]*.json"))]
+        return [summary(manifest) for manifest in found if manifest is not None]
+
+    def holds(self, name: str, parameters: Manifest) -> Manifest | None:
+        """The manifest, if the bucket was filled with these parameters and still has every file in its size."""
+        found = self.manifest(name)
+        if found is None or found["parameters"] != parameters:
+            return None
+        bucket = self.folder / name
+        try:
+            whole = all((bucket / file["path"]).stat().st_size == file["size"] for file in found["files"])
+        except OSError:
+            return None
+        return found if whole else None
+
+    def fill_from_seed(self, name: str, *, files: int, sizes: tuple[int, int], seed: str) -> Manifest:
+        """Fill a bucket with made content; nothing is written when it holds just that already."""
+        parameters = {"kind": "files", "files": files, "sizes": list(sizes), "seed": seed}
+        need = files * sizes[1]
+        self._require_space(name, need)
+        made = (
+            (file.path, content(seed=seed, file=file)) for file in plan(files=files, sizes=sizes, seed=seed)
+        )
+        return self.holds(name, parameters) or self._fill(name, parameters, made)
+
+    def fill_from_archive(self, name: str, *, parameters: Manifest, archive: IO[bytes]) -> Manifest:
+        """Fill a bucket with the regular files of a tar stream."""
+        return self._fill(name, parameters, _members(name, archive))
+
+    def _fill(self, name: str, parameters: Manifest, streams: Iterable[Stream]) -> Manifest:
+        bucket = self.folder / _checked(name)
+        (self._manifests / f"{name}.json").unlink(missing_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=self._staging, prefix=f"{name}-"))
+        try:
+            made = staging / "new"
+            made.mkdir(mode=0o755)
+            files = [_write(made, path, chunks) for path, chunks in streams]
+            if bucket.exists():
+                bucket.rename(staging / "old")
+            made.rename(bucket)
+        except OSError as error:
+            raise BucketError(
+                f"bucket {name} could not be written: {error}; free space or fill less"
+            ) from error
+        finally:
+            shutil.rmtree(staging)
+        manifest = {
+            "bucket": name,
+            "parameters": parameters,
+            "totalBytes": sum(file["size"] for file in files),
+            "totalFiles": len(files),
+            "files": files,
+        }
+        write_json(self._manifests / f"{name}.json", manifest)
+        return manifest
+
+    def _require_space(self, name: str, need: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if need > free * 0.9 and not (self.folder / name).exists():
+            raise BucketError(
+                f"bucket {_checked(name)} needs up to {need} bytes and the store's volume has {free} free: "
+                "ask for fewer or smaller files"
+            )
+
+
+def summary(manifest: Manifest) -> Manifest:
+    """A manifest without its list of files."""
+    return {key: value for key, value in manifest.items() if key != "files"}
+
+
+def _write(root: Path, path: str, chunks: Iterable[bytes]) -> Manifest:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sha256, md5, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
+    with target.open("xb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+            sha256.update(chunk)
+            md5.update(chunk)
+            size += len(chunk)
+    os.setxattr(target, _ETAG, f'"{md5.hexdigest()}"'.encode())
+    os.setxattr(target, _TYPE, _TYPES.get(target.suffix, "binary/octet-stream").encode())
+    return {"path": path, "size": size, "sha256": sha256.hexdigest()}
+
+
+def _members(name: str, archive: IO[bytes]) -> Iterator[Stream]:
+    try:
+        with tarfile.open(fileobj=archive, mode="r|") as tar:
+            for member in tar:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts:
+                    raise BucketError(
+                        f"bucket {name}: the archive names {member.name!r}, outside of the bucket"
+                    )
+                file = tar.extractfile(member) if member.isfile() else None
+                if file is not None:
+                    yield str(path), iter(partial(file.read, CHUNK), b"")
+    except tarfile.TarError as error:
+        raise BucketError(f"bucket {name}: what was sent is not a whole tar archive ({error})") from error
+
+
+def _checked(name: str) -> str:
+    if not _BUCKET.fullmatch(name):
+        raise BucketError(
+            f"{name!r} is no bucket name: 3 to 63 lower-case letters, digits and dashes, no dash at the ends"
+        )
+    return name
+
+
+__all__ = ["BucketError", "Buckets", "File", "Manifest", "summary"]

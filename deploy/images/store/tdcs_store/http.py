@@ -1,0 +1,126 @@
+"""HTTP around :class:`tdcs_store.control.Control`."""
+
+import io
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from .buckets import BucketError
+from .control import Control, Json, NotApplied, metrics
+
+
+def serve(*, control: Control, listen: tuple[str, int]) -> None:
+    """Serve until the process ends."""
+    threading.Thread(target=control.keep_counting, args=(lambda: False,), daemon=True).start()
+
+    class Handler(_Handler):
+        operations = control
+
+    ThreadingHTTPServer(listen, Handler).serve_forever()
+
+
+class Body(io.RawIOBase):
+    """The body of a request, of a known length or chunked; reads end where it ends."""
+
+    def __init__(self, *, stream: Any, length: int | None) -> None:
+        self._stream = stream
+        self._chunked = length is None
+        self._left = length or 0
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._chunked and not self._left and not self._ended:
+            self._next_chunk()
+        data: bytes = self._stream.read(min(len(buffer), self._left))
+        if self._left and not data:
+            raise BucketError("the body of the request ended too early: send it again")
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        if self._chunked and data and not self._left:
+            self._stream.readline()
+        return len(data)
+
+    def _next_chunk(self) -> None:
+        self._left = int(self._stream.readline().split(b";")[0], 16)
+        if not self._left:
+            self._ended = True
+            while self._stream.readline().strip():  # trailers
+                pass
+
+
+class _Handler(BaseHTTPRequestHandler):
+    operations: Control
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def _get(self, words: list[str], _query: dict[str, list[str]]) -> tuple[int, Json | str]:
+        match words:
+            case ["healthz"]:
+                return (
+                    (200, "ok\n")
+                    if self.operations.healthy()
+                    else (503, "the link or the gateway is not ready\n")
+                )
+            case ["metrics"]:
+                return 200, metrics(self.operations.status())
+            case ["v1", "status"]:
+                return 200, self.operations.status()
+            case ["v1", "datasets", bucket, *rest] if rest in ([], ["manifest"]):
+                found = self.operations.buckets.manifest(bucket)
+                if found is None:
+                    return 404, {"error": f"bucket {bucket} has not been filled: fill it first"}
+                return 200, found if rest else {key: found[key] for key in found if key != "files"}
+        return 404, {"error": f"there is nothing at {self.path}"}
+
+    def _post(self, words: list[str], query: dict[str, list[str]]) -> tuple[int, Json | str]:
+        body = io.BufferedReader(Body(stream=self.rfile, length=self._length()))
+        match words:
+            case ["v1", "link"]:
+                return 200, self.operations.set_link(json.load(body))
+            case ["v1", "datasets", bucket]:
+                return 200, self.operations.fill(bucket, json.load(body))
+            case ["v1", "datasets", bucket, "archive"]:
+                parameters = json.loads(query.get("parameters", ["{}"])[0])
+                made = self.operations.fill_archive(bucket, parameters, body)
+                body.read()  # what pads the archive
+                return 200, made
+        return 404, {"error": f"there is nothing at {self.path}"}
+
+    def _length(self) -> int | None:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            return None
+        return int(self.headers.get("Content-Length") or 0)
+
+    def _answer(self, operation: Any) -> None:
+        url = urlsplit(self.path)
+        words = [word for word in url.path.split("/") if word]
+        code: int
+        said: Json | str
+        try:
+            code, said = operation(words, parse_qs(url.query))
+        except (BucketError, ValueError) as error:
+            code, said = 400, {"error": str(error)}
+        except (NotApplied, OSError) as error:
+            code, said = 503, {"error": f"{error}; see the logs of the pod's containers"}
+        if code >= 400:
+            self.close_connection = True  # a body may be left unread
+        body = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain" if isinstance(said, str) else "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        if self.command != "GET":
+            super().log_request(code, size)  # type: ignore[arg-type]
