@@ -21,6 +21,8 @@ _log: Final = logging.getLogger(__name__)
 # Calls under way get this long to end when the plugin is stopped; kubelet repeats what was cut off.
 _GRACE_SECONDS: Final = 5.0
 
+_SOCKET_PATH_BYTES: Final = 107
+
 
 class RegistrationRefusedError(Exception):
     """kubelet does not take the plugin; the text has its reason."""
@@ -68,7 +70,13 @@ async def _serve(path: Path, *services: grpc.GenericRpcHandler) -> grpc.aio.Serv
     _make_room(path)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(services)
-    server.add_insecure_port(f"unix://{path}")
+    try:
+        server.add_insecure_port(f"unix://{path}")
+    except RuntimeError as error:  # all that gRPC raises here; the reason it only prints
+        raise OSError(
+            f"no socket can be made at {path}: see whether the folder can be written to, and whether the path has more "
+            f"than the {_SOCKET_PATH_BYTES} bytes that Linux allows"
+        ) from error
     await server.start()
     return server
 
