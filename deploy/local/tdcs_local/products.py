@@ -167,6 +167,7 @@ _PRODUCTS: tuple[Product, ...] = (
         name="local-path-provisioner",
         packages={"github.com/rancher/local-path-provisioner": "local-path-provisioner"},
     ),
+    GoProduct(name="pause", packages={".": "pause"}),
     GoProduct(name="versitygw", packages={"github.com/versity/versitygw/cmd/versitygw": "versitygw"}),
     MavenProduct(name="alluxio"),
 )

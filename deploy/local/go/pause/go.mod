@@ -1,0 +1,3 @@
+module tdcs.io/local/pause
+
+go 1.25.0
