@@ -6,6 +6,7 @@ in between leaves a bucket without a manifest, which the next fill makes anew.
 """
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from .content import CHUNK, File, content, plan
+from .content import CHUNK, content, plan
 from .state import write_json
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
@@ -78,18 +79,23 @@ class Buckets:
         )
         return self.holds(name, parameters) or self._fill(name, parameters, made)
 
-    def fill_from_archive(self, name: str, *, parameters: Manifest, archive: IO[bytes]) -> Manifest:
-        """Fill a bucket with the regular files of a tar stream."""
-        return self._fill(name, parameters, _members(name, archive))
+    def fill_from_archive(
+        self, name: str, *, parameters: Manifest, sha256: str, archive: IO[bytes]
+    ) -> Manifest:
+        """Fill a bucket with the regular files of a tar stream, whose checksum tells that all of it came."""
+        try:
+            return self._fill(name, parameters, _members(name, _Hashed(archive), sha256))
+        except tarfile.TarError as error:
+            raise BucketError(f"bucket {name}: what was sent is not a whole tar archive ({error})") from error
 
     def _fill(self, name: str, parameters: Manifest, streams: Iterable[Stream]) -> Manifest:
         bucket = self.folder / _checked(name)
-        (self._manifests / f"{name}.json").unlink(missing_ok=True)
         staging = Path(tempfile.mkdtemp(dir=self._staging, prefix=f"{name}-"))
         try:
             made = staging / "new"
             made.mkdir(mode=0o755)
             files = [_write(made, path, chunks) for path, chunks in streams]
+            (self._manifests / f"{name}.json").unlink(missing_ok=True)
             if bucket.exists():
                 bucket.rename(staging / "old")
             made.rename(bucket)
@@ -138,20 +144,33 @@ def _write(root: Path, path: str, chunks: Iterable[bytes]) -> Manifest:
     return {"path": path, "size": size, "sha256": sha256.hexdigest()}
 
 
-def _members(name: str, archive: IO[bytes]) -> Iterator[Stream]:
-    try:
-        with tarfile.open(fileobj=archive, mode="r|") as tar:
-            for member in tar:
-                path = PurePosixPath(member.name)
-                if path.is_absolute() or ".." in path.parts:
-                    raise BucketError(
-                        f"bucket {name}: the archive names {member.name!r}, outside of the bucket"
-                    )
-                file = tar.extractfile(member) if member.isfile() else None
-                if file is not None:
-                    yield str(path), iter(partial(file.read, CHUNK), b"")
-    except tarfile.TarError as error:
-        raise BucketError(f"bucket {name}: what was sent is not a whole tar archive ({error})") from error
+class _Hashed(io.RawIOBase):
+    """Reads through to a stream and hashes what passes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.sha256 = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.sha256.update(data)
+        return data
+
+
+def _members(name: str, archive: _Hashed, sha256: str) -> Iterator[Stream]:
+    with tarfile.open(fileobj=archive, mode="r|") as tar:
+        for member in tar:
+            path = PurePosixPath(member.name)
+            if path.is_absolute() or ".." in path.parts:
+                raise BucketError(f"bucket {name}: the archive names {member.name!r}, outside of the bucket")
+            file = tar.extractfile(member) if member.isfile() else None
+            if file is not None:
+                yield str(path), iter(partial(file.read, CHUNK), b"")
+    while archive.read(CHUNK):  # what pads an archive
+        pass
+    # tarfile takes an archive that was cut between two members for a whole one
+    if archive.sha256.hexdigest() != sha256:
+        raise BucketError(f"bucket {name}: the archive that came is not the one that was sent: send it again")
 
 
 def _checked(name: str) -> str:
@@ -160,6 +179,3 @@ def _checked(name: str) -> str:
             f"{name!r} is no bucket name: 3 to 63 lower-case letters, digits and dashes, no dash at the ends"
         )
     return name
-
-
-__all__ = ["BucketError", "Buckets", "File", "Manifest", "summary"]

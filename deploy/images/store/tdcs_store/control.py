@@ -5,13 +5,15 @@
 ``GET /v1/status``                        rates, wire bytes, buckets with what they hold and have sent
 ``POST /v1/link``                         ``{"egress": "200mbit", "ingress": "unlimited"}``, either or both
 ``POST /v1/datasets/BUCKET``              ``{"files": 1000, "size": "100KiB", "seed": "1"}``: fill it
-``POST /v1/datasets/BUCKET/archive``      a tar stream; ``?parameters=JSON`` is kept in the manifest
-``GET /v1/datasets/BUCKET[/manifest]``    the summary, or the whole manifest
+``POST /v1/datasets/BUCKET/archive``      a tar stream; ``?sha256=`` is its checksum, ``&parameters=``
+                                          JSON that is kept in the manifest
+``GET /v1/datasets/BUCKET``               the manifest without its files, and whether all are still ``whole``
+``GET /v1/datasets/BUCKET/manifest``      the manifest
 ``GET /metrics``                          Prometheus text
 ========================================  ==============================================================
 
-Errors are answered as ``{"error": "a sentence"}``. It has no login: it is reached through the API server's
-service proxy, which asks for the right to it.
+Errors are answered as a Kubernetes Status with the sentence as its message. It has no login: it is reached
+through the API server's service proxy, which asks for the right to it.
 """
 
 import json
@@ -21,7 +23,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .buckets import Buckets, summary
 from .shaping import Link, WireBytes
@@ -33,8 +35,8 @@ READ_SECONDS = 1.0
 Json = dict[str, Any]
 
 
-class NotApplied(RuntimeError):
-    """The link did not take the wanted rates in time."""
+class NotReady(RuntimeError):
+    """The link did not take the wanted rates in time, or another container does not answer."""
 
 
 class Control:
@@ -56,16 +58,16 @@ class Control:
     def healthy(self) -> bool:
         """Whether the other containers answer and the wanted rates hold."""
         try:
-            observed = _get(self._link_url)
-            _get(f"{self._gateway_url}/counters")
-        except OSError:
+            observed = _get("link", self._link_url)
+            _get("gateway", f"{self._gateway_url}/counters")
+        except NotReady:
             return False
         return observed["error"] is None and _same(observed["applied"], load_link(self.wanted))
 
     def status(self) -> Json:
         """All there is to tell, JSON-ready. Rates in bits per second, None for unlimited."""
         observed, wire = self.count()
-        sent = _get(f"{self._gateway_url}/counters")
+        sent = _get("gateway", f"{self._gateway_url}/counters")
         held = {manifest["bucket"]: manifest for manifest in self.buckets.summaries()}
         return {
             "link": {"wanted": asdict(load_link(self.wanted)), **observed, "wireBytes": asdict(wire)},
@@ -85,7 +87,7 @@ class Control:
     def count(self) -> tuple[Json, WireBytes]:
         """Look at the link: what holds there, and the wire counters that outlive the pod."""
         with self._counting:
-            observed = _get(self._link_url)
+            observed = _get("link", self._link_url)
             wire = observed.pop("wireBytes")
             if wire is not None:
                 advanced = self._odometer.advanced(WireBytes(**wire), link=observed["link"])
@@ -95,7 +97,7 @@ class Control:
             return observed, self._odometer.total
 
     def set_link(self, asked: Mapping[str, str]) -> Json:
-        """Set one or both rates and wait until they hold. Raises UnitError, NotApplied, ValueError."""
+        """Set one or both rates and wait until they hold. Raises UnitError, NotReady, ValueError."""
         unknown = asked.keys() - {"egress", "ingress"}
         if unknown or not asked:
             raise ValueError(f"a link has egress and ingress, not {', '.join(sorted(unknown)) or 'nothing'}")
@@ -103,11 +105,11 @@ class Control:
         save_link(self.wanted, link)
         end = time.monotonic() + APPLY_SECONDS
         while True:
-            observed = _get(self._link_url)
+            observed = _get("link", self._link_url)
             if _same(observed["applied"], link):
                 return {"egress": format_rate(link.egress), "ingress": format_rate(link.ingress)}
             if time.monotonic() > end:
-                raise NotApplied(
+                raise NotReady(
                     f"the link still has {observed['applied']} after {APPLY_SECONDS:.0f} s "
                     f"({observed['error'] or 'no error told'}): see the log of the container link"
                 )
@@ -127,18 +129,20 @@ class Control:
             made = self.buckets.fill_from_seed(bucket, files=files, sizes=parse_sizes(size), seed=seed)
         return summary(made)
 
-    def fill_archive(self, bucket: str, parameters: Json, archive: Any) -> Json:
-        """Fill a bucket with a tar stream; the summary."""
+    def fill_archive(self, bucket: str, *, parameters: Json, sha256: str, archive: IO[bytes]) -> Json:
+        """Fill a bucket with a tar stream; the summary. Raises BucketError."""
         with self._filling:
-            return summary(self.buckets.fill_from_archive(bucket, parameters=parameters, archive=archive))
+            return summary(
+                self.buckets.fill_from_archive(bucket, parameters=parameters, sha256=sha256, archive=archive)
+            )
 
     def keep_counting(self, stop: Callable[[], bool]) -> None:
         """Read the wire counters every second, so that a pod's end loses at most the last one's bytes."""
         while not stop():
             try:
                 self.count()
-            except OSError as error:
-                print(f"control: the link agent does not answer: {error}", flush=True)
+            except (NotReady, OSError) as error:
+                print(f"control: counting: {error}", flush=True)
             time.sleep(READ_SECONDS)
 
 
@@ -169,7 +173,12 @@ def _same(applied: Json | None, wanted: Link) -> bool:
     return applied == asdict(wanted)
 
 
-def _get(url: str) -> Json:
-    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - a fixed address on loopback
-        found: Json = json.load(answer)
+def _get(container: str, url: str) -> Json:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - a fixed address on loopback
+            found: Json = json.load(answer)
+    except OSError as error:
+        raise NotReady(
+            f"the {container} container does not answer at {url} ({error}): see its log; it is restarted when it ended"
+        ) from error
     return found

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from .buckets import BucketError
-from .control import Control, Json, NotApplied, metrics
+from .buckets import BucketError, summary
+from .control import Control, Json, NotReady, metrics
 
 
 def serve(*, control: Control, listen: tuple[str, int]) -> None:
@@ -78,9 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "datasets", bucket, *rest] if rest in ([], ["manifest"]):
                 found = self.operations.buckets.manifest(bucket)
                 if found is None:
-                    return 404, {"error": f"bucket {bucket} has not been filled: fill it first"}
-                return 200, found if rest else {key: found[key] for key in found if key != "files"}
-        return 404, {"error": f"there is nothing at {self.path}"}
+                    return 404, _failure(404, f"bucket {bucket} has not been filled: fill it first")
+                if rest:
+                    return 200, found
+                whole = self.operations.buckets.holds(bucket, found["parameters"]) is not None
+                return 200, {**summary(found), "whole": whole}
+        return 404, _failure(404, f"there is nothing at {self.path}")
 
     def _post(self, words: list[str], query: dict[str, list[str]]) -> tuple[int, Json | str]:
         body = io.BufferedReader(Body(stream=self.rfile, length=self._length()))
@@ -90,11 +93,14 @@ class _Handler(BaseHTTPRequestHandler):
             case ["v1", "datasets", bucket]:
                 return 200, self.operations.fill(bucket, json.load(body))
             case ["v1", "datasets", bucket, "archive"]:
-                parameters = json.loads(query.get("parameters", ["{}"])[0])
-                made = self.operations.fill_archive(bucket, parameters, body)
-                body.read()  # what pads the archive
+                made = self.operations.fill_archive(
+                    bucket,
+                    parameters=json.loads(query.get("parameters", ["{}"])[0]),
+                    sha256=query.get("sha256", [""])[0],
+                    archive=body,
+                )
                 return 200, made
-        return 404, {"error": f"there is nothing at {self.path}"}
+        return 404, _failure(404, f"there is nothing at {self.path}")
 
     def _length(self) -> int | None:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
@@ -109,9 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             code, said = operation(words, parse_qs(url.query))
         except (BucketError, ValueError) as error:
-            code, said = 400, {"error": str(error)}
-        except (NotApplied, OSError) as error:
-            code, said = 503, {"error": f"{error}; see the logs of the pod's containers"}
+            code, said = 400, _failure(400, str(error))
+        except (NotReady, OSError) as error:
+            code, said = 503, _failure(503, str(error))
         if code >= 400:
             self.close_connection = True  # a body may be left unread
         body = said.encode() if isinstance(said, str) else json.dumps(said).encode()
@@ -124,3 +130,15 @@ class _Handler(BaseHTTPRequestHandler):
     def log_request(self, code: object = "-", size: object = "-") -> None:
         if self.command != "GET":
             super().log_request(code, size)  # type: ignore[arg-type]
+
+
+def _failure(code: int, message: str) -> Json:
+    """An error as the API server would tell it, because kubectl shows the message of such a one only."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "code": code,
+    }
