@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import products
+from tdcs_local import life, products
 from tdcs_local.errors import LocalError
 from tdcs_local.steps import Reporter
 
@@ -34,3 +34,16 @@ def product(names: tuple[str, ...]) -> None:
     folders: list[Path] = [products.ensure(name, reporter=reporter) for name in names]
     for folder in folders:
         click.echo(folder)
+
+
+@main.command()
+def up() -> None:
+    """Bring the cluster up: build, start and repair what is missing."""
+    life.up(reporter=Reporter())
+
+
+@main.command()
+@click.option("--force", is_flag=True, help="Also when another checkout made the cluster.")
+def down(force: bool) -> None:
+    """Remove the cluster and what was started for it."""
+    life.down(reporter=Reporter(), force=force)

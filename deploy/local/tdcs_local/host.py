@@ -85,17 +85,22 @@ def raise_limits(*, reporter: Reporter) -> None:
         Path("/lib/modules").mkdir(exist_ok=True)  # kind mounts it into nodes; some machines have no modules
 
 
+def engine_answers() -> bool:
+    """Whether a container engine runs and lets this user in."""
+    return shell.succeeds(["docker", "version"], timeout=20)
+
+
 def start_engine(*, reporter: Reporter) -> None:
     """Makes the container engine answer: starts dockerd where none runs."""
-    if shutil.which("docker") and shell.succeeds(["docker", "version"], timeout=20):
+    if engine_answers():
         return
     if os.geteuid() != 0:
         docker.require()  # explains what a user may do: rights, or having the engine started
     require_programs("docker", "dockerd", "iptables", reporter=reporter)
-    if shell.succeeds(["docker", "version"], timeout=20):  # where systemd runs, the package has started it
+    if engine_answers():  # where systemd runs, the package has started it
         return
     with cache.locked("engine"), reporter.step("start the container engine"):
-        if not shell.succeeds(["docker", "version"], timeout=20):
+        if not engine_answers():
             _launch_engine()
 
 
@@ -155,7 +160,7 @@ def _launch_engine() -> None:
             env={**os.environ, "PATH": path},
         )
     deadline = time.monotonic() + ENGINE_START_SECONDS
-    while not shell.succeeds(["docker", "version"], timeout=20):
+    while not engine_answers():
         if process.poll() is not None or time.monotonic() > deadline:
             raise LocalError(
                 what="the container engine did not start",
