@@ -4,8 +4,10 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
@@ -17,9 +19,8 @@ from tdcs.csi import descriptors
 FILES = {"datasets/abc/train/1.jpg": "one", "datasets/other/2.jpg": "two"}
 
 
-def code_and_text(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
-    assert isinstance(error, grpc.Call)
-    return error.code(), error.details() or ""
+def code_and_text(error: Any) -> tuple[grpc.StatusCode, str]:
+    return error.code(), error.details()
 
 
 def test_a_pod_reads_the_folder_and_nobody_can_write_to_it(running: Node) -> None:
@@ -141,7 +142,7 @@ def test_a_link_inside_the_cache_is_not_followed(running: Node, link: str) -> No
 
 def test_bad_requests_are_refused_for_good(running: Node) -> None:
     running.mount_cluster(files=FILES)
-    bad = {
+    bad: dict[str, Callable[[], None]] = {
         "path": lambda: running.publish(running.target(), path="/datasets/../../.."),
         "cluster": lambda: running.publish(running.target(), cluster="../fuse"),
         "target path": lambda: running.publish(running.root / "elsewhere"),
