@@ -1,0 +1,50 @@
+"""From a failed RPC to the engine error that a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc
+
+from tdcs.engine.alluxio.rpc import RpcFailureError
+from tdcs.engine.alluxio.sources import explain, plain_reason
+from tdcs.engine.protocol import EngineError, EngineUnavailableError, SourceError
+
+
+def engine_error(
+    failure: RpcFailureError,
+    *,
+    attempted: str,
+    process: str,
+    path: str | None,
+    worker: str | None,
+    of_source: bool,
+    secrets: Iterable[str],
+) -> EngineError:
+    """The error to raise instead of `failure`.
+
+    Args:
+        process: Who was called, for the case that it does not answer.
+        of_source: Whether a complaint is the source's, and not Alluxio's own.
+        secrets: What to hide in Alluxio's words.
+    """
+    away = failure.starting or failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    kind: type[EngineError] = EngineError
+    if away:
+        kind = EngineUnavailableError
+        reason = f"{process} is away, starting or overloaded ({failure.code.name})"
+        remedy = "Wait for its pod to be ready; see its log if it does not get there"
+    elif of_source:
+        kind = SourceError
+        reason, remedy = explain(failure.text)
+    else:
+        reason, remedy = plain_reason(failure.text), "See the log of the cache's master"
+    return kind(
+        attempted=attempted,
+        reason=reason,
+        remedy=remedy,
+        path=path,
+        worker=worker,
+        retryable=away,
+        secrets=secrets,
+    )

@@ -1,0 +1,205 @@
+"""Alluxio's master as plain values: mounts, listings with block locations, workers, attributes of paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc, RpcFailureError
+from tdcs.engine.paths import canonical_uri
+from tdcs.engine.protocol import Block, CachedFile, WorkerInfo
+
+_SHORT, _LONG = 30.0, 900.0
+"""Deadlines in seconds: of calls that touch memory only, and of those that list a source or walk a large tree."""
+
+_METADATA_NEVER, _METADATA_ONCE, _METADATA_ALWAYS = 0, 1, 2
+_WRITE_MUST_CACHE = 1
+_ALL_WORKERS = 1
+_ALL_FIELDS = tuple(range(1, 13))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountEntry:
+    """One row of the mount table.
+
+    Attributes:
+        uri: The source, canonical.
+        properties: As they were given, credentials blotted out.
+    """
+
+    uri: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """One page of a listing.
+
+    Attributes:
+        files: Its files; folders are left out.
+        last: The path of its last entry, where the next page begins, or None when this was the last page.
+    """
+
+    files: list[CachedFile]
+    last: str | None
+
+
+class Master(Rpc):
+    """The master's RPCs. All raise `RpcFailureError`."""
+
+    async def mount_table(self) -> dict[str, MountEntry]:
+        """All mounts but the root."""
+        response = await self._file_system("GetMountTable", checkUfs=False)
+        return {
+            path: MountEntry(uri=canonical_uri(info.ufsUri), properties=dict(info.properties))
+            for path, info in sorted(response.mountPoints.items())
+            if path != "/"
+        }
+
+    async def mount(self, *, path: str, uri: str, properties: Mapping[str, str], update: bool) -> None:
+        """Mount `uri` read-only, or give an existing mount new properties."""
+        options = {"readOnly": True, "shared": False, "properties": dict(properties)}
+        if update:
+            await self._file_system("UpdateMount", alluxioPath=path, options=options)
+        else:
+            await self._file_system("Mount", deadline=_LONG, alluxioPath=path, ufsPath=uri, options=options)
+
+    async def unmount(self, *, path: str) -> None:
+        """Unmount, which also forgets all files below."""
+        await self._file_system("Unmount", deadline=_LONG, alluxioPath=path, options={})
+
+    async def create_folder(self, *, path: str) -> None:
+        """Make a folder and its parents, in the cache only; one that exists is fine."""
+        options = {"recursive": True, "allowExists": True, "writeType": _WRITE_MUST_CACHE}
+        await self._file_system("CreateDirectory", path=path, options=options)
+
+    async def learn(self, *, path: str, recursive: bool, refresh: bool) -> None:
+        """Let the master load the names and sizes of the files below `path` from their source.
+
+        Args:
+            refresh: Also compare what it knows already with the source: finds changed and deleted files.
+        """
+        options: dict[str, Any] = {
+            "recursive": recursive,
+            "loadMetadataType": _METADATA_ALWAYS if refresh else _METADATA_ONCE,
+            "loadMetadataOnly": True,
+        }
+        if refresh:
+            options["commonOptions"] = {"syncIntervalMs": 0}
+        answer = self.stream(
+            service=FILE_SYSTEM, method="ListStatus", deadline=_LONG, path=path, options=options
+        )
+        async for _ in answer:
+            pass
+
+    async def page(self, *, path: str, after: str | None, size: int) -> Page:
+        """The next `size` entries below `path`, from what the master knows."""
+        options: dict[str, Any] = {
+            "options": {
+                "recursive": True,
+                "loadMetadataType": _METADATA_NEVER,
+                "disableAreDescendantsLoadedCheck": True,
+                # Without it the answer lacks mount ids, and Load needs them.
+                "excludeMountInfo": False,
+            },
+            "batchSize": size,
+        }
+        if after is not None:
+            options["startAfter"] = after
+        response = await self._file_system("ListStatusPartial", deadline=_LONG, path=path, options=options)
+        entries = response.fileInfos
+        return Page(
+            files=[_cached_file(info=info, below=path) for info in entries if not info.folder],
+            last=entries[-1].path if response.isTruncated and entries else None,
+        )
+
+    async def workers(self) -> list[WorkerInfo]:
+        """One entry a name, ordered by name: of several registrations of one name the live one, else the latest."""
+        response = await self.unary(
+            service=BLOCK_MASTER,
+            method="GetWorkerReport",
+            deadline=_SHORT,
+            workerRange=_ALL_WORKERS,
+            fieldRanges=_ALL_FIELDS,
+        )
+        reports = sorted(response.workerInfos, key=lambda info: (info.state == "ACTIVE", info.startTimeMs))
+        by_name = {worker_name(info.address): info for info in reports}
+        return [_worker_info(name=name, info=info) for name, info in sorted(by_name.items())]
+
+    async def locations(self, *, block_id: int) -> frozenset[str]:
+        """Names of the workers that hold a block, as the master knows it; none for a block that it does not know."""
+        try:
+            response = await self.unary(
+                service=BLOCK_MASTER, method="GetBlockInfo", deadline=_SHORT, blockId=block_id, options={}
+            )
+        except RpcFailureError as failure:
+            if "not found" in failure.text or failure.code is grpc.StatusCode.NOT_FOUND:
+                return frozenset()  # its file is gone
+            raise
+        return frozenset(worker_name(place.workerAddress) for place in response.blockInfo.locations)
+
+    async def pin(self, *, path: str, pinned: bool) -> None:
+        """Set the pinned attribute of all that lies below."""
+        options = {"pinned": pinned, "recursive": True}
+        await self._file_system("SetAttribute", deadline=_LONG, path=path, options=options)
+
+    async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
+        """Merge client properties into those of a path."""
+        await self.unary(
+            service=CONFIGURATION,
+            method="SetPathConfiguration",
+            deadline=_SHORT,
+            path=path,
+            properties=dict(properties),
+            options={},
+        )
+
+    async def remove_path_properties(self, *, path: str) -> None:
+        """Remove all client properties of a path."""
+        await self.unary(
+            service=CONFIGURATION, method="RemovePathConfiguration", deadline=_SHORT, path=path, options={}
+        )
+
+    async def _file_system(self, method: str, *, deadline: float = _SHORT, **fields: Any) -> Any:
+        return await self.unary(service=FILE_SYSTEM, method=method, deadline=deadline, **fields)
+
+
+def worker_name(address: Any) -> str:
+    """The node's name that a worker was given (`alluxio.locality.node`), else its host name."""
+    for tier in address.tieredIdentity.tiers:
+        if tier.tierName == "node" and tier.value:
+            return str(tier.value)
+    return str(address.host)
+
+
+def _worker_info(*, name: str, info: Any) -> WorkerInfo:
+    address, live = info.address, info.state == "ACTIVE"
+    return WorkerInfo(
+        name=name,
+        address=f"{address.containerHost or address.host}:{address.rpcPort}",
+        capacity_bytes=info.capacityBytes if live else 0,
+        used_bytes=info.usedBytes if live else 0,
+        live=live,
+    )
+
+
+def _cached_file(*, info: Any, below: str) -> CachedFile:
+    blocks = tuple(
+        Block(
+            id=place.blockInfo.blockId,
+            length=place.blockInfo.length,
+            offset=place.offset,
+            source_path=info.ufsPath,
+            mount_id=info.mountId,
+            workers=frozenset(worker_name(at.workerAddress) for at in place.blockInfo.locations),
+        )
+        for place in info.fileBlockInfos
+    )
+    return CachedFile(
+        path=info.path.removeprefix(below).lstrip("/"),
+        length=info.length,
+        blocks=tuple(sorted((block for block in blocks if block.length), key=lambda block: block.offset)),
+    )

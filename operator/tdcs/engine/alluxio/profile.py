@@ -1,0 +1,222 @@
+"""The settings that Alluxio runs with, each with its reason. Pure.
+
+Three parts make one process: `site_properties` (one file for all roles of a cluster), `java_options` (per role), and
+what only the process itself knows (host name, node), which the image's entrypoint takes from the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+MASTER_RPC_PORT = 19998
+MASTER_WEB_PORT = 19999
+WORKER_RPC_PORT = 29999
+WORKER_WEB_PORT = 30000
+
+DATA_FOLDER = "/var/lib/alluxio"
+"""What the master must not lose: its journal, and the empty folder that it mounts at its root."""
+
+PROPERTIES_FILE = "/etc/alluxio/alluxio-site.properties"
+
+_MIB = 1 << 20
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class Role(StrEnum):
+    """A kind of process, as the entrypoint calls it."""
+
+    MASTER = "master"
+    WORKER = "worker"
+    FUSE = "fuse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """Where a worker keeps its blocks.
+
+    Attributes:
+        medium: `MEM`, `SSD` or `HDD`; a name for people and metrics, the path decides.
+        path: A folder at the same place in the worker and in the FUSE client of its node, which opens the block files
+            itself.
+        capacity_bytes: How much of it the worker may fill.
+    """
+
+    medium: str
+    path: str
+    capacity_bytes: int
+
+
+def site_properties(
+    *, tier: Tier, data_folder: str = DATA_FOLDER, overrides: Mapping[str, str] = _NONE
+) -> dict[str, str]:
+    """`alluxio-site.properties` of a cluster, for all of its processes.
+
+    Args:
+        tier: The workers' only tier.
+        data_folder: The master's folder.
+        overrides: Any Alluxio property; wins over what is set here.
+    """
+    ours = {
+        **_MASTER,
+        **_WORKER,
+        **_CLIENT,
+        **_FUSE,
+        "alluxio.master.journal.folder": f"{data_folder}/journal",
+        # Datasets are mounted below the root, which is an empty folder of the master's.
+        "alluxio.master.mount.table.root.ufs": f"{data_folder}/root",
+        "alluxio.worker.tieredstore.levels": "1",
+        "alluxio.worker.tieredstore.level0.alias": tier.medium,
+        "alluxio.worker.tieredstore.level0.dirs.mediumtype": tier.medium,
+        "alluxio.worker.tieredstore.level0.dirs.path": tier.path,
+        "alluxio.worker.tieredstore.level0.dirs.quota": f"{tier.capacity_bytes}B",
+    }
+    return dict(sorted((ours | dict(overrides)).items()))
+
+
+_MASTER = {
+    # A journal on a plain folder: one master on one volume needs no quorum.
+    "alluxio.master.journal.type": "UFS",
+    # All metadata on the heap. The default keeps a RocksDB of 100 MB and more for it; both keys are needed, the general
+    # one is ignored.
+    "alluxio.master.metastore.inode": "HEAP",
+    "alluxio.master.metastore.block": "HEAP",
+    # A dead worker's copies must leave the map soon: the default is 5 minutes, looked at every 10 s.
+    "alluxio.master.worker.timeout": "10s",
+    "alluxio.master.lost.worker.detection.interval": "2s",
+    # 500 threads by default, each with its stack; the queue in front of them is unbounded, so few are enough.
+    "alluxio.master.rpc.executor.core.pool.size": "32",
+    # An outside address would be asked for the newest version.
+    "alluxio.master.update.check.enabled": "false",
+    "alluxio.web.ui.enabled": "false",
+    "alluxio.logger.type": "Console",
+    # The cluster's network policy guards the ports; a claimed user name would be believed anyway.
+    "alluxio.security.authentication.type": "NOSASL",
+    "alluxio.security.authorization.permission.enabled": "false",
+    # A user id without a name in /etc/passwd cannot log in otherwise.
+    "alluxio.security.login.username": "root",
+}
+
+_WORKER = {
+    # Pooled source streams once gave blocks of the right length with wrong bytes (Alluxio issue 18753).
+    "alluxio.worker.ufs.instream.cache.enabled": "false",
+    "alluxio.worker.rpc.executor.core.pool.size": "32",
+    # Block files are readable and writable by everyone; their folder must not be.
+    "alluxio.worker.data.folder.permissions": "rwxr-x---",
+}
+
+_CLIENT = {
+    # Bytes stay where the placement put them: a reader of another worker's block does not copy it.
+    "alluxio.user.file.passive.cache.enabled": "false",
+    # What is cached by reading goes to the reader's node, unless that would push out other blocks.
+    "alluxio.user.ufs.block.read.location.policy": "alluxio.client.block.policy.LocalFirstAvoidEvictionPolicy",
+    "alluxio.user.block.avoid.eviction.policy.reserved.size.bytes": "64MB",
+    # A local block is read as a file, without the worker.
+    "alluxio.user.short.circuit.enabled": "true",
+    "alluxio.user.short.circuit.preferred": "true",
+    # The master is asked once a file, not at each open.
+    "alluxio.user.metadata.cache.enabled": "true",
+    "alluxio.user.metadata.cache.expiration.time": "10min",
+    # A client that starts before the first worker would be without one for 2 minutes.
+    "alluxio.user.worker.list.refresh.interval": "15s",
+    # How soon clients honour the settings of a path (`set_path_properties`); 1 minute by default.
+    "alluxio.user.conf.sync.interval": "5s",
+    # Otherwise every open is a write to the master's journal.
+    "alluxio.user.update.file.accesstime.disabled": "true",
+    "alluxio.user.metrics.collection.enabled": "false",
+}
+
+_FUSE = {
+    # The library of this version is the one that Debian has.
+    "alluxio.fuse.jnifuse.libfuse.version": "3",
+    # Translations of paths are kept; the default of 500 is less than one directory of a dataset.
+    "alluxio.fuse.cached.paths.max": "100000",
+}
+
+
+def fuse_mount_options() -> str:
+    """Options of the FUSE mount, comma-separated.
+
+    `auto_cache` keeps pages between opens as long as size and time stay the same; `kernel_cache` would keep them after
+    a change too.
+    """
+    return ",".join(
+        (
+            "allow_other",  # pods run as other users
+            "ro",
+            "auto_cache",
+            "entry_timeout=600",  # 1 s by default: each lookup of a small file would reach the JVM
+            "attr_timeout=600",
+            "max_idle_threads=64",  # 10 by default, and threads would come and go with every burst of reads
+        )
+    )
+
+
+_OPENED = (
+    *("java.lang", "java.lang.reflect", "java.util", "java.util.concurrent", "java.util.concurrent.atomic"),
+    *("java.nio", "java.io", "sun.nio.ch", "jdk.internal.loader"),
+)
+
+_DEFAULT_HEAP = {Role.MASTER: 384 * _MIB, Role.WORKER: 192 * _MIB, Role.FUSE: 256 * _MIB}
+
+# A worker takes one direct buffer per block that it loads: one block, two requests of at most 64 MiB, and room for
+# readers. Near its limit it hangs for minutes, so this is not the place to save.
+_DIRECT = {Role.MASTER: 128 * _MIB, Role.WORKER: 512 * _MIB, Role.FUSE: 384 * _MIB}
+
+_BYTES_PER_CACHED_STATUS = 8192
+"""Heap of a FUSE client per entry of its metadata cache: an entry takes about 2 KiB, and a quarter of the heap is for
+them.
+"""
+
+
+def java_options(*, role: Role, heap_bytes: int | None = None, processors: int = 2) -> list[str]:
+    """JVM options for Java 17 (11 takes them as well).
+
+    Args:
+        role: What runs.
+        heap_bytes: The largest heap. The defaults suit datasets of about 200,000 files and 4 jobs a node; a master
+            needs about 1 KiB a file and 0.5 KiB a block.
+        processors: How many the process may use; its thread pools and the collector's are sized by it. A container on a
+            large node would size them for the node.
+    """
+    heap = heap_bytes or _DEFAULT_HEAP[role]
+    collector = (
+        [
+            "-XX:+UseG1GC",
+            f"-XX:ParallelGCThreads={processors}",
+            f"-XX:ConcGCThreads={max(1, processors // 4)}",
+        ]
+        if processors > 2
+        else ["-XX:+UseSerialGC"]  # the least memory and threads; pauses of a heap this small are short
+    )
+    options = [
+        f"-Xmx{heap // _MIB}m",
+        f"-XX:MaxDirectMemorySize={_DIRECT[role] // _MIB}m",
+        f"-XX:ActiveProcessorCount={processors}",
+        *collector,
+        # Better a restart than a process that answers nothing.
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.net.preferIPv4Stack=true",
+        # Pods change their addresses.
+        "-Dsun.net.inetaddr.ttl=5",
+        "-Dorg.apache.ratis.thirdparty.io.netty.allocator.useCacheForAllThreads=false",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    ]
+    if role is Role.FUSE:
+        options.append(
+            f"-Dalluxio.user.metadata.cache.max.size={max(1000, heap // _BYTES_PER_CACHED_STATUS)}"
+        )
+    return options
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """The text of a Java properties file."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in sorted(properties.items()))
+
+
+def _escaped(text: str) -> str:
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
+    body = "".join(escapes.get(character, character) for character in text)
+    return body.replace(" ", "\\ ", 1) if body.startswith(" ") else body

@@ -1,0 +1,143 @@
+"""One gRPC channel to an Alluxio process: every call with a deadline, repeated while the process is only starting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from tdcs.engine.alluxio.descriptors import method_types
+
+FILE_SYSTEM = "alluxio.grpc.file.FileSystemMasterClientService"
+BLOCK_MASTER = "alluxio.grpc.block.BlockMasterClientService"
+CONFIGURATION = "alluxio.grpc.meta.MetaMasterConfigurationService"
+BLOCK_WORKER = "alluxio.grpc.block.BlockWorker"
+
+# A listing packs up to 10,000 files into a message. Channels of one process must not share a connection: a
+# restarted master would else be found by some of them minutes later. Reconnecting may not back off for minutes either.
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class RpcFailureError(Exception):
+    """An RPC that did not succeed, before anyone knows what it means for the caller.
+
+    Attributes:
+        code: gRPC's status.
+        text: Alluxio's words. May hold secrets: not for anyone's eyes before `EngineError` has redacted it.
+    """
+
+    def __init__(self, *, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(code.name)
+        self.code = code
+        self.text = text
+
+    @property
+    def starting(self) -> bool:
+        """Whether the process is away or not ready yet.
+
+        A restarted master first refuses connections, then knows no methods for some seconds, then is in safe mode.
+        """
+        if self.code is grpc.StatusCode.UNIMPLEMENTED:
+            return "Method not found" in self.text
+        return self.code is grpc.StatusCode.UNAVAILABLE or "safe mode" in self.text.lower()
+
+
+class Rpc:
+    """A channel to one process.
+
+    Args:
+        target: `host:port`.
+        patience: Seconds for which a call is repeated while the process is away or starting.
+    """
+
+    def __init__(self, *, target: str, patience: float) -> None:
+        self.target = target
+        self._patience = patience
+        self._channel: grpc.aio.Channel | None = None
+        self._calls: dict[tuple[str, str], Any] = {}
+
+    async def unary(self, *, service: str, method: str, deadline: float, **fields: Any) -> Any:
+        """Call `method` with a request of `fields`; the response message.
+
+        Args:
+            deadline: Seconds for one attempt.
+
+        Raises:
+            RpcFailureError: It failed, or the process stayed away for all of the patience.
+        """
+        request_type, response_type = method_types(service, method)
+        request = request_type(**fields)
+        async for attempt in self._retrying():
+            with attempt:
+                call = self._call("unary_unary", service, method, response_type)
+                try:
+                    return await call(request, timeout=deadline)
+                except grpc.aio.AioRpcError as error:
+                    raise RpcFailureError(code=error.code(), text=error.details() or "") from error
+        raise AssertionError("tenacity either returns or raises")
+
+    async def stream(
+        self, *, service: str, method: str, deadline: float, **fields: Any
+    ) -> AsyncIterator[Any]:
+        """Call a method that answers with a stream. Repeated only as long as nothing has come.
+
+        Raises:
+            RpcFailureError: As for `unary`.
+        """
+        request_type, response_type = method_types(service, method)
+        request = request_type(**fields)
+        begun = False
+        async for attempt in self._retrying():
+            with attempt:
+                call = self._call("unary_stream", service, method, response_type)(request, timeout=deadline)
+                try:
+                    async for response in call:
+                        begun = True
+                        yield response
+                except grpc.aio.AioRpcError as error:
+                    failure = RpcFailureError(code=error.code(), text=error.details() or "")
+                    if begun:
+                        failure.text = f"the answer broke off: {failure.text}"
+                        failure.code = grpc.StatusCode.ABORTED
+                    raise failure from error
+
+    async def close(self) -> None:
+        """Close the channel; calls in flight are cancelled."""
+        channel, self._channel = self._channel, None
+        self._calls.clear()
+        if channel is not None:
+            await channel.close()
+
+    def _call(self, kind: str, service: str, method: str, response_type: type[Message]) -> Any:
+        key = (service, method)
+        if key not in self._calls:
+            if self._channel is None:
+                self._channel = grpc.aio.insecure_channel(self.target, options=_OPTIONS)
+            self._calls[key] = getattr(self._channel, kind)(
+                f"/{service}/{method}",
+                request_serializer=_serialize,
+                response_deserializer=response_type.FromString,
+            )
+        return self._calls[key]
+
+    def _retrying(self) -> AsyncRetrying:
+        return AsyncRetrying(
+            retry=retry_if_exception(lambda error: isinstance(error, RpcFailureError) and error.starting),
+            wait=wait_random_exponential(multiplier=0.2, max=2),
+            stop=stop_after_delay(self._patience),
+            reraise=True,
+        )
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()

@@ -1,0 +1,127 @@
+"""From a `Source` to the properties of an Alluxio mount, and from Alluxio's complaints about a source to
+plain sentences. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from tdcs.engine.paths import canonical_uri
+from tdcs.engine.protocol import Source, SourceError
+
+DIGEST_PROPERTY = "tdcs.source.digest"
+"""A property of our own on each mount. Alluxio shows credentials as asterisks, so this tells whether they are
+still the same.
+"""
+
+_S3_OPTIONS = ("endpoint", "pathStyle", "region")
+
+
+def mount_properties(source: Source) -> dict[str, str]:
+    """Alluxio's mount properties for a source, with `DIGEST_PROPERTY` over all of them.
+
+    Raises:
+        SourceError: An option that is not known, or a value that cannot be right.
+    """
+    uri = canonical_uri(source.uri)
+    known = _S3_OPTIONS if uri.startswith("s3://") else ()
+    unknown = sorted(set(source.options) - set(known))
+    if unknown:
+        raise SourceError(
+            attempted=f"read the options of {uri}",
+            reason=f"{', '.join(unknown)} is not an option of this kind of source",
+            remedy=f"Use {', '.join(known)}" if known else "Leave spec.source.options out",
+        )
+    properties = _s3_properties(source=source, uri=uri) if uri.startswith("s3://") else {}
+    if source.credentials is not None:
+        properties["s3a.accessKeyId"] = source.credentials.access_key_id
+        properties["s3a.secretKey"] = source.credentials.secret_access_key
+    text = json.dumps([uri, sorted(properties.items())])
+    return properties | {DIGEST_PROPERTY: hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
+    endpoint = source.options.get("endpoint", "")
+    if endpoint and not re.fullmatch(r"https?://[^/\s]+/?", endpoint):
+        raise SourceError(
+            attempted=f"read the options of {uri}",
+            reason=f"endpoint {endpoint!r} is no URL such as http://store.example:9000",
+            remedy="Correct spec.source.options.endpoint",
+        )
+    # An own server is reached by path as a rule, and AWS by bucket host name.
+    path_style = source.options.get("pathStyle", "true" if endpoint else "false")
+    if path_style not in {"true", "false"}:
+        raise SourceError(
+            attempted=f"read the options of {uri}",
+            reason=f"pathStyle is {path_style!r}",
+            remedy='Set spec.source.options.pathStyle to "true" or "false"',
+        )
+    properties = {
+        "alluxio.underfs.s3.disable.dns.buckets": path_style,
+        # Asking for the bucket's ACL needs a permission that readers seldom have, and its answer is not used.
+        "alluxio.underfs.s3.inherit.acl": "false",
+    }
+    if endpoint:
+        properties["alluxio.underfs.s3.endpoint"] = endpoint.rstrip("/")
+    if endpoint or "region" in source.options:
+        properties["alluxio.underfs.s3.endpoint.region"] = source.options.get("region", "us-east-1")
+    return properties
+
+
+def mounted_digest(properties: Mapping[str, str]) -> str:
+    """What `mount_properties` wrote into a mount, or "" for one that somebody else made."""
+    return properties.get(DIGEST_PROPERTY, "")
+
+
+# Alluxio begins the text of a failed mount with the whole request, credentials included.
+_ECHO = re.compile(r"\Amount command: .*?\nshared: (?:true|false)\n(?:remount: \w+\n)?}\n", re.DOTALL)
+_NOISE = re.compile(r"Acquired mount ID for the new mount point: \d+\n|alluxio\.underfs\.s3a\.\w+Exception: ")
+
+
+def plain_reason(text: str) -> str:
+    """Alluxio's own words without the repeated request and without class names; one line."""
+    text = _NOISE.sub("", _ECHO.sub("", text))
+    return (
+        "; ".join(line.strip().rstrip(".") for line in text.splitlines() if line.strip()) or "no reason given"
+    )
+
+
+_REMEDIES = (
+    (
+        r"NoSuchBucket",
+        "there is no such bucket",
+        "Check the bucket's name in spec.source.uri and the endpoint",
+    ),
+    (
+        r"SignatureDoesNotMatch|InvalidAccessKeyId|InvalidSecret|403|Forbidden|AccessDenied|Access Denied",
+        "the source refused the credentials",
+        "Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
+    ),
+    (
+        r"Unable to execute HTTP request|UnknownHost|Connection refused|timed out|Connect to ",
+        "the endpoint does not answer",
+        "Check spec.source.options.endpoint, and that the cache's pods can reach it",
+    ),
+    (
+        r"does not exist|NoSuchKey|404",
+        "there is no such folder",
+        "Check the path in spec.source.uri; it must hold at least one file",
+    ),
+    (
+        r"No Under File System Factory",
+        "the cache cannot read this kind of source",
+        "Use an s3:// or file:/// URI",
+    ),
+)
+
+
+def explain(text: str) -> tuple[str, str]:
+    """Reason and remedy for a complaint about a source; the complaint itself stays in the reason."""
+    plain = plain_reason(text)
+    for pattern, reason, remedy in _REMEDIES:
+        if re.search(pattern, plain):
+            return f"{reason} ({plain})", remedy
+    return plain, "Check spec.source, and the log of the cache's master"
