@@ -1,0 +1,98 @@
+"""What every controller needs, in one value: API access, live views, engines, clock."""
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tdcs.api import names
+from tdcs.engine.protocol import Engine
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.apply import Applier
+from tdcs.kube.events import EventRecorder
+from tdcs.kube.informer import Key
+from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resources import Resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an administrator or a test sets.
+
+    Attributes:
+        namespace: where the pods of cache clusters live.
+        image: image of the cache's pods when a CacheCluster names none.
+        poll_seconds: how often a cache cluster's workers are asked for.
+        progress_seconds: how often a load's progress is written to the status.
+        survey_seconds: how often the blocks of a dataset that rests are looked at.
+        resync_seconds: how often every object is looked at, whatever happened.
+    """
+
+    namespace: str = names.SYSTEM_NAMESPACE
+    image: str = names.DEFAULT_IMAGE
+    poll_seconds: float = 5.0
+    progress_seconds: float = 2.0
+    survey_seconds: float = 60.0
+    resync_seconds: float = 300.0
+
+
+class Engines(Protocol):
+    """Gives the engine of a cache cluster."""
+
+    def get(self, *, cluster: str) -> Engine:
+        """The engine of this cache cluster; the same object each time."""
+        ...
+
+    async def close(self) -> None:
+        """Close all of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkKey:
+    """One custom resource, as a key of the work queue. The namespace is empty in cluster scope."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.resource.kind} {where}"
+
+
+Store = Mapping[Key, Object]
+"""Objects by (namespace, name)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Live views of the cluster; read only."""
+
+    cache_clusters: Store = field(default_factory=dict)
+    datasets: Store = field(default_factory=dict)
+    training_jobs: Store = field(default_factory=dict)
+    nodes: Store = field(default_factory=dict)
+    pods: Store = field(default_factory=dict)
+    jobs: Store = field(default_factory=dict)
+    stateful_sets: Store = field(default_factory=dict)
+    daemon_sets: Store = field(default_factory=dict)
+
+
+def utc_now() -> str:
+    """The time as Kubernetes writes it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The world of a controller."""
+
+    api: KubeApi
+    applier: Applier
+    recorder: EventRecorder
+    engines: Engines
+    stores: Stores
+    queue: KeyedQueue[WorkKey]
+    settings: Settings = field(default_factory=Settings)
+    now: Callable[[], str] = utc_now

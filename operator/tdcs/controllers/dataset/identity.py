@@ -1,0 +1,40 @@
+"""Where a source is mounted inside the cache: equal sources share a mount, and so their blocks."""
+
+import hashlib
+import json
+
+from tdcs.api import names
+from tdcs.api.dataset import DatasetSpec
+from tdcs.engine.paths import canonical_uri
+from tdcs.engine.protocol import Credentials, Source
+
+
+def source_of(*, spec: DatasetSpec, credentials: Credentials | None) -> Source:
+    """The engine's view of a Dataset's source."""
+    options = spec.source.options
+    given = {
+        "endpoint": options.endpoint,
+        "region": options.region,
+        "pathStyle": None if options.path_style is None else str(options.path_style).lower(),
+    }
+    return Source(
+        uri=canonical_uri(spec.source.uri),
+        options={key: value for key, value in given.items() if value is not None},
+        credentials=credentials,
+    )
+
+
+def engine_path(*, source: Source) -> str:
+    """The engine path of a source.
+
+    The credentials take part, as a digest, so that a Dataset never reads what other people's keys cached.
+    """
+    seed = json.dumps([source.uri, sorted(source.options.items()), digest(source)], sort_keys=True)
+    return f"{names.ENGINE_DATASETS_ROOT}/{hashlib.sha256(seed.encode()).hexdigest()[:16]}"
+
+
+def digest(source: Source) -> str:
+    """A digest of the credentials of a source; empty when it has none."""
+    if source.credentials is None:
+        return ""
+    return hashlib.sha256("\0".join(source.credentials.secrets).encode()).hexdigest()

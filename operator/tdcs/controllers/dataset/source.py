@@ -1,0 +1,103 @@
+"""Reading the keys of a source, and mounting it. Every cause of a failure becomes a condition."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from tdcs.api import names
+from tdcs.api.dataset import DatasetSpec
+from tdcs.controllers.context import Context
+from tdcs.engine.protocol import (
+    Credentials,
+    EngineError,
+    EngineUnavailableError,
+    MountConflictError,
+    SourceError,
+)
+from tdcs.kube.errors import ForbiddenError
+from tdcs.kube.resources import SECRETS
+
+RETRY_SOON = 3.0
+RETRY_LATER = 30.0
+
+
+class NotYetError(Exception):
+    """A pass cannot go on for a cause that is not the operator's; it becomes the object's conditions.
+
+    Attributes:
+        reason: PascalCase word of the condition.
+        message: what is wrong and what to do.
+        retry_after: seconds until another try is worth it.
+        mounted: whether the source was mounted already.
+    """
+
+    def __init__(
+        self, *, reason: str, message: str, retry_after: float = RETRY_LATER, mounted: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+        self.mounted = mounted
+
+
+async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpec) -> Credentials | None:
+    """The keys of the store, from the Secret in the Dataset's own namespace; None when none is named.
+
+    Raises:
+        NotYetError: there is no such Secret, a key is missing, or the operator may not read it.
+    """
+    if spec.source.secret_ref is None:
+        return None
+    name = spec.source.secret_ref.name
+    where = f"Secret {namespace}/{name} (spec.source.secretRef)"
+    try:
+        secret = await context.api.get(SECRETS, name=name, namespace=namespace)
+    except ForbiddenError as error:
+        raise NotYetError(
+            reason="SecretForbidden",
+            message=(
+                f"{where} may not be read by the operator: create a Role in namespace {namespace} that allows "
+                f"get on the secret {name}, and a RoleBinding that gives it to the operator's service account "
+                f"in namespace {context.settings.namespace}; or install the chart with {namespace} in the "
+                "value datasetNamespaces"
+            ),
+        ) from error
+    if secret is None:
+        raise NotYetError(
+            reason="SecretNotFound",
+            message=f"{where} does not exist: create it with the keys {names.SECRET_ACCESS_KEY_ID} and "
+            f"{names.SECRET_SECRET_ACCESS_KEY}, or correct the reference",
+            retry_after=RETRY_SOON,
+        )
+    data = secret.get("data") or {}
+    return Credentials(
+        access_key_id=_value(data, names.SECRET_ACCESS_KEY_ID, where=where),
+        secret_access_key=_value(data, names.SECRET_SECRET_ACCESS_KEY, where=where),
+    )
+
+
+def _value(data: Mapping[str, str], key: str, *, where: str) -> str:
+    try:
+        value = base64.b64decode(data.get(key, ""), validate=True).decode().strip()
+    except (binascii.Error, UnicodeDecodeError):
+        value = ""
+    if not value:
+        raise NotYetError(
+            reason="SecretIncomplete",
+            message=f"{where} has no usable value under the key {key}: add it",
+            retry_after=RETRY_SOON,
+        )
+    return value
+
+
+def as_not_yet(error: EngineError, *, mounted: bool) -> NotYetError:
+    """The condition for an engine's failure; the engine's text names the object and the remedy."""
+    if isinstance(error, EngineUnavailableError):
+        return NotYetError(reason="CacheUnavailable", message=str(error), retry_after=RETRY_SOON)
+    if isinstance(error, SourceError):
+        return NotYetError(reason="SourceRefused", message=str(error), retry_after=RETRY_LATER)
+    if isinstance(error, MountConflictError):
+        return NotYetError(reason="MountConflict", message=str(error), retry_after=RETRY_LATER)
+    retry = RETRY_SOON if error.retryable else RETRY_LATER
+    return NotYetError(reason="CacheError", message=str(error), retry_after=retry, mounted=mounted)

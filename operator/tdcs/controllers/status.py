@@ -1,0 +1,107 @@
+"""Publishing a status: only when it differs, with an event for each condition that changed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tdcs.api.base import Model
+from tdcs.api.conditions import Condition, Finding, merge
+from tdcs.controllers.context import Context
+from tdcs.kube.api import Object
+from tdcs.kube.errors import ConflictError, NotFoundError
+from tdcs.kube.events import EventType
+from tdcs.kube.resources import Resource
+
+WARNINGS = frozenset(
+    {
+        "CacheClusterNotFound",
+        "CacheUnavailable",
+        "ChildRefused",
+        "InvalidSpec",
+        "JobFailed",
+        "LoadFailed",
+        "MountConflict",
+        "NameTaken",
+        "NoCacheNode",
+        "NotAllFits",
+        "SecretForbidden",
+        "SecretIncomplete",
+        "SecretNotFound",
+        "SourceEmpty",
+        "SourceRefused",
+        "WorkerLost",
+    }
+)
+"""Reasons that call for a person: their events are of type Warning."""
+
+
+def current(obj: Object) -> dict[str, Any]:
+    """The status as it is on the server."""
+    return dict(obj.get("status") or {})
+
+
+def conditions_of(obj: Object) -> list[Condition]:
+    """The conditions of an object's status; those that do not parse are left out."""
+    return [
+        Condition.model_validate(raw)
+        for raw in current(obj).get("conditions") or ()
+        if isinstance(raw, Mapping) and {"type", "status", "reason", "lastTransitionTime"} <= raw.keys()
+    ]
+
+
+def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[Condition]:
+    """The conditions whose status or reason is new, those that merely started as False or Unknown left out."""
+    known = {condition.type: condition for condition in before}
+    found = []
+    for condition in after:
+        old = known.get(condition.type)
+        if old is None:
+            fresh = condition.status == "True" or condition.reason in WARNINGS
+        else:
+            fresh = (old.status, old.reason) != (condition.status, condition.reason)
+        if fresh:
+            found.append(condition)
+    return found
+
+
+async def publish(
+    *,
+    context: Context,
+    resource: Resource,
+    obj: Object,
+    status: Model,
+    findings: Sequence[Finding],
+) -> Object:
+    """Write the status if it differs from what `obj` carries, then tell of conditions that changed.
+
+    Args:
+        context: the controller's world.
+        resource: the kind of `obj`.
+        obj: the custom resource as read in this pass.
+        status: the wanted status; its conditions and generation are filled in here.
+        findings: what the conditions shall say.
+
+    Returns:
+        The object with its new status. An object that was deleted meanwhile is not written.
+    """
+    metadata = obj["metadata"]
+    generation = int(metadata.get("generation", 0))
+    known = conditions_of(obj)
+    conditions = merge(known=known, findings=findings, generation=generation, now=context.now())
+    wanted = {
+        **status.model_dump(by_alias=True, exclude_none=True, mode="json"),
+        "observedGeneration": generation,
+        "conditions": [condition.model_dump(by_alias=True, mode="json") for condition in conditions],
+    }
+    if wanted == current(obj):
+        return obj
+    identity = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
+    try:
+        await context.api.apply_status(resource, obj={"metadata": identity, "status": wanted})
+    except (NotFoundError, ConflictError):
+        return obj  # deleted, or deleted and made anew: the next pass sees the new one
+    for condition in changed(before=known, after=conditions):
+        type_: EventType = "Warning" if condition.reason in WARNINGS else "Normal"
+        await context.recorder.record(
+            about=obj, reason=condition.reason, message=condition.message or condition.type, type_=type_
+        )
+    return {**obj, "status": wanted}
