@@ -1,0 +1,156 @@
+"""`tdcs extender`: the process, in one pod with its kube-scheduler."""
+
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import uvicorn
+import uvloop
+from lightkube.core.exceptions import ConfigError
+
+from tdcs.api import names
+from tdcs.kube.api import LightkubeApi
+from tdcs.kube.informer import Informer
+from tdcs.kube.resources import DATASETS
+from tdcs_scheduler.app import Extender
+from tdcs_scheduler.view import DatasetView
+
+_log: Final = logging.getLogger(__name__)
+
+# kube-scheduler keeps idle connections for 90 s; a server that closes them earlier makes some of its calls fail.
+_KEEP_ALIVE_SECONDS: Final = 120
+
+# The API server sends a bookmark about once a minute; three missed ones mean that nobody is there.
+DEFAULT_STALE_AFTER: Final = 180.0
+
+
+class _InformerFreshness:
+    def __init__(self, informer: Informer) -> None:
+        self._informer = informer
+
+    def is_synced(self) -> bool:
+        return self._informer.synced.is_set()
+
+    def age_seconds(self) -> float:
+        return self._informer.last_contact_age()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the process' signals alone: uvicorn's own handling ends the process by the signal."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(*, listener: socket.socket, stale_after_seconds: float, explain: bool) -> None:
+    """Serve on `listener` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
+
+    Raises lightkube's ConfigError when there is none.
+    """
+    api = LightkubeApi()
+    view = DatasetView()
+    informer = Informer(api=api, resource=DATASETS, on_change=view.on_change)
+    app = Extender(
+        view=view,
+        freshness=_InformerFreshness(informer),
+        stale_after_seconds=stale_after_seconds,
+        explain=explain,
+    )
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=5,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, functools.partial(setattr, server, "should_exit", True))
+    try:
+        await _until_either_ends(server=server, informer=informer, listener=listener)
+    finally:
+        await api.close()
+
+
+async def _until_either_ends(*, server: uvicorn.Server, informer: Informer, listener: socket.socket) -> None:
+    following = asyncio.create_task(informer.run(), name="datasets")
+    tidying = asyncio.create_task(_tidy_memory(informer), name="memory")
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
+    await asyncio.wait({following, serving}, return_when=asyncio.FIRST_COMPLETED)
+    # The informer only ends by a fault: an extender that learns nothing more must not go on answering.
+    server.should_exit = True
+    await serving
+    for task in (tidying, following):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _tidy_memory(informer: Informer) -> None:
+    """Keep what lives for ever away from the garbage collector, whose pauses are the slowest answers."""
+    await informer.synced.wait()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+@click.command(name="extender")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; kube-scheduler is in the same pod.",
+)
+@click.option("--port", default=names.EXTENDER_PORT, show_default=True, type=click.IntRange(1, 65535))
+@click.option(
+    "--stale-after",
+    default=DEFAULT_STALE_AFTER,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Seconds without a word from the API server until /healthz is red.",
+)
+@click.option(
+    "--explain",
+    is_flag=True,
+    envvar="TDCS_EXTENDER_EXPLAIN",
+    help="Log the reason for every answer to a pod with datasets.",
+)
+def command(*, host: str, port: int, stale_after: float, explain: bool) -> None:
+    """Run the scheduler extender: ranks nodes by the bytes of a pod's datasets that they hold."""
+    logging.basicConfig(
+        level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        listener = socket.create_server((host, port), reuse_port=False)
+    except OSError as error:
+        raise click.ClickException(
+            f"the extender cannot listen on {host}:{port}: {error.strerror}; choose another --port, and the same "
+            "one in "
+            "urlPrefix of the scheduler's configuration"
+        ) from error
+    _log.info("serving kube-scheduler on %s:%d", host, port)
+    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(serve(listener=listener, stale_after_seconds=stale_after, explain=explain))
+        except ConfigError as error:
+            raise click.ClickException(
+                f"the extender finds no Kubernetes API server: {error}; run it in a pod with a service account, or "
+                "set KUBECONFIG"
+            ) from error

@@ -1,0 +1,57 @@
+"""What the extender measures. kube-scheduler itself has no metric for extenders and hides their failures in its
+debug log.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from tdcs.api.names import METRICS_PREFIX
+from tdcs_scheduler.rank import Kind
+
+_PREFIX: Final = f"{METRICS_PREFIX}extender"
+# Seconds: a call takes a fraction of a millisecond with some nodes and about one with 5000; 0.5 s is kube-scheduler's
+# patience.
+_BUCKETS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """The metrics of one extender, in a registry of their own."""
+
+    def __init__(self, *, view_age_seconds: Callable[[], float], datasets: Callable[[], float]) -> None:
+        self._registry: Final = CollectorRegistry()
+        self.prioritize_seconds: Final = Histogram(
+            f"{_PREFIX}_prioritize_seconds",
+            "Time to decode a prioritize request, to score its nodes and to encode the answer.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._answers: Final = Counter(
+            f"{_PREFIX}_answers",
+            "Answers to prioritize requests by kind: "
+            "scored, no_dataset, no_data, bad_annotation (of the pod), not_synced (Datasets not listed yet).",
+            ["kind"],
+            registry=self._registry,
+        )
+        # A pod that is retried is asked for again: this counts requests, not pods.
+        self.answers: Final = {kind: self._answers.labels(kind.value) for kind in Kind}
+        self.decode_errors: Final = Counter(
+            f"{_PREFIX}_decode_errors",
+            "Requests that were refused because they are no prioritize request.",
+            registry=self._registry,
+        )
+        Gauge(
+            f"{_PREFIX}_view_age_seconds",
+            "Time since the API server was last heard about Datasets; about a minute is normal when nothing changes.",
+            registry=self._registry,
+        ).set_function(view_age_seconds)
+        Gauge(
+            f"{_PREFIX}_datasets", "Datasets that the extender knows.", registry=self._registry
+        ).set_function(datasets)
+
+    def text(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        return generate_latest(self._registry)

@@ -1,0 +1,180 @@
+"""The extender over HTTP, without a network: the ASGI application is called as a server would."""
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tdcs_scheduler.app import Extender
+from tdcs_scheduler.view import DatasetView
+
+DATASET = {"status": {"totalBytes": 9, "copies": [{"id": "0", "nodes": [{"name": "a", "bytes": 9}]}]}}
+
+
+@dataclass
+class Clock:
+    """A freshness that a test sets."""
+
+    synced: bool = True
+    age: float = 0.0
+
+    def is_synced(self) -> bool:
+        return self.synced
+
+    def age_seconds(self) -> float:
+        return self.age
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+def extender(freshness: Clock | None = None, **options: Any) -> Extender:
+    view = DatasetView()
+    view.on_change(("team", "images"), DATASET)
+    return Extender(view=view, freshness=freshness or Clock(), stale_after_seconds=180, **options)
+
+
+async def ask(app: Extender, method: str, path: str, *chunks: bytes) -> Answer:
+    parts = list(chunks) or [b""]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        body = parts.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(parts)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": method, "path": path}, receive, send)
+    start, *bodies = sent
+    headers = {key.decode(): value.decode() for key, value in start["headers"]}
+    return Answer(start["status"], headers, b"".join(part["body"] for part in bodies))
+
+
+def request(annotation: str | None = '[{"dataset": "team/images", "copy": "0"}]', uid: str = "u") -> bytes:
+    annotations = {} if annotation is None else {"tdcs.io/datasets": annotation}
+    metadata = {"name": "p", "namespace": "team", "uid": uid, "annotations": annotations}
+    return json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["a", "b"]}).encode()
+
+
+async def metric(app: Extender, line: str) -> float:
+    text = (await ask(app, "GET", "/metrics")).text
+    return float(next(each for each in text.splitlines() if each.startswith(line + " ")).split()[-1])
+
+
+async def test_prioritize_answers_with_the_nodes_that_hold_data() -> None:
+    answer = await ask(extender(), "POST", "/prioritize", request()[:10], request()[10:])
+
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert int(answer.headers["content-length"]) == len(answer.body)
+    assert json.loads(answer.body) == [{"Host": "a", "Score": 10}]
+
+
+async def test_a_pod_without_the_annotation_gets_an_empty_list() -> None:
+    answer = await ask(extender(), "POST", "/prioritize", request(annotation=None))
+
+    assert (answer.status, answer.body) == (200, b"[]")
+
+
+async def test_answers_and_refusals_are_counted_by_kind() -> None:
+    app = extender()
+    for body in (request(), request(), request(annotation=None), request(annotation="["), b"no json"):
+        await ask(app, "POST", "/prioritize", body)
+
+    assert await metric(app, 'tdcs_extender_answers_total{kind="scored"}') == 2
+    assert await metric(app, 'tdcs_extender_answers_total{kind="no_dataset"}') == 1
+    assert await metric(app, 'tdcs_extender_answers_total{kind="bad_annotation"}') == 1
+    assert await metric(app, "tdcs_extender_decode_errors_total") == 1
+    assert await metric(app, "tdcs_extender_prioritize_seconds_count") == 4
+    assert await metric(app, "tdcs_extender_datasets") == 1
+
+
+async def test_a_bad_request_is_refused_with_a_sentence_and_the_next_one_is_served() -> None:
+    app = extender()
+
+    refused = await ask(app, "POST", "/prioritize", b'{"Pod": 7}')
+    assert refused.status == 400
+    assert "no ExtenderArgs" in refused.text
+
+    assert (await ask(app, "POST", "/prioritize", request())).status == 200
+
+
+async def test_a_body_without_end_is_refused() -> None:
+    app = extender()
+
+    answer = await ask(app, "POST", "/prioritize", *[b" " * 2**20] * 17)
+
+    assert answer.status == 413
+    assert await metric(app, "tdcs_extender_decode_errors_total") == 1
+
+
+@pytest.mark.parametrize(
+    ("freshness", "status", "sentence"),
+    [
+        (Clock(), 200, "ok"),
+        (Clock(age=100), 200, "ok"),
+        (Clock(synced=False), 503, "have not been listed"),
+        (Clock(age=200), 503, "nothing was heard from the API server for 200 s"),
+    ],
+    ids=["fresh", "quiet", "not synced", "stale"],
+)
+async def test_health_is_red_while_the_view_is_not_to_be_trusted(
+    freshness: Clock, status: int, sentence: str
+) -> None:
+    app = extender(freshness)
+
+    answer = await ask(app, "GET", "/healthz")
+
+    assert answer.status == status
+    assert sentence in answer.text
+    # Restarting would lose what is known: only readiness is red.
+    assert (await ask(app, "GET", "/livez")).status == 200
+
+
+async def test_a_stale_view_still_answers_and_its_age_is_a_metric() -> None:
+    app = extender(Clock(age=1000))
+
+    assert json.loads((await ask(app, "POST", "/prioritize", request())).body) == [{"Host": "a", "Score": 10}]
+    assert await metric(app, "tdcs_extender_view_age_seconds") == 1000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/prioritize", 405), ("POST", "/healthz", 405), ("POST", "/filter", 404)],
+)
+async def test_what_is_not_served_is_said(method: str, path: str, status: int) -> None:
+    assert (await ask(extender(), method, path)).status == status
+
+
+async def test_a_bad_annotation_is_told_once_a_pod(caplog: pytest.LogCaptureFixture) -> None:
+    app = extender()
+    with caplog.at_level(logging.WARNING):
+        for uid in ("u1", "u1", "u2", "u1"):
+            await ask(app, "POST", "/prioritize", request(annotation="oops", uid=uid))
+
+    assert len(caplog.records) == 2
+    assert "pod team/p is scheduled without regard to its data" in caplog.text
+
+
+async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCaptureFixture) -> None:
+    app = extender(explain=True)
+    with caplog.at_level(logging.INFO):
+        await ask(app, "POST", "/prioritize", request(annotation=None))
+        await ask(app, "POST", "/prioritize", request())
+
+    (record,) = caplog.records
+    told = json.loads(record.getMessage())
+    assert told["pod"] == "team/p"
+    assert told["scores"] == {"a": 10}
+    assert told["candidates"] == 2
+    assert told["reason"] == "1 candidates hold data of 1 datasets"

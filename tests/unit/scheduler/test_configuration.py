@@ -1,0 +1,28 @@
+"""The scheduler's configuration."""
+
+from tdcs.policy.scoring import MAX_SCORE
+from tdcs_scheduler.configuration import scheduler_configuration
+
+
+def test_the_extender_is_asked_by_names_and_may_fail() -> None:
+    (extender,) = scheduler_configuration()["extenders"]
+
+    assert extender["urlPrefix"] == "http://127.0.0.1:8900"
+    assert extender["prioritizeVerb"] == "prioritize"
+    assert extender["nodeCacheCapable"] is True
+    assert extender["ignorable"] is True
+    assert extender["httpTimeout"] == "500ms"
+
+
+def test_the_best_node_outweighs_every_preference_of_the_default_plugins_without_a_users_wish() -> None:
+    (extender,) = scheduler_configuration()["extenders"]
+    spread, resources, balance, images = 200, 100, 100, 100
+
+    assert MAX_SCORE * extender["weight"] * 10 > spread + resources + balance + images
+
+
+def test_it_is_a_scheduler_of_its_own_that_looks_at_all_nodes() -> None:
+    configuration = scheduler_configuration()
+
+    assert [profile["schedulerName"] for profile in configuration["profiles"]] == ["tdcs-scheduler"]
+    assert configuration["percentageOfNodesToScore"] == 100

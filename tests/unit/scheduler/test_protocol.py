@@ -1,0 +1,91 @@
+"""What kube-scheduler sends and what it gets."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tdcs_scheduler.protocol import (
+    BadAnnotationError,
+    BadRequestError,
+    DatasetReference,
+    decode_annotation,
+    decode_request,
+    encode_scores,
+)
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    pod = {
+        "metadata": {
+            "name": "train-0",
+            "namespace": "team",
+            "uid": "u-1",
+            "labels": {"a": "b"},
+            "annotations": {"other/key": "x", "tdcs.io/datasets": '[{"dataset":"team/images","copy":"0"}]'},
+        },
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Pending"},
+    }
+    return {"Pod": pod, "Nodes": None, "NodeNames": ["a", "b"], **changes}
+
+
+def test_a_request_of_kube_scheduler_is_understood() -> None:
+    request = decode_request(body=json.dumps(arguments()).encode())
+
+    assert request.pod == "team/train-0"
+    assert request.nodes == frozenset({"a", "b"})
+    assert request.annotation is not None
+    assert decode_annotation(text=request.annotation) == [DatasetReference("team/images", "0")]
+
+
+def test_whole_nodes_instead_of_names_leave_the_candidates_open() -> None:
+    nodes = {"items": [{"metadata": {"name": "a"}}]}
+
+    assert decode_request(body=json.dumps(arguments(Nodes=nodes, NodeNames=None)).encode()).nodes is None
+
+
+@pytest.mark.parametrize("metadata", [{}, {"annotations": None}, {"annotations": {}}, {"generateName": "x-"}])
+def test_a_pod_without_the_annotation_has_none(metadata: dict[str, Any]) -> None:
+    request = decode_request(body=json.dumps(arguments(Pod={"metadata": metadata})).encode())
+
+    assert request.annotation is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"Pod": null}',
+        b'{"Pod": {"metadata": {"name": 1}}}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_anything_else_is_refused_with_a_sentence(body: bytes) -> None:
+    with pytest.raises(BadRequestError, match="no ExtenderArgs"):
+        decode_request(body=body)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "images", "{}", '["images"]', '[{"copy": "0"}]', '[{"dataset": 1}]', "\ud800"]
+)
+def test_a_bad_annotation_is_refused_with_an_example_of_a_good_one(text: str) -> None:
+    with pytest.raises(BadAnnotationError, match="write a JSON list such as"):
+        decode_annotation(text=text)
+
+
+def test_a_dataset_without_a_copy_means_any_copy() -> None:
+    assert decode_annotation(text='[{"dataset": "team/images"}]') == [DatasetReference("team/images", None)]
+
+
+def test_the_answer_is_a_bare_list_of_integers_with_go_names() -> None:
+    assert json.loads(encode_scores(scores={"a": 10, "b": 3})) == [
+        {"Host": "a", "Score": 10},
+        {"Host": "b", "Score": 3},
+    ]
+    assert encode_scores(scores={}) == b"[]"
