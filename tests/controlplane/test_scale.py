@@ -1,0 +1,63 @@
+"""The control plane is real and quick enough to test scheduling at the size of a large cluster."""
+
+import time
+from collections import Counter
+
+from tests.support.controlplane import ControlPlane
+from tests.support.controlplane.fixtures import OwnControlPlane
+from tests.support.controlplane.nodes import add_fake_nodes
+from tests.support.describe import describe
+from tests.support.objects import gpu_pod
+from tests.support.report import Measured
+from tests.support.waiting import eventually
+
+NODES = 1000
+GPUS = 8
+
+
+def test_a_thousand_pods_fill_a_thousand_nodes(
+    own_control_plane: OwnControlPlane, measured: Measured
+) -> None:
+    # Its own, because to throw one away is quicker than to delete two thousand objects.
+    plane = own_control_plane()
+    kube, namespace = plane.kube, "default"
+    names = [f"node-{i:04d}" for i in range(NODES)]
+    begin = time.monotonic()
+    add_fake_nodes(plane, names=names, gpus=GPUS)
+    measured(f"{NODES} KWOK nodes Ready in {time.monotonic() - begin:.1f} s")
+
+    # A pod takes all GPUs of a node: they fit only if the scheduler counts every one of them right.
+    pods = [gpu_pod(name=f"pod-{i:04d}", namespace=namespace, gpus=GPUS) for i in range(NODES)]
+    scheduler = plane.process("kube-scheduler")
+    before = scheduled(plane)
+    scheduler.pause()  # so that its rate is measured, not that of the pods' creation
+    try:
+        kube.create_many(pods)
+    finally:
+        scheduler.resume()
+    begin = time.monotonic()
+    eventually(
+        lambda: scheduled(plane) - before >= NODES,
+        deadline=180,
+        describe=lambda: describe(kube, namespace=namespace),
+    )
+    seconds = time.monotonic() - begin
+    measured(f"{NODES} pods scheduled on {NODES} nodes in {seconds:.1f} s: {NODES / seconds:.0f} pods/s")
+
+    def all_run() -> bool:
+        return all(pod["status"]["phase"] == "Running" for pod in kube.list("Pod", namespace=namespace))
+
+    eventually(all_run, deadline=120, describe=lambda: describe(kube, namespace=namespace), interval=0.5)
+    places = Counter(pod["spec"]["nodeName"] for pod in kube.list("Pod", namespace=namespace))
+    assert places == dict.fromkeys(names, 1)
+
+
+def scheduled(plane: ControlPlane) -> int:
+    """How many pods the scheduler has bound since it started."""
+    lines = plane.metrics().splitlines()
+    prefix = "scheduler_schedule_attempts_total{"
+    return sum(
+        int(float(line.rsplit(" ", 1)[1]))
+        for line in lines
+        if line.startswith(prefix) and 'result="scheduled"' in line
+    )

@@ -1,0 +1,246 @@
+"""One control plane: started, used, broken on purpose, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from tests.support.controlplane import commands
+from tests.support.controlplane.binaries import Binaries
+from tests.support.controlplane.commands import API, ETCD, KWOK, MANAGER, SCHEDULER, Layout, Options, Ports
+from tests.support.controlplane.pki import ADMINS, Pki
+from tests.support.kube import Kube
+from tests.support.ports import free_ports
+from tests.support.processes import Process
+from tests.support.waiting import eventually
+
+START_DEADLINE = 60.0
+"""Seconds that one program may take to become ready, on a machine that is busy with other work."""
+
+
+class ControlPlane:
+    """Real etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK, as processes on loopback.
+
+    Use as a context manager. ``folder`` gets ``logs/`` (kept) and ``data/`` (removed at the end).
+    """
+
+    def __init__(self, *, folder: Path, options: Options | None = None) -> None:
+        self.folder = folder
+        self.options = options or Options()
+        self.start_seconds = 0.0
+        self._processes: dict[str, Process] = {}
+        self._clients: list[Kube] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:  # also a Ctrl-C in the middle of the start
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """kubeconfig file of a cluster administrator."""
+        return self._at.kubeconfig("admin")
+
+    @property
+    def url(self) -> str:
+        """Address of the API server."""
+        return self._at.api_url
+
+    @property
+    def kube(self) -> Kube:
+        """The administrator's client."""
+        return self._kube
+
+    @property
+    def processes(self) -> Mapping[str, Process]:
+        """Every process of this control plane and those started by ``run``, by name."""
+        return self._processes
+
+    def process(self, name: str) -> Process:
+        """A process by name ("etcd", "kube-apiserver", …), to kill, restart, pause or read its log."""
+        return self._processes[name]
+
+    def client_as(self, *, service_account: str, namespace: str) -> Kube:
+        """A client with the rights of an existing ServiceAccount."""
+        path = self.kubeconfig_as(service_account=service_account, namespace=namespace)
+        client = Kube(kubeconfig=path)
+        self._clients.append(client)
+        return client
+
+    def kubeconfig_as(self, *, service_account: str, namespace: str) -> Path:
+        """Write the kubeconfig of an existing ServiceAccount, for a process to run with its rights and no more."""
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = self.kube.create_under(
+            "ServiceAccount", service_account, "token", request, namespace=namespace
+        )
+        user = f"{namespace}.{service_account}"
+        identity = {"token": answer["status"]["token"]}
+        return self._at.pki.write_kubeconfig(
+            path=self._at.kubeconfig(user), server=self.url, user=user, identity=identity
+        )
+
+    def start_scheduler(self, *, name: str, config: Mapping[str, Any]) -> Process:
+        """Start one more kube-scheduler, as process ``name``, and wait until it is ready.
+
+        ``config`` is a KubeSchedulerConfiguration like ``Options.scheduler_config``; its
+        profiles should have a schedulerName of their own.
+        """
+        (port,) = free_ports(1)
+        self._add_scheduler(name=name, config=config, port=port)
+        self._processes[name].start()
+        return self._processes[name]
+
+    def run(
+        self,
+        *,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        kubeconfig: Path | None = None,
+        ready: Callable[[], bool] | None = None,
+        start_deadline: float = START_DEADLINE,
+    ) -> Process:
+        """Run any other program (the operator, the extender) beside the control plane, and wait until it is ready.
+
+        It gets KUBECONFIG (``kubeconfig``, by default the administrator's) and ``env`` on
+        top of this process' environment. Its log is kept, and it ends with the control plane.
+        """
+        full = {**os.environ, "KUBECONFIG": str(kubeconfig or self.kubeconfig), **(env or {})}
+        process = self._add(name, argv, ready=ready, env=full, start_deadline=start_deadline)
+        process.start()
+        return process
+
+    def remove(self, name: str) -> None:
+        """Stop a process that ``run`` or ``start_scheduler`` started, and forget it."""
+        self._processes.pop(name).stop()
+
+    def metrics(self, name: str = SCHEDULER) -> str:
+        """The /metrics text of a scheduler."""
+        port = next(a.split("=")[1] for a in self.process(name).argv if a.startswith("--secure-port="))
+        with self._open(f"https://127.0.0.1:{port}/metrics") as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def stop(self) -> None:
+        """Kill every process (nothing in them is worth saving) and remove their data; logs stay."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        # Backwards: who goes last has nobody left to complain to in its log.
+        for process in reversed(self._processes.values()):
+            process.kill()
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+
+    def _start(self) -> None:
+        binaries = Binaries.built()
+        begin = time.monotonic()
+        self._prepare(binaries)
+        at = self._at
+        self._add(ETCD, commands.etcd(at), ready=self._answers(f"{at.etcd_url}/readyz")).start()
+        self._add(API, commands.kube_apiserver(at), ready=self._answers(f"{at.api_url}/readyz")).start()
+
+        manager_url = f"https://127.0.0.1:{at.ports.manager}/healthz"
+        self._add(MANAGER, commands.kube_controller_manager(at), ready=self._answers(manager_url))
+        self._add_scheduler(name=SCHEDULER, config=self.options.scheduler_config, port=at.ports.scheduler)
+        if self.options.kwok:
+            kwok_url = f"http://127.0.0.1:{at.ports.kwok}/healthz"
+            self._add(KWOK, commands.kwok(at, stages=self._stages()), ready=self._answers(kwok_url))
+        rest = [process for name, process in self._processes.items() if name not in (ETCD, API)]
+        for process in rest:
+            process.launch()
+        for process in rest:
+            process.wait_ready()
+
+        self._kube = Kube(kubeconfig=self.kubeconfig)
+        self._clients.append(self._kube)
+        self.wait_for_namespace("default")
+        self.start_seconds = time.monotonic() - begin
+
+    def wait_for_namespace(self, name: str) -> None:
+        """Wait until pods can be created in a namespace: they need its default service account."""
+        eventually(
+            lambda: self.kube.find("ServiceAccount", "default", namespace=name),
+            deadline=START_DEADLINE,
+            describe=lambda: self.process(MANAGER).tail(),
+            interval=0.05,
+        )
+
+    def _prepare(self, binaries: Binaries) -> None:
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        names = ("etcd", "etcd_peer", "api", "manager", "scheduler", "kwok")
+        ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
+        pki = Pki(folder=self.folder / "pki")
+        self._at = Layout(folder=self.folder, ports=ports, pki=pki, binaries=binaries, options=self.options)
+        self._tls = ssl.create_default_context(cafile=str(pki.ca))
+        for user, group, path in (
+            ("admin", ADMINS, "admin"),
+            ("system:kube-controller-manager", None, MANAGER),
+            ("system:kube-scheduler", None, SCHEDULER),
+            ("kwok", ADMINS, KWOK),
+        ):
+            pki.client_kubeconfig(path=self._at.kubeconfig(path), server=self.url, user=user, group=group)
+
+    def _stages(self) -> Path:
+        path = self.folder / "kwok-stages.yaml"
+        printed = subprocess.run([self._at.binaries.kwok_stages], check=True, capture_output=True)
+        path.write_bytes(printed.stdout)
+        return path
+
+    def _add_scheduler(self, *, name: str, config: Mapping[str, Any], port: int) -> None:
+        path = self.folder / f"{name}.yaml"
+        complete = commands.scheduler_config(config, kubeconfig=self._at.kubeconfig(SCHEDULER))
+        path.write_text(yaml.safe_dump(complete))
+        argv = commands.kube_scheduler(self._at, config=path, port=port)
+        self._add(name, argv, ready=self._answers(f"https://127.0.0.1:{port}/readyz"))
+
+    def _add(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        ready: Callable[[], bool] | None,
+        env: Mapping[str, str] | None = None,
+        start_deadline: float = START_DEADLINE,
+    ) -> Process:
+        """A process of this control plane, not yet started; the environment is by default a Go program's."""
+        if name in self._processes:
+            raise ValueError(f"there already is a process {name}; remove() it or take another name")
+        self._processes[name] = Process(
+            name=name,
+            argv=argv,
+            log=self.folder / "logs" / f"{name}.log",
+            env=env or {**os.environ, **commands.GO_ENVIRONMENT},
+            ready=ready,
+            start_deadline=start_deadline,
+        )
+        return self._processes[name]
+
+    def _answers(self, url: str) -> Callable[[], bool]:
+        def answers() -> bool:
+            try:
+                with self._open(url) as answer:
+                    return bool(answer.status == 200)
+            except (urllib.error.URLError, OSError):  # not listening yet, or not ready (an HTTP error)
+                return False
+
+        return answers
+
+    def _open(self, url: str) -> Any:
+        # No proxy of the environment has a say about loopback.
+        handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)]
+        return urllib.request.build_opener(*handlers).open(url, timeout=2)

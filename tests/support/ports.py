@@ -1,0 +1,40 @@
+"""Free TCP ports on loopback for servers that cannot choose one themselves and tell it."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+FIRST = 20_000
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different ports on 127.0.0.1 on which nothing listens now.
+
+    They lie below the ephemeral range (ip(7)), so that no outgoing connection takes
+    one before its server binds it, and are drawn at random, so that two test runs on
+    one machine seldom meet.
+    """
+    end = int(_EPHEMERAL.read_text().split()[0]) if _EPHEMERAL.exists() else 32_768
+    candidates = list(range(min(FIRST, end // 2), end))
+    random.shuffle(candidates)
+    found: list[int] = []
+    for port in candidates:
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"only {len(found)} of the {count} wanted ports below {end} are free on 127.0.0.1")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do it: a port whose last connections are still in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
