@@ -285,7 +285,7 @@ class DatasetController:
         )
         await self._publish(obj, findings, held, known.get("mountPath", ""))
 
-    async def _publish(self, obj: Object, findings: list[Finding], held: Holdings, path: str) -> None:
+    async def _publish(self, obj: Object, findings: list[Finding], held: Holdings, path: str) -> Object:
         state: DatasetState = (
             "Deleting" if obj["metadata"].get("deletionTimestamp") else report.state_of(findings)
         )

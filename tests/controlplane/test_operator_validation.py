@@ -1,0 +1,163 @@
+"""The API server itself refuses objects that cannot work, with a sentence that says what to change."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.kube import Kube, KubeRequestError, Object
+
+CHECKOUT = Path(__file__).parents[2]
+API_VERSION = "tdcs.io/v1alpha1"
+
+
+@pytest.fixture
+def installed(kube: Kube) -> Kube:
+    """A client of an API server that knows the custom resources."""
+    kube.install_crds(CHECKOUT / "crds")
+    return kube
+
+
+def dataset(*, namespace: str, name: str = "pictures") -> Object:
+    """A Dataset that is accepted."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Dataset",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"source": {"uri": "s3://bucket/prefix"}},
+    }
+
+
+def training_job(*, namespace: str, name: str = "train") -> Object:
+    """A TrainingJob that is accepted."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicaSpecs": {
+                "Worker": {"template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}}
+            },
+            "datasets": [{"name": "pictures", "mountPath": "/data"}],
+        },
+    }
+
+
+def cache_cluster(*, namespace: str, name: str = "") -> Object:
+    """A CacheCluster that is accepted; its name is made from the namespace's random end."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "CacheCluster",
+        "metadata": {"name": name or f"c{namespace[-6:]}"},
+        "spec": {},
+    }
+
+
+MAKERS = {"Dataset": dataset, "TrainingJob": training_job, "CacheCluster": cache_cluster}
+
+
+def edited(obj: Object, path: str, value: Any) -> Object:
+    """A copy with the field at a dotted path set (numbers are indices); `...` removes it."""
+    found = copy.deepcopy(obj)
+    *parents, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    target: Any = found
+    for step in parents:
+        target = target[step] if isinstance(step, int) else target.setdefault(step, {})
+    if value is ...:
+        del target[last]
+    else:
+        target[last] = value
+    return found
+
+
+BAD = [
+    ("Dataset", "spec.source.uri", "http://host/data", "the scheme must be s3"),
+    ("Dataset", "spec.source.uri", "s3:///prefix", "the bucket is missing"),
+    ("Dataset", "spec.source.uri", "s3://", "the bucket is missing"),
+    ("Dataset", "spec.source.uri", "s3://user:key@bucket/p", "the bucket's name must be"),
+    ("Dataset", "spec.source.uri", "s3://bucket/a/../b", "without '..'"),
+    ("Dataset", "spec.source", ..., "spec.source: Required value"),
+    ("Dataset", "spec.source.options.endpoint", "store:9000", "must be a URL such as"),
+    ("Dataset", "spec.placement.mode", "Everywhere", 'supported values: "Auto", "Partition", "Replicate"'),
+    ("Dataset", "spec.placement.nodeCount", 0, "should be greater than or equal to 1"),
+    ("Dataset", "metadata.name", "a.b", "metadata.name must be at most 63"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "data", "must be an absolute path in the container"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/a/../b", "must be a plain path"),
+    (
+        "TrainingJob",
+        "spec.datasets",
+        [{"name": "a", "mountPath": "/d"}, {"name": "b", "mountPath": "/d"}],
+        "two datasets have the same mountPath",
+    ),
+    (
+        "TrainingJob",
+        "spec.datasets",
+        [{"name": "a", "mountPath": "/d"}, {"name": "a", "mountPath": "/e"}],
+        "Duplicate value",
+    ),
+    ("TrainingJob", "spec.datasets.0.readiness.fraction", 1.5, "should be less than or equal to 1"),
+    ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 0, "must be at least 1"),
+    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers", [], "at least 1 items"),
+    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.restartPolicy", "Always", "Never or OnFailure"),
+    ("TrainingJob", "spec.framework", "Caffe", 'supported values: "TensorFlow", "None"'),
+    ("TrainingJob", "metadata.name", "t" * 51, "at most 50 lower-case letters"),
+    ("TrainingJob", "metadata.name", "1st", "must begin with a letter"),
+    ("CacheCluster", "spec.replicas", 0, "should be greater than or equal to 1"),
+    ("CacheCluster", "spec.storage.tiers", [{"capacity": "0"}], "must be a size above zero"),
+    ("CacheCluster", "spec.storage.tiers", [{"capacity": "lots"}], "must be a size above zero"),
+    ("CacheCluster", "spec.storage.tiers", [{"path": "cache"}], "must be an absolute path on the nodes"),
+    ("CacheCluster", "spec.storage.tiers", [{"path": "/a/../b"}], "must be an absolute path on the nodes"),
+    ("CacheCluster", "spec.properties", {"user.home": "/"}, "begins with 'alluxio.'"),
+    ("CacheCluster", "spec.worker.jvmOptions", ["-Xmx1g -Xms1g"], "one JVM option without blanks"),
+    ("CacheCluster", "metadata.name", "c" * 21, "at most 20 lower-case letters"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "sentence"), BAD)
+def test_a_bad_object_is_refused_with_a_sentence(
+    installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str
+) -> None:
+    bad = edited(MAKERS[kind](namespace=namespace), path, value)
+    with pytest.raises(KubeRequestError) as refused:
+        installed.create(bad)
+    assert refused.value.code == 422
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_smallest_useful_object_is_accepted_and_filled_in(
+    installed: Kube, namespace: str, kind: str
+) -> None:
+    made = installed.create(MAKERS[kind](namespace=namespace))
+    spec = made["spec"]
+    if kind == "Dataset":
+        assert spec["cacheCluster"] == "default"
+        assert spec["preload"] == {"enabled": True}
+        assert spec["placement"]["mode"] == "Auto"
+    if kind == "TrainingJob":
+        assert spec["datasets"][0]["readiness"] == {"fraction": 1}
+        assert spec["replicaSpecs"]["Worker"]["replicas"] == 1
+        assert spec["runPolicy"] == {"suspend": False}
+    if kind == "CacheCluster":
+        installed.delete("CacheCluster", made["metadata"]["name"])
+        assert spec["storage"]["tiers"] == [{"medium": "SSD", "capacity": "10Gi"}]
+
+
+FROZEN = [
+    ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
+    ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
+    ("Dataset", "spec.cacheCluster", "other", "create another Dataset"),
+    ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 2, "delete the TrainingJob and create it anew"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it anew"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "sentence"), FROZEN)
+def test_what_children_are_made_from_cannot_be_changed(
+    installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str
+) -> None:
+    made = installed.create(MAKERS[kind](namespace=namespace))
+    changed = edited(made, path, value)
+    with pytest.raises(KubeRequestError) as refused:
+        installed.patch(kind, made["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
+    assert sentence in str(refused.value)
