@@ -161,7 +161,7 @@ class MemoryEngine:
         mount = self._mount_at(path=path, attempted=f"list {path}")
         if mount.known is None or refresh:
             self._learn(mount=mount, path=path)
-        known = dict(sorted((mount.known or {}).items()))
+        known = dict(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
         for batch in _pages(known, self.page_size):
             yield [
                 CachedFile(path=name, length=length, blocks=tuple(self._located(block) for block in blocks))

@@ -217,7 +217,7 @@ class Engine(Protocol):
         ...
 
     def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
-        """All files under a mounted path, in pages, ordered by path.
+        """All files under a mounted path, in pages, ordered by path, folder by folder.
 
         Pages are read one after the other; a file written at the source meanwhile may or may not be seen.
 

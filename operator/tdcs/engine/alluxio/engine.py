@@ -277,7 +277,7 @@ class AlluxioEngine:
             attempted=attempted,
             reason="it is lost"
             if found
-            else f"only {', '.join(sorted(known)) or 'no worker'} has registered",
+            else f"the workers are: {', '.join(sorted(known)) or 'none'}",
             remedy="Wait for the worker's pod to be ready, or choose another node",
             worker=name,
             retryable=True,

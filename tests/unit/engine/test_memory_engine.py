@@ -1,0 +1,112 @@
+"""The in-memory engine keeps the contract, and lets a test say what the world does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, files_of, mounts
+
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.protocol import Block, Credentials, Engine, EngineUnavailableError, NoSuchWorkerError, Source
+
+__all__ = ["mounts"]
+
+GOOD = Credentials(access_key_id="an-account", secret_access_key="a-good-secret")
+
+
+class MemoryWorld:
+    """Sources are dictionaries, workers are numbers."""
+
+    large, small = "node-a", "node-b"
+
+    def __init__(self) -> None:
+        self.memory = MemoryEngine(
+            sources={},
+            workers={self.large: 1 << 30, self.small: SMALL_CAPACITY},
+            block_size=BLOCK_SIZE,
+        )
+        self.engine: Engine = self.memory
+        self._buckets = (f"s3://bucket-{number}/data" for number in itertools.count())
+        self._files: dict[str, dict[str, int]] = {}
+
+    def source(self, files: Mapping[str, int]) -> Source:
+        uri = next(self._buckets)
+        self._files[uri] = dict(files)
+        self.memory.sources[uri] = lambda: self._files[uri]
+        self.memory.credentials[uri] = GOOD
+        return Source(uri=uri, credentials=GOOD)
+
+    def write(self, source: Source, name: str, length: int) -> None:
+        self._files[source.uri][name] = length
+
+    def remove(self, source: Source, name: str) -> None:
+        del self._files[source.uri][name]
+
+    def missing_source(self) -> Source:
+        return Source(uri="s3://nowhere", credentials=GOOD)
+
+    def refused(self, source: Source) -> Source:
+        wrong = Credentials(access_key_id="an-account", secret_access_key="a-wrong-secret")
+        return Source(uri=source.uri, options=source.options, credentials=wrong)
+
+
+@pytest.fixture
+def world() -> MemoryWorld:
+    return MemoryWorld()
+
+
+class TestMemoryEngine(EngineContract):
+    """The shared promises."""
+
+
+async def test_it_announces_what_it_does_so_that_a_test_can_delay_or_fail_it() -> None:
+    seen: list[Operation] = []
+
+    async def before(operation: Operation) -> None:
+        seen.append(operation)
+
+    engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10}, before=before)
+    await engine.mount(path="/d", source=Source(uri="s3://b"))
+    await engine.put(worker="n", blocks=await blocks_of(engine, "/d"))
+    assert [(operation.name, operation.length) for operation in seen] == [
+        ("mount", 0),
+        ("files", 0),
+        ("put", 0),
+        ("put", 3),
+    ]
+    assert engine.source_bytes_read == 3
+
+
+async def test_a_block_that_is_refused_is_reported_and_the_others_are_placed() -> None:
+    def refuse(worker: str, block: Block) -> str | None:
+        return f"{worker} cannot read it" if block.source_path.endswith("bad") else None
+
+    engine = MemoryEngine(sources={"s3://b": {"bad": 3, "good": 4}}, workers={"n": 10}, refuse=refuse)
+    await engine.mount(path="/d", source=Source(uri="s3://b"))
+    failures = await engine.put(worker="n", blocks=await blocks_of(engine, "/d"))
+    assert [(failure.reason, failure.retryable) for failure in failures] == [("n cannot read it", True)]
+    held = {file.path: len(file.blocks[0].workers) for file in await files_of(engine, "/d")}
+    assert held == {"bad": 0, "good": 1}
+
+
+async def test_a_lost_worker_holds_nothing_until_it_comes_back() -> None:
+    engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10 * MIB})
+    await engine.mount(path="/d", source=Source(uri="s3://b"))
+    blocks = await blocks_of(engine, "/d")
+    await engine.put(worker="n", blocks=blocks)
+    engine.set_worker(name="n", live=False)
+    assert {block.workers for block in await blocks_of(engine, "/d")} == {frozenset()}
+    with pytest.raises(NoSuchWorkerError, match="it is lost"):
+        await engine.put(worker="n", blocks=blocks)
+    engine.set_worker(name="n", live=True)
+    assert {block.workers for block in await blocks_of(engine, "/d")} == {frozenset({"n"})}
+
+
+async def test_an_engine_that_is_away_says_so_and_that_trying_again_may_help() -> None:
+    engine = MemoryEngine(sources={}, workers={})
+    engine.available = False
+    with pytest.raises(EngineUnavailableError) as refusal:
+        await engine.workers()
+    assert refusal.value.retryable
