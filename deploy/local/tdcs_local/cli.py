@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import life, products
+from tdcs_local import images, life, products
 from tdcs_local.errors import LocalError
 from tdcs_local.steps import Reporter
+from tdcs_local.store_commands import store
 
 
 class _Commands(click.Group):
@@ -47,3 +48,35 @@ def up() -> None:
 def down(force: bool) -> None:
     """Remove the cluster and what was started for it."""
     life.down(reporter=Reporter(), force=force)
+
+
+@main.command(name="images")
+@click.argument("names", nargs=-1, type=click.Choice(sorted(images.SPECS)))
+def images_command(names: tuple[str, ...]) -> None:
+    """Build the project's images (all, or those named) and load them into the cluster."""
+    for name, tag in images.ensure(names or list(images.SPECS), reporter=Reporter()).items():
+        click.echo(f"tdcs/{name}:{tag}")
+
+
+@main.command()
+@click.option("--quiet", is_flag=True, help="Only by the exit status: 0 if this checkout's cluster is up.")
+def status(quiet: bool) -> None:
+    """Say what of the cluster is there."""
+    lines, up = life.status()
+    if not quiet:
+        for line in lines:
+            click.echo(line)
+    sys.exit(0 if up else 1)
+
+
+@main.command()
+def demo() -> None:
+    """From nothing to a training job placed by its data; prints what happened."""
+    from tdcs_local import demo as demonstration
+
+    reporter = Reporter()
+    life.up(reporter=reporter)
+    demonstration.run(reporter=reporter)
+
+
+main.add_command(store)

@@ -161,6 +161,12 @@ def require_own(cluster: str) -> None:
         raise LocalError(what=f"the cluster {cluster} is not up: {state.value}", remedy="make up")
 
 
+def abandoned(cluster: str) -> bool:
+    """Whether this tool made the cluster from a checkout that is there no more."""
+    owners = {node.owner for node in nodes(cluster)}
+    return all(owner and not Path(owner).is_dir() for owner in owners)
+
+
 def foreign(cluster: str) -> LocalError:
     """The error of a cluster that is not this checkout's."""
     owners = sorted({node.owner or "something other than this tool" for node in nodes(cluster)})

@@ -60,7 +60,7 @@ def build(
         command += ["--target", target]
     if dockerfile is not None:
         command += ["--file", dockerfile]
-    log = log_file(f"image-{reference.partition(':')[0].replace('/', '-')}")
+    log = build_log(reference)
     shell.run(
         [*command, context],
         what=f"building the image {reference} failed",
@@ -69,6 +69,11 @@ def build(
         env={"DOCKER_BUILDKIT": "0"},
         remedy="read the log: the last step shown is the one that failed",
     )
+
+
+def build_log(reference: str) -> Path:
+    """The log of the builds of an image."""
+    return log_file(f"image-{reference.partition(':')[0].replace('/', '-')}")
 
 
 def require() -> None:

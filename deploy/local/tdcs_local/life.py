@@ -16,7 +16,10 @@ def up(*, reporter: Reporter) -> None:
     ):
         state = cluster.look(name)
         if state is State.FOREIGN:
-            raise cluster.foreign(name)
+            if not cluster.abandoned(name):
+                raise cluster.foreign(name)
+            reporter.say(f"the cluster {name} belongs to a checkout that is gone: it is replaced")
+            state = State.BROKEN
         if state is State.STOPPED:
             state = _try_restart(name, reporter)
         if state is State.RUNNING:
@@ -56,6 +59,24 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
         KUBECONFIG.unlink(missing_ok=True)
         host.stop_engine(reporter=reporter)
     reporter.say(f"the cluster {name} is gone")
+
+
+def status() -> tuple[list[str], bool]:
+    """Lines on what there is, and whether this checkout's cluster runs."""
+    name = cluster.name()
+    if not host.engine_answers():
+        return ["the container engine does not run, or does not let this user in"], False
+    state = cluster.look(name)
+    lines = [f"cluster {name}: {state.value}"]
+    lines += [
+        f"  {node.name}: {'running' if node.running else 'stopped'}, {node.image}"
+        for node in cluster.nodes(name)
+    ]
+    if state is State.RUNNING:
+        lines.append(f"  access: export KUBECONFIG={KUBECONFIG}")
+    if host.own_engine() is not None:
+        lines.append("container engine: started by this tool, `down` stops it when nothing else runs in it")
+    return lines, state is State.RUNNING
 
 
 def _try_restart(name: str, reporter: Reporter) -> State:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tdcs_local import cache, shell
+from tdcs_local import cache, host, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import LOCAL, log_file
 from tdcs_local.steps import Reporter, Step
@@ -82,14 +82,9 @@ class MavenProduct:
         return LOCAL / self.name / "pom.xml"
 
     def key(self) -> str:
-        return cache.files_digest(self.pom.parent, [self.pom])
+        return cache.digest([cache.files_digest(self.pom.parent, [self.pom]), "slim"])
 
     def build(self, scratch: Path, log: Path, step: Step) -> None:
-        if shutil.which("mvn") is None:
-            raise LocalError(
-                what=f"{self.name} cannot be fetched: Maven is not installed",
-                remedy="install it with a JDK (`apt-get install maven default-jdk-headless`), then run again",
-            )
         lib = scratch / "lib"
         step.detail = lambda: f"{len(list(lib.glob('*.jar')))} jars"
         shell.run(
@@ -106,6 +101,10 @@ class MavenProduct:
             raise LocalError(
                 what=f"{self.name}: Maven fetched no jar at all", log=log, remedy=f"check {self.pom}"
             )
+        from tdcs_local import alluxio_product  # it builds on this module
+
+        step.detail = "dropping the native libraries of other systems"
+        alluxio_product.finish(lib=lib)
 
 
 Product = GoProduct | MavenProduct
@@ -168,7 +167,13 @@ _PRODUCTS: tuple[Product, ...] = (
         packages={"github.com/rancher/local-path-provisioner": "local-path-provisioner"},
     ),
     GoProduct(name="pause", packages={".": "pause"}),
-    GoProduct(name="versitygw", packages={"github.com/versity/versitygw/cmd/versitygw": "versitygw"}),
+    GoProduct(
+        name="versitygw",
+        packages={
+            "github.com/versity/versitygw/cmd/versitygw": "versitygw",
+            "./store-gateway": "store-gateway",
+        },
+    ),
     MavenProduct(name="alluxio"),
 )
 PRODUCTS: Mapping[str, Product] = {product.name: product for product in _PRODUCTS}
@@ -189,6 +194,8 @@ def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
     def build(scratch: Path) -> None:
         log = log_file(f"product-{name}")
         log.unlink(missing_ok=True)
+        if isinstance(product, MavenProduct):
+            host.require_programs("mvn", "java", reporter=reporter)
         with reporter.step(f"build {name}") as step:
             product.build(scratch, log, step)
 

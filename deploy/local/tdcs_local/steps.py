@@ -52,7 +52,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """One plain line."""
         if not self._quiet:
-            self._console.print(text, markup=False)
+            self._console.print(text, markup=False, emoji=False)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:

@@ -1,0 +1,233 @@
+"""The project's container images: built when their inputs change, loaded into the nodes that lack them.
+
+An image's tag is a hash of everything its Dockerfile may see, so a name and its tag mean one content for ever:
+what has the tag needs neither a build nor a load. ``:dev`` follows the newest one.
+"""
+
+import concurrent.futures
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tdcs_local import base_image, cache, cluster, docker, products, shell
+from tdcs_local.errors import LocalError
+from tdcs_local.paths import CHECKOUT, log_file
+from tdcs_local.steps import Reporter, Step
+
+FOLDER = CHECKOUT / "deploy" / "images"
+IGNORED_FOLDERS = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
+IGNORED_SUFFIXES = frozenset({".pyc", ".pyo", ".swp"})
+KEPT_TAGS = 3
+DEV = "dev"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """An image: ``deploy/images/NAME`` is its context, plus what is named here.
+
+    ``files`` maps places in the context to files or folders of the checkout, ``products`` to files or folders
+    of a product, given as ``product/path``. ``everywhere`` is false for an image that only workers run.
+    """
+
+    name: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    products: Mapping[str, str] = field(default_factory=dict)
+    everywhere: bool = True
+
+    @property
+    def folder(self) -> Path:
+        return FOLDER / self.name
+
+
+_SPECS = (
+    Spec(
+        name="tdcs",
+        files={
+            "operator": "operator",
+            "scheduler_plugin": "scheduler_plugin",
+            "pyproject.toml": "pyproject.toml",
+            "requirements.txt": "requirements.txt",
+            "README.md": "README.md",
+            "LICENSE": "LICENSE",
+        },
+    ),
+    Spec(name="alluxio", products={"lib": "alluxio/lib"}),
+    Spec(name="store", products={"versitygw/store-gateway": "versitygw/store-gateway"}),
+    Spec(
+        name="train-tensorflow",
+        files={"train_images.py": "deploy/examples/train_images.py"},
+        everywhere=False,
+    ),
+    Spec(name="toolbox", everywhere=False),
+)
+SPECS: Mapping[str, Spec] = {spec.name: spec for spec in _SPECS}
+
+
+def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
+    """Builds and loads images; returns the tag of each: image ``tdcs/NAME:TAG`` is on every node that needs it.
+
+    Raises :class:`LocalError` for an unknown name, a cluster that is not up, a failed build or load.
+    """
+    specs = [_spec(name) for name in names]
+    cluster_name = cluster.name()
+    cluster.require_own(cluster_name)
+    wanted = {spec.name: tag(spec) for spec in specs}
+    nodes = cluster.node_names(cluster_name)
+    loaded = _loaded(nodes)
+    for spec in specs:
+        reference = f"tdcs/{spec.name}:{wanted[spec.name]}"
+        targets = nodes if spec.everywhere else nodes[1:]
+        lacking = [node for node in targets if reference not in loaded[node]]
+        if not lacking:
+            reporter.say(f"image {reference} is on the nodes already")
+            continue
+        build(spec, reference=reference, reporter=reporter)
+        with reporter.step(f"load {reference}") as step:
+            _load(reference, lacking, step)
+            step.result = f"{len(lacking)} nodes"
+    return wanted
+
+
+def build(spec: Spec, *, reference: str, reporter: Reporter) -> None:
+    """Builds an image under its content's name unless the engine has it."""
+    waiting = f"another process builds the image {spec.name}: waiting"
+    with cache.locked(f"image-{spec.name}", on_wait=lambda: reporter.say(waiting)):
+        if docker.image_id(reference):
+            return
+        base = base_image.ensure(reporter=reporter)
+        for product in _products(spec):
+            products.ensure(product, reporter=reporter)
+        with (
+            reporter.step(f"build {reference}") as step,
+            tempfile.TemporaryDirectory(prefix="tdcs-image-") as scratch,
+        ):
+            context = Path(scratch)
+            for place, source in _inputs(spec):
+                _place(source, context / place)
+            log = docker.build_log(reference)
+            log.unlink(missing_ok=True)
+            step.detail = lambda: _last_step(shell.tail(log, lines=40))
+            docker.build(
+                context,
+                reference=reference,
+                tags=[f"tdcs/{spec.name}:{DEV}"],
+                arguments={"BASE_IMAGE": base},
+            )
+        _forget_old(spec.name, keep=reference)
+
+
+def tag(spec: Spec) -> str:
+    """The hash of all that the image is made of."""
+    parts: list[str | bytes] = [base_image.reference()]
+    for name in _products(spec):
+        parts += [name, products.PRODUCTS[name].key()]
+    for place, source in sorted(_inputs(spec, with_products=False)):
+        files = list(context_files(source))
+        root = source if source.is_dir() else source.parent
+        parts += [place, cache.files_digest(root, files)]
+    parts.append(repr(sorted(spec.products.items())))
+    return cache.digest(parts)[:12]
+
+
+def context_files(source: Path) -> Iterable[Path]:
+    """The files of a context's part that count: no caches, nothing an editor left."""
+    if source.is_file():
+        yield source
+        return
+    for folder, folders, files in os.walk(source):
+        folders[:] = [f for f in folders if f not in IGNORED_FOLDERS and not f.endswith(".egg-info")]
+        for name in files:
+            if Path(name).suffix not in IGNORED_SUFFIXES:
+                yield Path(folder) / name
+
+
+def _spec(name: str) -> Spec:
+    if name not in SPECS:
+        raise LocalError(what=f"there is no image {name!r}", remedy=f"one of {', '.join(SPECS)}")
+    spec = SPECS[name]
+    missing = [str(source) for _, source in _inputs(spec, with_products=False) if not source.exists()]
+    if missing or not (spec.folder / "Dockerfile").exists():
+        lacking = ", ".join(missing) or str(spec.folder / "Dockerfile")
+        raise LocalError(what=f"the image {name} cannot be built", why=f"the checkout lacks {lacking}")
+    return spec
+
+
+def _products(spec: Spec) -> list[str]:
+    return sorted({path.partition("/")[0] for path in spec.products.values()})
+
+
+def _inputs(spec: Spec, *, with_products: bool = True) -> list[tuple[str, Path]]:
+    """Where each part of a context goes, and where it comes from."""
+    found = [(".", spec.folder), *((place, CHECKOUT / path) for place, path in spec.files.items())]
+    if with_products:
+        for place, path in spec.products.items():
+            product, _, rest = path.partition("/")
+            found.append((place, products.ensure(product) / rest))
+    return found
+
+
+def _place(source: Path, target: Path) -> None:
+    """Puts a file or a folder into a context, as hard links where the disk allows."""
+    root = source if source.is_dir() else source.parent
+    for file in context_files(source):
+        goal = target / file.relative_to(root) if source.is_dir() else target
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, goal)
+        except OSError:
+            shutil.copy2(file, goal)
+
+
+def _loaded(nodes: Sequence[str]) -> dict[str, set[str]]:
+    """The project's images on each node, as ``tdcs/NAME:TAG``."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        listed = shell.capture(
+            ["docker", "exec", node, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet"],
+            what=f"listing the images on {node} failed",
+        )
+        names = re.findall(r"^docker\.io/(tdcs/\S+)$", listed, re.MULTILINE)
+        found[node] = set(names)
+    return found
+
+
+def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
+    """Gives an image to nodes: saved once into the folder they all see, imported by each."""
+    name, _, content = reference.partition(":")
+    log = log_file(f"load-{name.replace('/', '-')}")
+    log.unlink(missing_ok=True)
+    archive = cluster.TRANSFER / f"{name.replace('/', '-')}-{content}.tar"
+    what = f"loading {reference} into the nodes failed"
+    done: list[str] = []
+    step.detail = lambda: f"{len(done)} of {len(nodes)} nodes"
+    cluster.TRANSFER.mkdir(parents=True, exist_ok=True)
+    try:
+        shell.run(["docker", "save", "--output", archive, reference, f"{name}:{DEV}"], what=what, log=log)
+        inside = f"{cluster.NODE_TRANSFER}/{archive.name}"
+
+        def load(node: str) -> None:
+            command = ["docker", "exec", node, "ctr", "--namespace=k8s.io", "images", "import", inside]
+            shell.run(command, what=f"{what} (on {node})", log=log)
+            done.append(node)
+
+        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+            list(pool.map(load, nodes))
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _forget_old(name: str, *, keep: str) -> None:
+    """Drops the oldest builds of an image from the engine; nodes keep what they have."""
+    listed = shell.capture(["docker", "image", "ls", "--format", "{{.Tag}}", f"tdcs/{name}"]).split()
+    tags = [tag for tag in listed if tag not in {DEV, "<none>", keep.partition(":")[2]}]  # newest first
+    for old in tags[KEPT_TAGS - 1 :]:
+        shell.succeeds(["docker", "image", "rm", f"tdcs/{name}:{old}"])
+
+
+def _last_step(text: str) -> str:
+    steps = re.findall(r"^Step \d+/\d+ : .{0,60}", text, re.MULTILINE)
+    return steps[-1] if steps else ""
