@@ -141,7 +141,8 @@ def command(*, host: str, port: int, stale_after: float, explain: bool) -> None:
         listener = socket.create_server((host, port), reuse_port=False)
     except OSError as error:
         raise click.ClickException(
-            f"the extender cannot listen on {host}:{port}: {error.strerror}; choose another --port, and the same "
+            f"the extender cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --port, "
+            "and the same "
             "one in "
             "urlPrefix of the scheduler's configuration"
         ) from error

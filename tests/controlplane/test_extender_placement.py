@@ -1,0 +1,271 @@
+"""The real kube-scheduler with the real extender: where pods land, and what happens when the extender does not
+answer.
+"""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.support.controlplane import ControlPlane
+from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
+from tests.support.describe import describe
+from tests.support.kube import Kube, Object
+from tests.support.objects import gpu_pod
+from tests.support.ports import free_ports
+from tests.support.processes import Process
+from tests.support.waiting import eventually
+
+from tdcs_scheduler.configuration import scheduler_configuration
+
+CRDS = Path(__file__).parents[2] / "crds"
+SCHEDULER = "tdcs-scheduler"
+GB = 10**9
+
+
+@dataclass(frozen=True)
+class Extender:
+    """A running extender and its scheduler."""
+
+    process: Process
+    url: str
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:  # noqa: S310 - loopback
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def scored(self, annotation: str) -> set[str]:
+        """The nodes that it scores for a pod with this annotation: what it knows now."""
+        pod = {"metadata": {"name": "asked-by-test", "annotations": {"tdcs.io/datasets": annotation}}}
+        body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": None}).encode()
+        request = urllib.request.Request(f"{self.url}/prioritize", data=body, method="POST")  # noqa: S310 - loopback
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
+            return {host["Host"] for host in json.load(answer)}
+
+    def answers(self, kind: str) -> int:
+        """How many answers of a kind it gave."""
+        line = f'tdcs_extender_answers_total{{kind="{kind}"}} '
+        return next(
+            int(float(each.removeprefix(line)))
+            for each in self.get("/metrics")[1].splitlines()
+            if each.startswith(line)
+        )
+
+
+def start_extender(plane: ControlPlane, *, stale_after: float = 180) -> Extender:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    argv = [
+        sys.executable,
+        "-m",
+        "tdcs_scheduler",
+        f"--port={port}",
+        f"--stale-after={stale_after}",
+        "--explain",
+    ]
+    plane.kube.install_crds(CRDS)
+
+    def ready() -> bool:
+        return Extender(process, url).get("/healthz")[0] == 200
+
+    process = plane.run(name="extender", argv=argv)
+    extender = Extender(process, url)
+    eventually(ready, deadline=30, describe=process.tail)
+    return extender
+
+
+@pytest.fixture
+def extender(control_plane: ControlPlane) -> Extender:
+    """The extender, and beside it the scheduler that asks it, with the configuration that is shipped."""
+    extender = start_extender(control_plane)
+    config = scheduler_configuration(extender_url=extender.url)
+    control_plane.start_scheduler(name="kube-scheduler-tdcs", config=config)
+    return extender
+
+
+def put_dataset(extender: Extender, kube: Kube, *, namespace: str, held: Mapping[str, int]) -> str:
+    """A Dataset whose one copy lies on these nodes, in bytes, as the extender knows; its annotation for a pod."""
+    name = "images"
+    kube.apply(
+        {
+            "apiVersion": "tdcs.io/v1alpha1",
+            "kind": "Dataset",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"source": {"uri": f"s3://{namespace}/{name}"}},
+        }
+    )
+    copy = {"id": "0", "nodes": [{"name": node, "bytes": size} for node, size in held.items()]}
+    status = {"totalBytes": sum(held.values()), "copies": [copy]}
+    kube.patch("Dataset", name, {"status": status}, namespace=namespace, subresource="status")
+    annotation = f'[{{"dataset": "{namespace}/{name}", "copy": "0"}}]'
+    eventually(lambda: extender.scored(annotation) == set(held), deadline=30, describe=extender.process.tail)
+    return annotation
+
+
+def place(
+    kube: Kube, *, namespace: str, name: str, count: int, annotation: str | None = None
+) -> Counter[str]:
+    """Create pods for the scheduler; how many of them landed on each node."""
+    chosen = {"set": name}
+    annotations = {} if annotation is None else {"tdcs.io/datasets": annotation}
+    for number in range(count):
+        kube.create(
+            gpu_pod(
+                name=f"{name}-{number}",
+                namespace=namespace,
+                scheduler=SCHEDULER,
+                labels=chosen,
+                annotations=annotations,
+            )
+        )
+    return landed(kube, namespace=namespace, count=count, labels=chosen)
+
+
+def landed(kube: Kube, *, namespace: str, count: int, labels: Mapping[str, str]) -> Counter[str]:
+    def nodes() -> list[str]:
+        pods = kube.list("Pod", namespace=namespace, labels=labels)
+        return [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+
+    eventually(
+        lambda: len(nodes()) == count, deadline=60, describe=lambda: describe(kube, namespace=namespace)
+    )
+    return Counter(nodes())
+
+
+def job(*, namespace: str, annotation: str, pods: int) -> Object:
+    pod = gpu_pod(name="x", namespace=namespace, scheduler=SCHEDULER)
+    template = {
+        "metadata": {"annotations": {"tdcs.io/datasets": annotation}},
+        "spec": {**pod["spec"], "restartPolicy": "Never"},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": {"completionMode": "Indexed", "parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+def test_pods_of_a_job_land_on_the_nodes_that_hold_its_data(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=20, gpus=8)
+    annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[7]: 2 * GB, nodes[13]: 2 * GB})
+
+    kube.create(job(namespace=namespace, annotation=annotation, pods=8))
+    places = landed(kube, namespace=namespace, count=8, labels={"batch.kubernetes.io/job-name": "train"})
+
+    assert set(places) <= {nodes[7], nodes[13]}, extender.process.tail()
+    assert extender.answers("scored") >= 8
+
+
+def test_the_node_with_more_data_fills_first_and_the_rest_overflows(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=10, gpus=4)
+    annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[2]: 4 * GB, nodes[6]: 1 * GB})
+
+    places = place(kube, namespace=namespace, name="train", count=10, annotation=annotation)
+
+    assert places[nodes[2]] == 4
+    assert places[nodes[6]] == 4
+    # The data is a preference: pods that find no room with it run elsewhere.
+    assert sum(places.values()) == 10
+
+
+def test_pods_follow_the_data_when_it_is_elsewhere(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=10, gpus=8)
+    annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[1]: 1 * GB})
+    before = place(kube, namespace=namespace, name="before", count=3, annotation=annotation)
+
+    put_dataset(extender, kube, namespace=namespace, held={nodes[8]: 1 * GB})
+    after = place(kube, namespace=namespace, name="after", count=3, annotation=annotation)
+
+    assert set(before) == {nodes[1]}
+    assert set(after) == {nodes[8]}
+
+
+def test_pods_without_the_annotation_are_spread_as_ever(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=10, gpus=8)
+    put_dataset(extender, kube, namespace=namespace, held={nodes[1]: 1 * GB})
+
+    places = place(kube, namespace=namespace, name="other", count=10)
+
+    assert places == dict.fromkeys(nodes, 1)
+    assert extender.answers("no_dataset") >= 9  # kube-scheduler does not ask when one node is left
+
+
+def test_without_the_extender_pods_are_placed_without_regard_to_data_until_it_is_back(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=10, gpus=8)
+    annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[4]: 1 * GB})
+
+    extender.process.kill()
+    without = place(kube, namespace=namespace, name="without", count=10, annotation=annotation)
+
+    extender.process.start()
+    eventually(lambda: extender.get("/healthz")[0] == 200, deadline=30, describe=extender.process.tail)
+    back = place(kube, namespace=namespace, name="back", count=3, annotation=annotation)
+
+    assert without == dict.fromkeys(nodes, 1)
+    assert set(back) == {nodes[4]}
+
+
+def test_an_extender_that_hangs_delays_a_pod_but_does_not_hold_it(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=5, gpus=8)
+    annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[4]: 1 * GB})
+
+    extender.process.pause()
+    try:
+        places = place(kube, namespace=namespace, name="hung", count=5, annotation=annotation)
+    finally:
+        extender.process.resume()
+
+    assert places == dict.fromkeys(nodes, 1)
+
+
+def test_health_is_red_while_the_api_server_is_silent_and_green_again_after(
+    own_control_plane: OwnControlPlane,
+) -> None:
+    plane = own_control_plane(kwok=False)
+    extender = start_extender(plane, stale_after=3)
+    server = plane.process("kube-apiserver")
+
+    server.kill()
+    eventually(lambda: extender.get("/healthz")[0] == 503, deadline=60, describe=extender.process.tail)
+    status, sentence = extender.get("/healthz")
+    assert "nothing was heard from the API server" in sentence, status
+    assert extender.get("/livez")[0] == 200
+
+    server.start()
+    eventually(lambda: extender.get("/healthz")[0] == 200, deadline=60, describe=extender.process.tail)
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_remedy(
+    control_plane: ControlPlane, extender: Extender
+) -> None:
+    port = extender.url.rsplit(":", 1)[1]
+    second = control_plane.run(name="second", argv=[sys.executable, "-m", "tdcs_scheduler", f"--port={port}"])
+
+    eventually(lambda: not second.alive, deadline=30)
+
+    assert (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port" in second.tail()
+    )
