@@ -1,8 +1,9 @@
 """Every name that users, tests and the parts of TDCS agree on, once.
 
-Nothing is imported here, so every layer (the pure policies included) may read it.
+Nothing but a hash is imported here, so every layer (the pure policies included) may read it.
 """
 
+import hashlib
 from typing import Final
 
 # The API group and its kinds.
@@ -26,6 +27,8 @@ ANNOTATION_DATASETS: Final = "tdcs.io/datasets"
 """On a pod: JSON list of ``{"dataset": "ns/name", "copy": "0"}``; the extender reads it."""
 ANNOTATION_CONFIG_HASH: Final = "tdcs.io/config-hash"
 """On a pod template: digest of the configuration it was started with, so that a change restarts it."""
+ANNOTATION_NODE: Final = "tdcs.io/node"
+"""On a cache worker's StatefulSet: the node it is for, in full (a label would be too short for some)."""
 LABEL_TRAINING_JOB: Final = "tdcs.io/training-job"
 LABEL_ROLE: Final = "tdcs.io/role"
 LABEL_CACHE_CLUSTER: Final = "tdcs.io/cache-cluster"
@@ -100,8 +103,19 @@ def workers_service_name(*, cluster: str) -> str:
 
 
 def worker_set_name(*, cluster: str, node: str) -> str:
-    """Name of the StatefulSet that holds the one cache worker of a node."""
-    return f"{cluster}-worker-{node}"
+    """Name of the StatefulSet that holds the one cache worker of a node; at most 52 characters.
+
+    (The name of a revision, which adds 11 characters, must fit a label.)
+    """
+    return f"{cluster}-worker-{node_slug(node, limit=52 - len(cluster) - len('-worker-'))}"
+
+
+def node_slug(node: str, *, limit: int = 63) -> str:
+    """A node's name as a DNS label of at most `limit` characters; the name itself when it is one."""
+    if len(node) <= limit and "." not in node:
+        return node
+    digest = hashlib.sha256(node.encode()).hexdigest()[:8]
+    return f"{node.replace('.', '-')[: limit - 9].strip('-')}-{digest}"
 
 
 def fuse_name(*, cluster: str) -> str:

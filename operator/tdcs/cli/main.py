@@ -1,0 +1,47 @@
+"""The command `tdcs`. Each subcommand is imported when it is used: the CSI plugin must not load the operator."""
+
+import importlib
+from typing import Any
+
+import click
+
+from tdcs import __version__
+
+COMMANDS = {
+    "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),
+    "csi": ("tdcs.csi.main", "Run the CSI node plugin."),
+    "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
+    "operator": ("tdcs.cli.operator", "Run the operator."),
+}
+"""Subcommand to the module whose attribute `command` it is, and its line in the help."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
+        return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of subcommands, without importing any of them."""
+        own = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        told = {name: text for name, (_, text) in COMMANDS.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted({**own, **told}.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main(**_: Any) -> None:
+    """TDCS: task and data co-located scheduling of deep-learning jobs on Kubernetes."""
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)

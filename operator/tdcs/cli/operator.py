@@ -1,0 +1,110 @@
+"""`tdcs operator`: the process that keeps cache clusters, datasets and training jobs as they are asked for."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import kopf
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+
+from tdcs.api import names
+from tdcs.controllers import shell
+from tdcs.controllers.context import Engines, Settings
+from tdcs.controllers.engines import EnginePool, alluxio_engines
+from tdcs.controllers.operator import Operator
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.kube.api import LightkubeApi
+
+
+@click.command(name="operator")
+@click.option(
+    "--namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    envvar="TDCS_NAMESPACE",
+    help="Namespace of the pods of cache clusters.",
+)
+@click.option(
+    "--image",
+    default=names.DEFAULT_IMAGE,
+    show_default=True,
+    envvar="TDCS_ALLUXIO_IMAGE",
+    help="Image of the cache's pods where a CacheCluster names none.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port of /healthz; 0: none.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+)
+@click.option("--log-format", type=click.Choice(["plain", "json"]), default="plain", show_default=True)
+@click.option("--verbose", is_flag=True, help="Log what the framework does, too.")
+@click.option("--engine", type=click.Choice(["alluxio", "memory"]), default="alluxio", hidden=True)
+@click.option("--memory-engine", type=click.Path(path_type=Path, exists=True), hidden=True)
+def command(
+    namespace: str,
+    image: str,
+    health_port: int,
+    kubeconfig: Path | None,
+    log_format: str,
+    verbose: bool,
+    engine: str,
+    memory_engine: Path | None,
+) -> None:
+    """Run the operator, until a signal comes."""
+    kopf.configure(
+        verbose=verbose,
+        log_format=kopf.LogFormat.JSON if log_format == "json" else kopf.LogFormat.PLAIN,
+    )
+    for noisy in ("httpx2", "httpcore2", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if (engine == "memory") != (memory_engine is not None):
+        raise click.UsageError("--engine memory and --memory-engine FILE belong together")
+    config = _configuration(kubeconfig)
+    endpoint = f"http://0.0.0.0:{health_port}/healthz" if health_port else None
+
+    async def run() -> None:
+        engines: Engines = (
+            _memory_engines(memory_engine) if memory_engine else alluxio_engines(namespace=namespace)
+        )
+        settings = Settings(namespace=namespace, image=image)
+        operator = Operator(api=LightkubeApi(config=config), engines=engines, settings=settings)
+        await shell.run(operator=operator, config=config, liveness_endpoint=endpoint)
+
+    asyncio.run(run())
+
+
+def _configuration(kubeconfig: Path | None) -> SingleConfig:
+    found = KubeConfig.from_file(str(kubeconfig)) if kubeconfig else KubeConfig.from_env()
+    config = found.get()
+    if config is None:
+        raise click.UsageError("the kubeconfig names no current context: kubectl config use-context NAME")
+    return config
+
+
+def _memory_engines(description: Path) -> EnginePool:
+    """An engine without a cache behind it, for tests: sources, workers and speed come from a JSON file."""
+    told: dict[str, Any] = json.loads(description.read_text())
+    speed = float(told.get("bytesPerSecond", 0))
+    engine = MemoryEngine(
+        sources=told["sources"], workers=told["workers"], before=_paced(speed) if speed else None
+    )
+    return EnginePool(make=lambda _: engine)
+
+
+def _paced(speed: float) -> Callable[[Operation], Awaitable[None]]:
+    async def pace(operation: Operation) -> None:
+        if operation.name == "put":
+            await asyncio.sleep(operation.length / speed)
+
+    return pace

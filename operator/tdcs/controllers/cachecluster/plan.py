@@ -1,0 +1,126 @@
+"""Which nodes have a cache worker, and what the cluster's state is. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
+from tdcs.api.conditions import Finding, finding
+from tdcs.controllers.dataset.plan import matches
+from tdcs.engine.protocol import WorkerInfo
+
+TRANSIENT_TAINTS = "node.kubernetes.io/"
+"""Taints that the cluster itself sets while a node is not ready, cordoned or short of something. A worker
+stays through them: its blocks are on the node's disk, and deleting it would lose them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuseView:
+    """What the DaemonSet controller says of the FUSE clients."""
+
+    wanted: int = 0
+    ready: int = 0
+
+
+def choose_nodes(
+    *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Iterable[str]
+) -> list[str]:
+    """The nodes that shall have a worker, by name.
+
+    Args:
+        spec: what the user asked for.
+        nodes: the cluster's nodes, as the API server has them, by name.
+        present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
+            never moves a cache.
+    """
+    there = set(present)
+    fitting = [
+        name
+        for name, node in nodes.items()
+        if matches(node["metadata"].get("labels", {}), spec.node_selector)
+        and _tolerated(node, spec.tolerations, stays=name in there)
+    ]
+    ranked = sorted(fitting, key=lambda name: (name not in there, name))
+    return sorted(ranked if spec.replicas is None else ranked[: spec.replicas])
+
+
+def _tolerated(node: Mapping[str, Any], tolerations: Sequence[Toleration], *, stays: bool) -> bool:
+    for taint in node.get("spec", {}).get("taints", ()):
+        if taint.get("effect") == "PreferNoSchedule":
+            continue
+        if stays and str(taint.get("key", "")).startswith(TRANSIENT_TAINTS):
+            continue
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            return False
+    return True
+
+
+def tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
+    """Whether a toleration covers a taint, by the rules of the scheduler."""
+    if toleration.effect and toleration.effect != taint.get("effect"):
+        return False
+    if toleration.key and toleration.key != taint.get("key"):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and (toleration.value or "") == taint.get("value", "")
+
+
+def worker_states(*, wanted: Sequence[str], workers: Iterable[WorkerInfo]) -> list[CacheWorker]:
+    """Each wanted worker as the engine's master sees it."""
+    known = {worker.name: worker for worker in workers}
+    found = []
+    for node in wanted:
+        worker = known.get(node)
+        state: WorkerState = "Pending" if worker is None else "Ready" if worker.live else "Lost"
+        found.append(
+            CacheWorker(
+                node=node,
+                state=state,
+                capacity_bytes=worker.capacity_bytes if worker else 0,
+                used_bytes=worker.used_bytes if worker else 0,
+            )
+        )
+    return found
+
+
+def status_of(*, cluster: str, workers: Sequence[CacheWorker]) -> CacheClusterStatus:
+    """The status without its conditions."""
+    live = [worker for worker in workers if worker.state == "Ready"]
+    capacity = sum(worker.capacity_bytes for worker in live)
+    used = sum(worker.used_bytes for worker in live)
+    return CacheClusterStatus(
+        replicas=len(workers),
+        ready_replicas=len(live),
+        selector=(f"{names.LABEL_CACHE_CLUSTER}={cluster},{names.LABEL_COMPONENT}={names.COMPONENT_WORKER}"),
+        capacity_bytes=capacity,
+        used_bytes=used,
+        used_ratio=round(used / capacity, 4) if capacity else 0.0,
+        workers=list(workers),
+    )
+
+
+def readiness(*, workers: Sequence[CacheWorker], fuse: FuseView, failure: str = "") -> Finding:
+    """The Ready condition. `failure`: why the engine could not be asked; empty when it answered."""
+    if failure:
+        return finding(names.READY, False, "CacheUnavailable", failure)
+    if not workers:
+        return finding(
+            names.READY,
+            False,
+            "NoCacheNode",
+            "no node matches spec.nodeSelector and spec.tolerations: label a node, or change the selector",
+        )
+    lost = [worker.node for worker in workers if worker.state == "Lost"]
+    ready = sum(worker.state == "Ready" for worker in workers)
+    count = f"{ready} of {len(workers)} cache workers are registered"
+    if lost:
+        text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {names.SYSTEM_NAMESPACE}"
+        return finding(names.READY, False, "WorkerLost", text)
+    if ready < len(workers):
+        return finding(names.READY, False, "WorkersStarting", count)
+    if fuse.ready < fuse.wanted:
+        text = f"{fuse.ready} of {fuse.wanted} FUSE clients are ready"
+        return finding(names.READY, False, "ClientsStarting", text)
+    return finding(names.READY, True, "AllReady", count)

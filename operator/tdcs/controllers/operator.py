@@ -1,0 +1,252 @@
+"""The operator: live views, a work queue, three controllers, and kopf as its shell.
+
+kopf brings custom resources (as raw events), start and stop, signals and the health endpoint. Everything else
+observed comes from informers that notice deletions in a gap. No event is handled where it arrives: it names
+the objects that may have to change, and the queue hands those out one by one.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+from tdcs.api import names
+from tdcs.controllers.cachecluster.controller import CacheClusterController
+from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
+from tdcs.controllers.dataset.controller import DatasetController
+from tdcs.controllers.trainingjob.controller import TrainingJobController
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.apply import Applier
+from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
+from tdcs.kube.events import EventRecorder
+from tdcs.kube.informer import Informer, Key, object_key
+from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resources import (
+    CACHE_CLUSTERS,
+    DAEMON_SETS,
+    DATASETS,
+    JOBS,
+    NODES,
+    PODS,
+    STATEFUL_SETS,
+    TRAINING_JOBS,
+    Resource,
+)
+
+_log = logging.getLogger(__name__)
+
+PASSES_AT_ONCE = 8
+STALE_SECONDS = 180.0
+"""A view that has heard nothing for so long is not to be trusted: the server sends a bookmark a minute."""
+
+QUEUE_LIMIT_SECONDS = 300.0
+"""A key that waited so long means that no pass ends any more."""
+
+SYNC_SECONDS = 120.0
+
+
+class Operator:
+    """Everything but kopf: can be run, fed and stopped by a test just as well.
+
+    Args:
+        api: the API server.
+        engines: gives the engine of a cache cluster; closed by `stop`.
+        settings: names and rhythms.
+    """
+
+    def __init__(self, *, api: KubeApi, engines: Engines, settings: Settings) -> None:
+        self._own: dict[Resource, dict[Key, Object]] = {
+            resource: {} for resource in (CACHE_CLUSTERS, DATASETS, TRAINING_JOBS)
+        }
+        self._nodes_seen: dict[str, object] = {}
+        self._informers = {
+            NODES: Informer(api=api, resource=NODES, on_change=self._on_node),
+            PODS: Informer(api=api, resource=PODS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_pod),
+            JOBS: Informer(api=api, resource=JOBS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job),
+            STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
+            DAEMON_SETS: self._system(api, DAEMON_SETS, settings),
+        }
+        self.context = Context(
+            api=api,
+            applier=Applier(api=api),
+            recorder=EventRecorder(api=api, component="tdcs-operator", now=_now),
+            engines=engines,
+            stores=Stores(
+                cache_clusters=self._own[CACHE_CLUSTERS],
+                datasets=self._own[DATASETS],
+                training_jobs=self._own[TRAINING_JOBS],
+                nodes=self._informers[NODES].store,
+                pods=self._informers[PODS].store,
+                jobs=self._informers[JOBS].store,
+                stateful_sets=self._informers[STATEFUL_SETS].store,
+                daemon_sets=self._informers[DAEMON_SETS].store,
+            ),
+            queue=KeyedQueue(),
+            settings=settings,
+        )
+        self._datasets = DatasetController(context=self.context)
+        self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
+            CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
+            DATASETS: self._datasets.reconcile,
+            TRAINING_JOBS: TrainingJobController(context=self.context).reconcile,
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Fill the views, then begin to work.
+
+        Raises:
+            TimeoutError: a view was not filled in time; the log says why.
+        """
+        self._tasks = [asyncio.create_task(informer.run()) for informer in self._informers.values()]
+        async with asyncio.timeout(SYNC_SECONDS):
+            for informer in self._informers.values():
+                await informer.synced.wait()
+        self._tasks += [asyncio.create_task(self._work()) for _ in range(PASSES_AT_ONCE)]
+        self._tasks.append(asyncio.create_task(self._resync()))
+
+    async def stop(self) -> None:
+        """Stop working; what is half done is found and finished by the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.context.queue.close()
+        await self._datasets.close()
+        await self.context.engines.close()
+        await self.context.api.close()
+
+    def seen(self, resource: Resource, obj: Object, *, deleted: bool) -> None:
+        """Take in one custom resource as an event source gives it."""
+        key = object_key(obj)
+        store = self._own[resource]
+        before = store.get(key)
+        if deleted:
+            store.pop(key, None)
+        else:
+            store[key] = obj
+        self._add(resource, key)
+        if resource is DATASETS:
+            self._dataset_changed(key)
+        if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
+            self._cluster_changed(key[1])
+
+    def health(self) -> Mapping[str, object]:
+        """What the health endpoint tells.
+
+        Raises:
+            StaleError: a view is stale, or the queue does not move: the process should be restarted.
+        """
+        for resource, informer in self._informers.items():
+            age = informer.last_contact_age()
+            if age > STALE_SECONDS:
+                raise StaleError(f"nothing was heard about {resource.plural} for {age:.0f} s")
+        oldest = self.context.queue.oldest_age()
+        if oldest > QUEUE_LIMIT_SECONDS:
+            raise StaleError(f"the oldest change has waited for {oldest:.0f} s")
+        return {"queued": len(self.context.queue), "oldestSeconds": round(oldest, 1)}
+
+    def _system(self, api: KubeApi, resource: Resource, settings: Settings) -> Informer:
+        return Informer(
+            api=api,
+            resource=resource,
+            namespace=settings.namespace,
+            labels=names.LABEL_CACHE_CLUSTER,
+            on_change=lambda _, obj: self._on_cluster_child(obj),
+        )
+
+    async def _work(self) -> None:
+        queue = self.context.queue
+        while True:
+            key = await queue.get()
+            failed = False
+            try:
+                again = await self._passes[key.resource](key)
+                if again is not None:
+                    queue.add_after(key, again)
+            except (ConflictError, UnavailableError) as error:
+                failed = True
+                _log.info("%s: %s; it is tried again", key, error)
+            except KubeError as error:
+                failed = True
+                _log.warning("%s: %s; it is tried again", key, error)
+            except Exception:
+                # A defect met with one object must not stop the work on all others.
+                failed = True
+                _log.exception("%s: the pass failed by a defect of the operator; it is tried again", key)
+            finally:
+                queue.done(key, failed=failed)
+
+    async def _resync(self) -> None:
+        """Look at every object now and then, whatever was missed; spread, so that it is no burst."""
+        period = self.context.settings.resync_seconds
+        while True:
+            await asyncio.sleep(period)
+            for resource, store in self._own.items():
+                for namespace, name in store:
+                    key = WorkKey(resource, namespace, name)
+                    self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
+
+    def _add(self, resource: Resource, key: Key) -> None:
+        self.context.queue.add(WorkKey(resource, *key))
+
+    def _on_node(self, key: Key, obj: Object | None) -> None:
+        # Heartbeats change nodes all the time; placements depend on these parts only.
+        view = None if obj is None else (obj["metadata"].get("labels"), obj.get("spec", {}).get("taints"))
+        if view == self._nodes_seen.get(key[1], ...):
+            return
+        self._nodes_seen[key[1]] = view
+        for cluster in self._own[CACHE_CLUSTERS]:
+            self._add(CACHE_CLUSTERS, cluster)
+
+    def _on_pod(self, key: Key, obj: Object | None) -> None:
+        self._owner_changed(key, obj, self._informers[PODS])
+
+    def _on_job(self, key: Key, obj: Object | None) -> None:
+        self._owner_changed(key, obj, self._informers[JOBS])
+
+    def _owner_changed(self, key: Key, obj: Object | None, _: Informer) -> None:
+        if obj is not None:
+            self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
+            return
+        # A deleted child: its labels are gone with it, so every job of the namespace looks.
+        for namespace, name in self._own[TRAINING_JOBS]:
+            if namespace == key[0]:
+                self._add(TRAINING_JOBS, (namespace, name))
+
+    def _on_cluster_child(self, obj: Object | None) -> None:
+        for _, name in self._clusters(obj):
+            self._add(CACHE_CLUSTERS, ("", name))
+
+    def _clusters(self, obj: Object | None) -> Iterator[Key]:
+        if obj is None:
+            yield from self._own[CACHE_CLUSTERS]
+        else:
+            yield "", obj["metadata"]["labels"][names.LABEL_CACHE_CLUSTER]
+
+    def _dataset_changed(self, key: Key) -> None:
+        for (namespace, name), job in self._own[TRAINING_JOBS].items():
+            uses = job.get("spec", {}).get("datasets") or ()
+            if namespace == key[0] and any(use.get("name") == key[1] for use in uses):
+                self._add(TRAINING_JOBS, (namespace, name))
+
+    def _cluster_changed(self, cluster: str) -> None:
+        for key, dataset in self._own[DATASETS].items():
+            if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster:
+                self._add(DATASETS, key)
+
+
+class StaleError(Exception):
+    """The operator's view of the cluster cannot be trusted any more."""
+
+
+def _worker_view(cluster: Object | None) -> Any:
+    if cluster is None:
+        return None
+    workers = (cluster.get("status") or {}).get("workers") or ()
+    return [(worker.get("node"), worker.get("state")) for worker in workers]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
