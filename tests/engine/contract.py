@@ -112,7 +112,7 @@ async def becomes_empty(engine: Engine, worker: str) -> None:
     async def empty() -> bool:
         return await used(engine, worker) == 0
 
-    condition: Callable[[], Awaitable[bool]] = empty
+    condition: Callable[[], bool | Awaitable[bool]] = empty
     await eventually_async(condition, deadline=20, describe=f"worker {worker} still holds blocks")
 
 

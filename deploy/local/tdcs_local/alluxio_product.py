@@ -71,7 +71,7 @@ def descriptors(*, lib: Path) -> bytes:
         LocalError: No such jar, or the compiler refuses its protos.
     """
     from google.protobuf import descriptor_pb2
-    from grpc_tools import protoc  # type: ignore[import-untyped]  # it ships no types
+    from grpc_tools import protoc
 
     jars = sorted(lib.glob("alluxio-core-transport-*.jar"))
     if not jars:

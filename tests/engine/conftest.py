@@ -1,0 +1,148 @@
+"""The engine tier: a real Alluxio with a master, two workers and FUSE clients, and a real S3 server.
+
+Nothing here is skipped: a machine on which FUSE cannot work fails the tier.
+
+* ``alluxio``: the run's cluster; ``own_alluxio(...)`` another one, for a test that breaks things.
+* ``s3``: the S3 server.
+* ``world``: both, as the contract suite wants them.
+* ``engine``: an ``AlluxioEngine`` of the test's own on ``alluxio``.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY, mounts
+from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
+from tests.support.report import measured, pytest_terminal_summary
+from tests.support.waiting import eventually_async
+
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.protocol import Credentials, Engine, Source
+from tdcs_local import products
+
+__all__ = ["measured", "mounts", "pytest_terminal_summary"]
+
+LARGE, SMALL = "node-1", "node-2"
+
+
+@pytest.fixture(scope="session")
+def network() -> str:
+    """A loopback network for this run."""
+    if not Path("/dev/fuse").is_char_device():
+        pytest.fail("this machine has no /dev/fuse: load the kernel module (`modprobe fuse`)", pytrace=False)
+    return random_network()
+
+
+@pytest.fixture(scope="session")
+def alluxio_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the image has in /opt/alluxio."""
+    return make_home(tmp_path_factory.mktemp("home"), lib=products.ensure("alluxio") / "lib")
+
+
+@pytest.fixture(scope="session")
+def s3(network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The run's S3 server."""
+    program = products.ensure("versitygw") / "versitygw"
+    server = S3Server(program=program, folder=tmp_path_factory.mktemp("s3"), address=f"{network}.2")
+    server.process.start()
+    yield server
+    server.process.kill()
+
+
+@pytest.fixture(scope="session")
+def alluxio(
+    network: str, alluxio_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AlluxioCluster]:
+    """The run's cluster."""
+    cluster = _cluster(alluxio_home, tmp_path_factory.mktemp("alluxio"), network)
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def own_alluxio(alluxio_home: Path, tmp_path: Path) -> Iterator[Callable[[], AlluxioCluster]]:
+    """Start another cluster for one test."""
+    made: list[AlluxioCluster] = []
+
+    def start() -> AlluxioCluster:
+        cluster = _cluster(alluxio_home, tmp_path / f"alluxio-{len(made)}", random_network())
+        made.append(cluster)
+        cluster.start()
+        return cluster
+
+    yield start
+    for cluster in made:
+        cluster.stop()
+
+
+def _cluster(home: Path, folder: Path, network: str) -> AlluxioCluster:
+    return AlluxioCluster(
+        home=home,
+        folder=folder,
+        network=network,
+        workers={LARGE: 512 << 20, SMALL: SMALL_CAPACITY},
+        overrides={"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"},
+    )
+
+
+@pytest.fixture
+async def engine(alluxio: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
+    """An engine on the run's cluster, with both workers registered."""
+    async with AlluxioEngine(master=alluxio.target) as engine:
+        await registered(engine)
+        yield engine
+
+
+async def registered(engine: Engine) -> None:
+    """Wait until both workers are there."""
+
+    async def both() -> bool:
+        return [info.name for info in await engine.workers() if info.live] == [LARGE, SMALL]
+
+    condition: Callable[[], bool | Awaitable[bool]] = both
+    await eventually_async(condition, deadline=60)
+
+
+class AlluxioWorld:
+    """What the contract suite wants, on a real cluster."""
+
+    large, small = LARGE, SMALL
+
+    def __init__(self, *, engine: Engine, s3: S3Server) -> None:
+        self.engine = engine
+        self._s3 = s3
+
+    def source(self, files: Mapping[str, int]) -> Source:
+        bucket = f"b-{uuid.uuid4().hex}"
+        self._s3.make_bucket(bucket)
+        self._s3.put_files(
+            bucket, {f"data/{name}": random.randbytes(length) for name, length in files.items()}
+        )
+        return self._s3.source(f"s3://{bucket}/data")
+
+    def write(self, source: Source, name: str, length: int) -> None:
+        bucket, prefix = source.uri.removeprefix("s3://").split("/", 1)
+        self._s3.put(bucket, f"{prefix}/{name}", random.randbytes(length))
+
+    def remove(self, source: Source, name: str) -> None:
+        bucket, prefix = source.uri.removeprefix("s3://").split("/", 1)
+        self._s3.delete(bucket, f"{prefix}/{name}")
+
+    def missing_source(self) -> Source:
+        return self._s3.source(f"s3://missing-{uuid.uuid4().hex}")
+
+    def refused(self, source: Source) -> Source:
+        wrong = Credentials(access_key_id="test-account", secret_access_key="another-secret-51d0b2")
+        return self._s3.source(source.uri, credentials=wrong)
+
+
+@pytest.fixture
+def world(engine: AlluxioEngine, s3: S3Server) -> AlluxioWorld:
+    """The cluster and the S3 server, for the contract suite."""
+    return AlluxioWorld(engine=engine, s3=s3)

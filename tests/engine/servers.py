@@ -1,0 +1,291 @@
+"""A real Alluxio and a real S3 server as processes on loopback addresses of their own.
+
+Alluxio's processes run through the image's own entrypoint and with the product's own settings, so what these tests see
+is what a cluster runs. All addresses lie in one random ``127.x.y.0/24``, hence default ports everywhere and no clash
+with another run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+from tests.support.processes import Process
+
+from tdcs.engine.alluxio import profile
+from tdcs.engine.alluxio.profile import Role, Tier
+from tdcs.engine.protocol import Credentials, Source
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+IMAGE = CHECKOUT / "deploy" / "images" / "alluxio"
+MIB = 1 << 20
+
+# Small: many processes share the machine with the other tiers.
+_HEAP = {Role.MASTER: 160 * MIB, Role.WORKER: 128 * MIB, Role.FUSE: 128 * MIB}
+
+
+def random_network() -> str:
+    """The first three numbers of a loopback network where nobody listens on Alluxio's port."""
+    for _ in range(50):
+        network = f"127.{random.randint(10, 250)}.{random.randint(1, 250)}"
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((f"{network}.1", profile.MASTER_RPC_PORT))
+            return network
+    raise OSError("no loopback network is free: something listens on port 19998 of all addresses")
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether something accepts connections there."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
+
+
+class S3Server:
+    """versitygw over a folder: buckets are folders, objects are files."""
+
+    def __init__(self, *, program: Path, folder: Path, address: str) -> None:
+        self.endpoint = f"http://{address}:7070"
+        self.credentials = Credentials(access_key_id="test-account", secret_access_key="test-secret-7f3a9c")
+        self._root = folder / "buckets"
+        self._root.mkdir(parents=True)
+        pair = self.credentials
+        self.process = Process(
+            name="versitygw",
+            argv=[
+                *(str(program), "--access", pair.access_key_id, "--secret", pair.secret_access_key),
+                *("--port", f"{address}:7070", "posix", str(self._root)),
+            ],
+            log=folder / "versitygw.log",
+            ready=lambda: listens(address, 7070),
+            start_deadline=30,
+        )
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=pair.access_key_id,
+            aws_secret_access_key=pair.secret_access_key,
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
+        )
+
+    def source(self, uri: str, *, credentials: Credentials | None = None) -> Source:
+        """A source on this server, read with its own key pair unless another one is given."""
+        return Source(
+            uri=uri,
+            options={"endpoint": self.endpoint, "region": "us-east-1", "pathStyle": "true"},
+            credentials=credentials or self.credentials,
+        )
+
+    def make_bucket(self, name: str) -> None:
+        """Create an empty bucket."""
+        (self._root / name).mkdir()
+
+    def put_files(self, bucket: str, files: Mapping[str, bytes]) -> None:
+        """Put many objects into a bucket, quickly: straight into the server's folder."""
+        for name, content in files.items():
+            target = self._root / bucket / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+    def put(self, bucket: str, name: str, content: bytes) -> None:
+        """Put one object through the API, which gives it a new ETag."""
+        self._client.put_object(Bucket=bucket, Key=name, Body=content)
+
+    def delete(self, bucket: str, name: str) -> None:
+        """Delete one object through the API."""
+        self._client.delete_object(Bucket=bucket, Key=name)
+
+
+class AlluxioCluster:
+    """A master, workers by node name, and FUSE clients on demand.
+
+    Args:
+        home: A folder with ``lib`` and ``conf``, as the image has it in ``/opt/alluxio``.
+        folder: For data, logs and mount points.
+        network: As from ``random_network``.
+        workers: Node name to capacity in bytes.
+        overrides: Alluxio properties that differ from the product's.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        folder: Path,
+        network: str,
+        workers: Mapping[str, int],
+        overrides: Mapping[str, str],
+    ) -> None:
+        self.folder = folder
+        self.master_host = f"{network}.1"
+        self.target = f"{self.master_host}:{profile.MASTER_RPC_PORT}"
+        self._home = home
+        self._network = network
+        self._data = folder / "master"
+        self._properties = folder / "conf" / "alluxio-site.properties"
+        self._properties.parent.mkdir(parents=True)
+        tier = Tier(medium="SSD", path=str(folder / "unset"), capacity_bytes=0)
+        settings = profile.site_properties(tier=tier, data_folder=str(self._data), overrides=overrides)
+        self._properties.write_text(profile.render_properties(settings))
+        self.master = self._process(
+            role=Role.MASTER,
+            name="master",
+            options=[
+                f"-Dalluxio.master.bind.host={self.master_host}",
+                f"-Dalluxio.master.web.bind.host={self.master_host}",
+            ],
+            address=(self.master_host, profile.MASTER_RPC_PORT),
+        )
+        self.workers = {
+            node: self._worker(node=node, address=f"{network}.{number}", capacity=capacity)
+            for number, (node, capacity) in enumerate(workers.items(), start=11)
+        }
+        self.clients: list[FuseClient] = []
+
+    def start(self) -> None:
+        """Start all servers at once and wait until their ports are open."""
+        processes = [self.master, *self.workers.values()]
+        for process in processes:
+            process.launch()
+        for process in processes:
+            process.wait_ready()
+
+    def stop(self) -> None:
+        """Stop everything; unmount what is mounted."""
+        for client in self.clients:
+            client.stop()
+        for process in (*self.workers.values(), self.master):
+            process.kill()
+
+    def block_files(self, node: str) -> dict[int, Path]:
+        """The block files in a worker's folder, by block id."""
+        store = self.folder / "blocks" / node / "alluxioworker"
+        return (
+            {int(file.name): file for file in store.iterdir() if file.name.isdigit()}
+            if store.exists()
+            else {}
+        )
+
+    def mount_fuse(self, node: str) -> FuseClient:
+        """A running FUSE client on a node, with the product's mount options."""
+        client = FuseClient(cluster=self, node=node, number=len(self.clients))
+        self.clients.append(client)
+        client.start()
+        return client
+
+    def logs(self) -> dict[str, str]:
+        """What each process has logged."""
+        return {
+            log.name: log.read_text(errors="replace") for log in sorted((self.folder / "logs").glob("*.log"))
+        }
+
+    def _worker(self, *, node: str, address: str, capacity: int) -> Process:
+        blocks = self.folder / "blocks" / node
+        blocks.mkdir(parents=True)
+        return self._process(
+            role=Role.WORKER,
+            name=node,
+            environment={"ALLUXIO_HOSTNAME": address, "NODE_NAME": node},
+            options=[
+                f"-Dalluxio.worker.bind.host={address}",
+                f"-Dalluxio.worker.web.bind.host={address}",
+                f"-Dalluxio.worker.tieredstore.level0.dirs.path={blocks}",
+                f"-Dalluxio.worker.tieredstore.level0.dirs.quota={capacity}B",
+            ],
+            address=(address, profile.WORKER_RPC_PORT),
+        )
+
+    def _process(
+        self,
+        *,
+        role: Role,
+        name: str,
+        options: list[str],
+        address: tuple[str, int],
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        return Process(
+            name=name,
+            argv=[str(IMAGE / "entrypoint.sh"), role],
+            log=self.folder / "logs" / f"{name}.log",
+            env=self.environment(role=role, options=options) | dict(environment or {}),
+            ready=lambda: listens(*address),
+            start_deadline=120,
+        )
+
+    def environment(self, *, role: Role, options: list[str]) -> dict[str, str]:
+        """The environment of a process, as a pod would have it."""
+        return {
+            **os.environ,
+            "ALLUXIO_HOME": str(self._home),
+            "ALLUXIO_DATA": str(self._data),
+            "ALLUXIO_PROPERTIES_FILE": str(self._properties),
+            "ALLUXIO_MASTER_HOSTNAME": self.master_host,
+            "ALLUXIO_JAVA_OPTS": " ".join(
+                [*profile.java_options(role=role, heap_bytes=_HEAP[role], processors=2), *options]
+            ),
+        }
+
+
+class FuseClient:
+    """A FUSE client, and a watchman that unmounts it even when the whole test run is killed."""
+
+    def __init__(self, *, cluster: AlluxioCluster, node: str, number: int) -> None:
+        self.folder = cluster.folder / f"fuse-{node}-{number}"
+        self._watchman: subprocess.Popen[bytes] | None = None
+        self.process = Process(
+            name=f"fuse-{node}",
+            argv=[str(IMAGE / "entrypoint.sh"), Role.FUSE],
+            log=cluster.folder / "logs" / f"fuse-{node}-{number}.log",
+            env=cluster.environment(role=Role.FUSE, options=[])
+            | {
+                "ALLUXIO_HOSTNAME": f"{node}.local",
+                "NODE_NAME": node,
+                "FUSE_MOUNT_POINT": str(self.folder),
+                "FUSE_OPTIONS": profile.fuse_mount_options(),
+            },
+            ready=self.mounted,
+            start_deadline=120,
+        )
+
+    def start(self) -> None:
+        """Mount, and wait until the mount answers."""
+        # It reads until this process ends, however it ends, and then clears away. The client itself cannot be told.
+        script = (
+            'cat >/dev/null; while grep -qsF " $0 fuse" /proc/self/mounts; do umount -l "$0" || exit; done'
+        )
+        self._watchman = subprocess.Popen(
+            ["sh", "-c", script, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self.process.start()
+
+    def stop(self) -> None:
+        """Unmount and end."""
+        self.process.stop(deadline=20)
+        if self._watchman is not None and self._watchman.stdin is not None:
+            self._watchman.stdin.close()
+            self._watchman.wait(timeout=20)
+
+    def mounted(self) -> bool:
+        """Whether the mount is there and answers."""
+        with suppress(OSError):
+            return self.folder.is_mount() and (self.folder / "datasets").exists()
+        return False
+
+
+def make_home(folder: Path, *, lib: Path) -> Path:
+    """The image's ``/opt/alluxio`` from its parts."""
+    home = folder / "alluxio"
+    (home / "conf").mkdir(parents=True)
+    (home / "lib").symlink_to(lib)
+    shutil.copy(IMAGE / "log4j.properties", home / "conf")
+    return home
