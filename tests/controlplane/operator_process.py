@@ -1,0 +1,111 @@
+"""The operator in a thread of the test, on a real API server, with an engine that the test can look into."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lightkube.config.kubeconfig import KubeConfig
+
+from tdcs.controllers import shell
+from tdcs.controllers.context import Settings
+from tdcs.controllers.engines import EnginePool
+from tdcs.controllers.operator import Operator
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.kube.api import LightkubeApi, Object
+from tdcs.kube.resources import Resource
+
+
+class CountingApi(LightkubeApi):
+    """Counts the requests that could change something."""
+
+    def __init__(self, *, kubeconfig: Path) -> None:
+        super().__init__(config=KubeConfig.from_file(str(kubeconfig)))
+        self.writes: list[str] = []
+
+    async def _send(self, method: str, verb: str, resource: Resource, **more: object) -> Object:
+        if method != "GET":
+            self.writes.append(f"{verb} {resource.kind} {more.get('namespace')}/{more.get('name')}")
+        return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+
+
+class RunningOperator:
+    """An operator with kopf around it, in its own thread and event loop; a context manager.
+
+    Attributes:
+        engine: outlives the operator, as a cache does.
+        writes: what was written to the API server so far.
+    """
+
+    def __init__(self, *, kubeconfig: Path, engine: MemoryEngine, namespace: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self.engine = engine
+        self.writes: list[str] = []
+        self.failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self.failure is not None and error is None:
+            raise self.failure
+
+    def stop(self) -> None:
+        """Stop in order, as on SIGTERM."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=30)
+        if self._thread.is_alive():
+            raise AssertionError("the operator did not stop within 30 s")
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._operate())
+        except BaseException as error:  # told to the test by __exit__
+            self.failure = error
+
+    async def _operate(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        api = CountingApi(kubeconfig=self._kubeconfig)
+        self.writes = api.writes
+        settings = Settings(
+            namespace=self._namespace,
+            image="tdcs/alluxio:test",
+            poll_seconds=0.5,
+            progress_seconds=0.2,
+            survey_seconds=2.0,
+        )
+        pool = EnginePool(make=lambda _: self.engine)
+        operator = Operator(api=api, engines=pool, settings=settings)
+        config = KubeConfig.from_file(str(self._kubeconfig)).get()
+        assert config is not None
+        await shell.run(operator=operator, config=config, stop=self._stop)
+
+
+def paced_engine(
+    *,
+    sources: Mapping[str, Mapping[str, int]],
+    workers: Mapping[str, int],
+    seconds_per_block: float = 0.0,
+    block_size: int = 64 * 1024 * 1024,
+) -> MemoryEngine:
+    """An engine whose blocks take a while to load."""
+
+    async def pace(operation: Operation) -> None:
+        if operation.name == "put" and seconds_per_block:
+            await asyncio.sleep(seconds_per_block)
+
+    return MemoryEngine(sources=sources, workers=workers, before=pace, block_size=block_size)
