@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import images, life, products
+from tdcs_local import images, life, preflight, products
 from tdcs_local.errors import LocalError
 from tdcs_local.steps import Reporter
 from tdcs_local.store_commands import store
@@ -67,6 +67,17 @@ def status(quiet: bool) -> None:
         for line in lines:
             click.echo(line)
     sys.exit(0 if up else 1)
+
+
+@main.command()
+def doctor() -> None:
+    """Check this machine for what the cluster needs; changes nothing."""
+    found = preflight.problems(preflight.facts())
+    for problem in found:
+        click.echo(str(problem))
+    if not found:
+        click.echo("this machine has what the local cluster needs")
+    sys.exit(1 if any(problem.blocking for problem in found) else 0)
 
 
 @main.command()

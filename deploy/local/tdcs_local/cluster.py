@@ -16,12 +16,10 @@ from tdcs_local import docker, products, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl
 from tdcs_local.node_image import NodeImages
-from tdcs_local.paths import CHECKOUT, KUBECONFIG, STATE, log_file
+from tdcs_local.paths import CHECKOUT, DEFAULT_NAME, KUBECONFIG, NAME_VARIABLE, STATE, log_file
 from tdcs_local.steps import Reporter, Step
 
-NAME_VARIABLE = "TDCS_CLUSTER"
 PORT_VARIABLE = "TDCS_API_PORT"
-DEFAULT_NAME = "tdcs"
 WORKERS = 3
 GPU = "nvidia.com/gpu"
 GPUS_PER_WORKER = 4
@@ -235,6 +233,7 @@ def restart(*, cluster: str, reporter: Reporter) -> None:
 
 def write_kubeconfig(cluster: str) -> None:
     """Puts the cluster's access into the checkout, whole or not at all, readable by its owner only."""
+    require_own_kubeconfig()
     kind = products.ensure("kind") / "kind"
     text = shell.capture([kind, "get", "kubeconfig", "--name", cluster], what="reading the kubeconfig failed")
     STATE.mkdir(exist_ok=True)
@@ -242,6 +241,30 @@ def write_kubeconfig(cluster: str) -> None:
     fresh.touch(mode=0o600)
     fresh.write_text(text + "\n")
     fresh.replace(KUBECONFIG)
+
+
+def require_own_kubeconfig() -> None:
+    """Raises :class:`LocalError` if the file to write holds the access to anything but a local cluster."""
+    try:
+        strange = foreign_contexts(KUBECONFIG.read_text())
+    except FileNotFoundError:
+        return
+    if strange:
+        raise LocalError(
+            what=f"{KUBECONFIG} holds the access to another cluster",
+            why=f"it names {', '.join(strange)}; writing it would lose that, so nothing was changed",
+            remedy=f"move it away: mv {KUBECONFIG} {KUBECONFIG}.mine",
+        )
+
+
+def foreign_contexts(text: str) -> list[str]:
+    """The contexts of a kubeconfig that kind did not make; a text that is no kubeconfig counts as one."""
+    try:
+        parsed = yaml.safe_load(text)
+        contexts = [context["name"] for context in (parsed or {}).get("contexts") or []]
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError):
+        return ["something that is no kubeconfig"]
+    return [context for context in contexts if not str(context).startswith("kind-")]
 
 
 def finish(*, cluster: str, reporter: Reporter) -> None:

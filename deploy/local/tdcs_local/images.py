@@ -72,7 +72,7 @@ def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
 
     Raises :class:`LocalError` for an unknown name, a cluster that is not up, a failed build or load.
     """
-    specs = [_spec(name) for name in names]
+    specs = [spec_of(name) for name in names]
     cluster_name = cluster.name()
     cluster.require_own(cluster_name)
     wanted = {spec.name: tag(spec) for spec in specs}
@@ -145,7 +145,8 @@ def context_files(source: Path) -> Iterable[Path]:
                 yield Path(folder) / name
 
 
-def _spec(name: str) -> Spec:
+def spec_of(name: str) -> Spec:
+    """The image of that name, if the checkout has all of its sources."""
     if name not in SPECS:
         raise LocalError(what=f"there is no image {name!r}", remedy=f"one of {', '.join(SPECS)}")
     spec = SPECS[name]

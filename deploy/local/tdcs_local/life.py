@@ -1,6 +1,6 @@
 """``up`` and ``down``: the cluster's life in the order of its steps."""
 
-from tdcs_local import base_image, cache, cluster, host, node_image, products
+from tdcs_local import base_image, cache, cluster, host, node_image, preflight, products
 from tdcs_local.cluster import State
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, KUBECONFIG
@@ -10,6 +10,10 @@ from tdcs_local.steps import Reporter
 def up(*, reporter: Reporter) -> None:
     """Brings the cluster up from whatever there is. Changes nothing where all is well."""
     name = cluster.name()
+    if host.engine_answers() and cluster.look(name) is State.RUNNING:
+        reporter.say(f"the cluster {name} runs already")
+        return
+    preflight.require(preflight.facts())
     host.start_engine(reporter=reporter)
     with cache.locked(
         f"cluster-{name}", on_wait=lambda: reporter.say(f"another process works on {name}: waiting")

@@ -138,6 +138,8 @@ def architecture() -> str:
 
 def _own_release() -> str:
     try:
-        return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+        release = platform.freedesktop_os_release()
     except OSError:
         return ""
+    # a derivative's mirrors serve other packages under other names
+    return release.get("VERSION_CODENAME", "") if release.get("ID") == "debian" else ""

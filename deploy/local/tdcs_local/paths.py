@@ -8,7 +8,16 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 LOCAL = CHECKOUT / "deploy" / "local"
 STATE = CHECKOUT / ".local"
 LOGS = STATE / "logs"
-KUBECONFIG = STATE / "kubeconfig"
+NAME_VARIABLE = "TDCS_CLUSTER"
+DEFAULT_NAME = "tdcs"
+
+
+def kubeconfig_of(cluster: str) -> Path:
+    """Where the access to a cluster lies: ``.local/kubeconfig``; one of another name has a file of its own."""
+    return STATE / ("kubeconfig" if cluster == DEFAULT_NAME else f"kubeconfig-{cluster}")
+
+
+KUBECONFIG = kubeconfig_of(os.environ.get(NAME_VARIABLE) or DEFAULT_NAME)
 
 
 def cache_root(*, env: Mapping[str, str] = os.environ) -> Path:

@@ -119,6 +119,10 @@ def explain(text: str) -> str:
     lower = text.lower()
     if "no space left on device" in lower:
         return "free some disk space (`python -m tdcs_local doctor` shows where), then run again"
+    if "unable to apply caps" in lower:
+        return (
+            "docker asks for capabilities that this machine withholds: stop it, and `make up` starts it fitly"
+        )
     if "permission denied" in lower and "docker.sock" in lower:
         return "let your user use docker (`sudo usermod -aG docker $USER`, then log in anew), or run as root"
     return ""
