@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -53,8 +53,30 @@ def eventually(
         time.sleep(max(interval, time.monotonic() - begin))
 
 
+@overload
 async def eventually_async(
-    condition: Callable[[], T | Awaitable[T]],
+    condition: Callable[[], Awaitable[T]],
+    *,
+    deadline: float,
+    describe: Describe = "",
+    retry_on: tuple[type[Exception], ...] = (AssertionError,),
+    interval: float = POLL_SECONDS,
+) -> T: ...
+
+
+@overload
+async def eventually_async(
+    condition: Callable[[], T],
+    *,
+    deadline: float,
+    describe: Describe = "",
+    retry_on: tuple[type[Exception], ...] = (AssertionError,),
+    interval: float = POLL_SECONDS,
+) -> T: ...
+
+
+async def eventually_async(
+    condition: Callable[[], Awaitable[T] | T],
     *,
     deadline: float,
     describe: Describe = "",
@@ -69,7 +91,7 @@ async def eventually_async(
         begin = loop.time()
         try:
             result = condition()
-            value: T = await result if isinstance(result, Awaitable) else result
+            value = await result if isinstance(result, Awaitable) else result
         except retry_on as error:
             seen = f"{type(error).__name__}: {error}"
         else:
