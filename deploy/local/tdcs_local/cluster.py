@@ -202,6 +202,7 @@ def create(*, cluster: str, images: NodeImages, reporter: Reporter) -> None:
             ],
             what=f"creating the kind cluster {cluster} failed",
             log=log,
+            contained=True,  # kind's own docker commands must not go on without it
             remedy=f"read the log and a node's own (`docker logs {cluster}-control-plane`), then run again",
         )
 

@@ -52,8 +52,10 @@ def ensure(root: Root, *, reporter: Reporter) -> Path:
 
 def _build(root: Root, scratch: Path, log: Path) -> None:
     sources = machine.debian_sources(root.release)
-    with tempfile.TemporaryDirectory(prefix="tdcs-root-") as name:
+    # below the scratch folder, which goes with the next attempt whatever ends this one
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
         extra = Path(name)
+        extra.chmod(0o755)
         command: list[str | Path] = ["mmdebstrap", "--variant=minbase", "--components=main"]
         command += [f"--include={','.join(root.packages)}", f"--keyring={KEYRING}"]
         for where in ("man", "locale", "doc", "info", "lintian"):
@@ -68,6 +70,8 @@ def _build(root: Root, scratch: Path, log: Path) -> None:
             command,
             what=f"making a Debian {root.release} root with mmdebstrap failed",
             log=log,
+            env={"TMPDIR": str(extra)},
+            contained=True,  # a killed mmdebstrap would leave /proc and /sys mounted in its folder
             remedy="check that `apt-get update` works on this machine: its mirrors are used",
         )
 

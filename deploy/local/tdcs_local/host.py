@@ -62,7 +62,12 @@ def require_programs(*programs: str, reporter: Reporter) -> None:
         shell.run(["apt-get", "update", *waiting], what=what, log=log, env=quiet, remedy=remedy)
         install = ["apt-get", "install", "-y", "--no-install-recommends", *waiting, *packages]
         # a package may want to start a service where nothing starts services: that is no failure of the package
-        shell.run(install, what=what, log=log, env=quiet, remedy=remedy)
+        try:
+            shell.run(install, what=what, log=log, env=quiet, remedy=remedy)
+        except LocalError:
+            # an installation that was killed leaves packages half configured, and nothing else can be installed
+            shell.run(["dpkg", "--configure", "-a"], what=what, log=log, env=quiet, remedy=remedy)
+            shell.run(install, what=what, log=log, env=quiet, remedy=remedy)
 
 
 def raise_limits(*, reporter: Reporter) -> None:

@@ -5,6 +5,7 @@ what has the tag needs neither a build nor a load. ``:dev`` follows the newest o
 """
 
 import concurrent.futures
+import functools
 import os
 import re
 import shutil
@@ -85,39 +86,42 @@ def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
         if not lacking:
             reporter.say(f"image {reference} is on the nodes already")
             continue
-        build(spec, reference=reference, reporter=reporter)
-        with reporter.step(f"load {reference}") as step:
-            _load(reference, lacking, step)
-            step.result = f"{len(lacking)} nodes"
+        waiting = functools.partial(reporter.say, f"another process makes the image {spec.name}: waiting")
+        with cache.locked(f"image-{spec.name}", on_wait=waiting):
+            build(spec, reference=reference, reporter=reporter)
+            present = _loaded(lacking)
+            lacking = [node for node in lacking if reference not in present[node]]
+            if lacking:
+                with reporter.step(f"load {reference}") as step:
+                    _load(reference, lacking, step)
+                    step.result = f"{len(lacking)} nodes"
     return wanted
 
 
 def build(spec: Spec, *, reference: str, reporter: Reporter) -> None:
-    """Builds an image under its content's name unless the engine has it."""
-    waiting = f"another process builds the image {spec.name}: waiting"
-    with cache.locked(f"image-{spec.name}", on_wait=lambda: reporter.say(waiting)):
-        if docker.image_id(reference):
-            return
-        base = base_image.ensure(reporter=reporter)
-        for product in _products(spec):
-            products.ensure(product, reporter=reporter)
-        with (
-            reporter.step(f"build {reference}") as step,
-            tempfile.TemporaryDirectory(prefix="tdcs-image-") as scratch,
-        ):
-            context = Path(scratch)
-            for place, source in _inputs(spec):
-                _place(source, context / place)
-            log = docker.build_log(reference)
-            log.unlink(missing_ok=True)
-            step.detail = lambda: _last_step(shell.tail(log, lines=40))
-            docker.build(
-                context,
-                reference=reference,
-                tags=[f"tdcs/{spec.name}:{DEV}"],
-                arguments={"BASE_IMAGE": base},
-            )
-        _forget_old(spec.name, keep=reference)
+    """Builds an image under its content's name unless the engine has it. The caller holds the image's lock."""
+    if docker.image_id(reference):
+        return
+    base = base_image.ensure(reporter=reporter)
+    for product in _products(spec):
+        products.ensure(product, reporter=reporter)
+    with (
+        reporter.step(f"build {reference}") as step,
+        tempfile.TemporaryDirectory(prefix="tdcs-image-") as scratch,
+    ):
+        context = Path(scratch)
+        for place, source in _inputs(spec):
+            _place(source, context / place)
+        log = docker.build_log(reference)
+        log.unlink(missing_ok=True)
+        step.detail = lambda: _last_step(shell.tail(log, lines=40))
+        docker.build(
+            context,
+            reference=reference,
+            tags=[f"tdcs/{spec.name}:{DEV}"],
+            arguments={"BASE_IMAGE": base},
+        )
+    _forget_old(spec.name, keep=reference)
 
 
 def tag(spec: Spec) -> str:
@@ -206,6 +210,8 @@ def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
     done: list[str] = []
     step.detail = lambda: f"{len(done)} of {len(nodes)} nodes"
     cluster.TRANSFER.mkdir(parents=True, exist_ok=True)
+    for leftover in cluster.TRANSFER.glob(f"{archive.name.rpartition('-')[0]}-*.tar"):
+        leftover.unlink()  # of a run that was killed
     try:
         shell.run(["docker", "save", "--output", archive, reference, f"{name}:{DEV}"], what=what, log=log)
         inside = f"{cluster.NODE_TRANSFER}/{archive.name}"

@@ -1,5 +1,6 @@
 """Runs other programs: output into a log, failures as :class:`LocalError`, no orphans of a killed run."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -29,6 +30,15 @@ def leashed(command: Sequence[str | Path]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", *words] if shutil.which("setpriv") else words
 
 
+_CONTAIN = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--")
+
+
+@functools.cache
+def can_contain() -> bool:
+    """Whether this process may give others namespaces of their own (root may, outside of tight containers)."""
+    return succeeds([*_CONTAIN, "true"])
+
+
 def run(
     command: Sequence[str | Path],
     *,
@@ -39,19 +49,23 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: IO[bytes] | None = None,
     timeout: float | None = None,
+    contained: bool = False,
 ) -> None:
     """Runs a command to its end with all output appended to ``log``.
 
-    ``what`` is the sentence of a failure ("building kubernetes failed"); ``env`` is added to this process's
-    own. Raises :class:`LocalError` when the program is missing, fails or takes over ``timeout`` seconds.
+    ``what`` is the sentence of a failure ("building kubernetes failed"); ``env`` is added to this process's own.
+    A ``contained`` command has process and mount namespaces of its own where that is possible: when this process
+    is killed, all that the command started ends, and what it mounted is gone.
+    Raises :class:`LocalError` when the program is missing, fails or takes over ``timeout`` seconds.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    wrapped = [*_CONTAIN, *command] if contained and can_contain() else command
     with log.open("ab") as out:
         out.write(("$ " + " ".join(map(str, command)) + "\n").encode())
         out.flush()
         try:
             done = subprocess.run(
-                leashed(command),
+                leashed(wrapped),
                 cwd=cwd,
                 env={**os.environ, **(env or {})},
                 stdin=stdin if stdin is not None else subprocess.DEVNULL,
