@@ -45,13 +45,21 @@ class Extender:
     """The ASGI application.
 
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
-    moves slowly and a pod without a score may land anywhere. `explain`: log a line with the reason for every answer
-    to a pod with datasets.
+    moves slowly and a pod without a score may land anywhere. `monitoring_port`: a port that serves all but /prioritize,
+    for probes and metrics from outside of the pod. `explain`: log a line with the reason for every answer to a pod
+    with datasets.
     """
 
     def __init__(
-        self, *, view: DatasetView, freshness: Freshness, stale_after_seconds: float, explain: bool = False
+        self,
+        *,
+        view: DatasetView,
+        freshness: Freshness,
+        stale_after_seconds: float,
+        monitoring_port: int | None = None,
+        explain: bool = False,
     ) -> None:
+        self._monitoring_port: Final = monitoring_port
         self._view: Final = view
         self._freshness: Final = freshness
         self._stale_after_seconds: Final = stale_after_seconds
@@ -65,6 +73,8 @@ class Extender:
             return
         method, path = scope["method"], scope["path"]
         match path:
+            case "/prioritize" if self._is_monitoring(scope):
+                await _respond(send, 404, b"scores are told on the other port only\n")
             case "/prioritize" if method == "POST":
                 await self._prioritize(receive, send)
             case "/healthz" if method in ("GET", "HEAD"):
@@ -78,6 +88,10 @@ class Extender:
             case _:
                 served = "POST /prioritize, GET /healthz, /livez, /metrics"
                 await _respond(send, 404, f"nothing is served at {path}; there are {served}\n".encode())
+
+    def _is_monitoring(self, scope: Scope) -> bool:
+        server = scope.get("server")
+        return self._monitoring_port is not None and server is not None and server[1] == self._monitoring_port
 
     async def _prioritize(self, receive: Receive, send: Send) -> None:
         body = await _read(receive)

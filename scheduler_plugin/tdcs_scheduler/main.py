@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
 
 import click
 import uvicorn
@@ -51,8 +51,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(*, listener: socket.socket, stale_after_seconds: float, explain: bool) -> None:
-    """Serve on `listener` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
+async def serve(
+    *,
+    listeners: list[socket.socket],
+    monitoring_port: int | None,
+    stale_after_seconds: float,
+    explain: bool,
+) -> None:
+    """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
 
     Raises lightkube's ConfigError when there is none.
     """
@@ -63,6 +69,7 @@ async def serve(*, listener: socket.socket, stale_after_seconds: float, explain:
         view=view,
         freshness=_InformerFreshness(informer),
         stale_after_seconds=stale_after_seconds,
+        monitoring_port=monitoring_port,
         explain=explain,
     )
     config = uvicorn.Config(
@@ -82,15 +89,17 @@ async def serve(*, listener: socket.socket, stale_after_seconds: float, explain:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, functools.partial(setattr, server, "should_exit", True))
     try:
-        await _until_either_ends(server=server, informer=informer, listener=listener)
+        await _until_either_ends(server=server, informer=informer, listeners=listeners)
     finally:
         await api.close()
 
 
-async def _until_either_ends(*, server: uvicorn.Server, informer: Informer, listener: socket.socket) -> None:
+async def _until_either_ends(
+    *, server: uvicorn.Server, informer: Informer, listeners: list[socket.socket]
+) -> None:
     following = asyncio.create_task(informer.run(), name="datasets")
     tidying = asyncio.create_task(_tidy_memory(informer), name="memory")
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
+    serving = asyncio.create_task(server.serve(sockets=listeners), name="server")
     await asyncio.wait({following, serving}, return_when=asyncio.FIRST_COMPLETED)
     # The informer only ends by a fault: an extender that learns nothing more must not go on answering.
     server.should_exit = True
@@ -118,6 +127,12 @@ async def _tidy_memory(informer: Informer) -> None:
 )
 @click.option("--port", default=names.EXTENDER_PORT, show_default=True, type=click.IntRange(1, 65535))
 @click.option(
+    "--monitoring-port",
+    default=None,
+    type=click.IntRange(1, 65535),
+    help="One more port, on all addresses, with /healthz, /livez and /metrics only.",
+)
+@click.option(
     "--stale-after",
     default=DEFAULT_STALE_AFTER,
     show_default=True,
@@ -130,28 +145,46 @@ async def _tidy_memory(informer: Informer) -> None:
     envvar="TDCS_EXTENDER_EXPLAIN",
     help="Log the reason for every answer to a pod with datasets.",
 )
-def command(*, host: str, port: int, stale_after: float, explain: bool) -> None:
+def command(*, host: str, port: int, monitoring_port: int | None, stale_after: float, explain: bool) -> None:
     """Run the scheduler extender: ranks nodes by the bytes of a pod's datasets that they hold."""
     logging.basicConfig(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    with contextlib.ExitStack() as open_sockets:
+        listeners = [open_sockets.enter_context(_listen(host=host, port=port, option="--port"))]
+        if monitoring_port is not None:
+            other = _listen(host="", port=monitoring_port, option="--monitoring-port")
+            listeners.append(open_sockets.enter_context(other))
+        _log.info("serving kube-scheduler on %s:%d", host, port)
+        _run(
+            serve(
+                listeners=listeners,
+                monitoring_port=monitoring_port,
+                stale_after_seconds=stale_after,
+                explain=explain,
+            )
+        )
+
+
+def _listen(*, host: str, port: int, option: str) -> socket.socket:
     try:
-        listener = socket.create_server((host, port), reuse_port=False)
+        return socket.create_server((host, port))
     except OSError as error:
         raise click.ClickException(
-            f"the extender cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --port, "
-            "and the same "
-            "one in "
-            "urlPrefix of the scheduler's configuration"
+            f"the extender cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another "
+            f"{option}, and "
+            "use the same one where it is asked: urlPrefix of the scheduler's configuration, or the probes"
         ) from error
-    _log.info("serving kube-scheduler on %s:%d", host, port)
-    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+
+
+def _run(serving: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(serve(listener=listener, stale_after_seconds=stale_after, explain=explain))
+            runner.run(serving)
         except ConfigError as error:
             raise click.ClickException(
-                f"the extender finds no Kubernetes API server: {error}; run it in a pod with a service account, or "
-                "set KUBECONFIG"
+                f"the extender finds no Kubernetes API server: {error}; run it in a pod with a service account, "
+                "or set KUBECONFIG"
             ) from error

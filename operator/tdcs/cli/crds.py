@@ -1,8 +1,10 @@
 """`tdcs crds`: the CustomResourceDefinitions that this version of the operator needs."""
 
+import asyncio
 from pathlib import Path
 
 import click
+import yaml
 
 from tdcs.api import crd
 
@@ -13,8 +15,14 @@ from tdcs.api import crd
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder to write one file a kind into; without it everything goes to standard output.",
 )
-def command(output: Path | None) -> None:
-    """Write the CustomResourceDefinitions, ready for kubectl apply."""
+@click.option("--apply", is_flag=True, help="Apply them to the cluster of the usual configuration instead.")
+def command(output: Path | None, apply: bool) -> None:
+    """Write the CustomResourceDefinitions, ready for kubectl apply, or apply them."""
+    if apply and output is not None:
+        raise click.UsageError("--output and --apply exclude each other")
+    if apply:
+        asyncio.run(_apply())
+        return
     if output is None:
         click.echo("---\n".join(crd.manifests().values()), nl=False)
         return
@@ -23,3 +31,21 @@ def command(output: Path | None) -> None:
         click.echo(f"wrote {path}")
     if not changed:
         click.echo(f"{output} is up to date")
+
+
+async def _apply() -> None:
+    # The client takes long to import, and the rest of this command needs no cluster.
+    from tdcs.kube.api import LightkubeApi
+    from tdcs.kube.errors import KubeError
+    from tdcs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+    api = LightkubeApi()
+    try:
+        for manifest in crd.manifests().values():
+            definition = yaml.safe_load(manifest)
+            await api.apply(CUSTOM_RESOURCE_DEFINITIONS, obj=definition)
+            click.echo(f"applied {definition['metadata']['name']}")
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        await api.close()

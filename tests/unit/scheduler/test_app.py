@@ -44,7 +44,7 @@ def extender(freshness: Clock | None = None, **options: Any) -> Extender:
     return Extender(view=view, freshness=freshness or Clock(), stale_after_seconds=180, **options)
 
 
-async def ask(app: Extender, method: str, path: str, *chunks: bytes) -> Answer:
+async def ask(app: Extender, method: str, path: str, *chunks: bytes, port: int = 8900) -> Answer:
     parts = list(chunks) or [b""]
     sent: list[Any] = []
 
@@ -55,7 +55,8 @@ async def ask(app: Extender, method: str, path: str, *chunks: bytes) -> Answer:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await app({"type": "http", "method": method, "path": path}, receive, send)
+    scope = {"type": "http", "method": method, "path": path, "server": ("127.0.0.1", port)}
+    await app(scope, receive, send)
     start, *bodies = sent
     headers = {key.decode(): value.decode() for key, value in start["headers"]}
     return Answer(start["status"], headers, b"".join(part["body"] for part in bodies))
@@ -178,3 +179,11 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
     assert told["scores"] == {"a": 10}
     assert told["candidates"] == 2
     assert told["reason"] == "1 candidates hold data of 1 datasets"
+
+
+async def test_the_port_for_monitoring_tells_health_but_no_scores() -> None:
+    app = extender(monitoring_port=8901)
+
+    assert (await ask(app, "POST", "/prioritize", request(), port=8901)).status == 404
+    assert (await ask(app, "GET", "/healthz", port=8901)).status == 200
+    assert (await ask(app, "POST", "/prioritize", request(), port=8900)).status == 200

@@ -1,0 +1,62 @@
+{{/* The name in front of every object's: the release's, with the chart's where that does not say it already. */}}
+{{- define "tdcs.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-{{ .Chart.Name }}{{ end }}
+{{- end }}
+
+{{/* Labels of every object. Takes {root, component}. */}}
+{{- define "tdcs.labels" -}}
+{{ include "tdcs.selector" . }}
+app.kubernetes.io/part-of: tdcs
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* Labels that select the pods of a component. They never change. */}}
+{{- define "tdcs.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* The image of operator, extender and CSI node plugin. */}}
+{{- define "tdcs.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* A container that meets the Pod Security Standard "restricted". */}}
+{{- define "tdcs.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* The configuration of the scheduler; tdcs_scheduler.configuration holds the same and the reasons. */}}
+{{- define "tdcs.schedulerConfiguration" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+percentageOfNodesToScore: 100
+profiles:
+  - schedulerName: {{ .Values.scheduler.name }}
+{{- if .Values.extender.enabled }}
+extenders:
+  - urlPrefix: http://127.0.0.1:8900
+    prioritizeVerb: prioritize
+    weight: {{ .Values.extender.weight }}
+    nodeCacheCapable: true
+    httpTimeout: 500ms
+    ignorable: true
+{{- end }}
+{{- end }}
+
+{{/* Annotations of what updates the CustomResourceDefinitions; takes the weight. */}}
+{{- define "tdcs.crdHook" -}}
+helm.sh/hook: pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
