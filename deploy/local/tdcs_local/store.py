@@ -50,9 +50,7 @@ def up(*, reporter: Reporter) -> None:
     with reporter.step("object store") as step:
         objects = load(LOCAL / "store" / "store.yaml")
         kubectl.apply(*(thing for thing in objects if thing["kind"] == "Namespace"))
-        if kubectl.get("secret", "store", namespace=NAMESPACE) is None:
-            keys = {"accessKeyId": secrets.token_hex(10), "secretAccessKey": secrets.token_hex(20)}
-            kubectl.apply(secret(namespace=NAMESPACE, name="store", keys=keys))
+        _create_credentials(kubectl)
         kubectl.apply(*(tagged(thing, image=f"tdcs/store:{tag}") for thing in objects))
 
         def missing() -> str | None:
@@ -150,6 +148,17 @@ def tagged(thing: Object, *, image: str) -> Object:
     text = json.dumps(thing).replace('"tdcs/store:dev"', json.dumps(image))
     found: Object = json.loads(text)
     return found
+
+
+def _create_credentials(kubectl: Kubectl) -> None:
+    """Make the store's only account, once: later runs, and one at the same time, keep what is there."""
+    keys = {"accessKeyId": secrets.token_hex(10), "secretAccessKey": secrets.token_hex(20)}
+    made = secret(namespace=NAMESPACE, name="store", keys=keys)
+    try:
+        kubectl("create", "-f", "-", stdin=json.dumps(made), what="the store's credentials were not created")
+    except LocalError as error:
+        if "AlreadyExists" not in error.why:
+            raise
 
 
 def _fill_made(bucket: str, made: Made) -> Object:

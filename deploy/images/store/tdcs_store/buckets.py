@@ -41,6 +41,8 @@ class Buckets:
         self.folder = root / "buckets"
         self._manifests = root / "manifests"
         self._staging = root / "staging"
+        self._summaries: dict[str, tuple[int, Manifest]] = {}
+        shutil.rmtree(self._staging, ignore_errors=True)  # what a killed fill left behind
         for folder in (self.folder, self._manifests, self._staging):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -53,9 +55,14 @@ class Buckets:
         return found
 
     def summaries(self) -> list[Manifest]:
-        """The manifests without their files."""
-        found = [self.manifest(path.stem) for path in sorted(self._manifests.glob("[!.]*.json"))]
-        return [summary(manifest) for manifest in found if manifest is not None]
+        """The manifests without their files; each is read again only when it changed."""
+        found = {path.stem: path.stat().st_mtime_ns for path in self._manifests.glob("[!.]*.json")}
+        for name, changed in found.items():
+            if self._summaries.get(name, (0, {}))[0] != changed:
+                manifest = self.manifest(name)
+                if manifest is not None:
+                    self._summaries[name] = (changed, summary(manifest))
+        return [self._summaries[name][1] for name in sorted(found) if name in self._summaries]
 
     def holds(self, name: str, parameters: Manifest) -> Manifest | None:
         """The manifest, if the bucket was filled with these parameters and still has every file in its size."""

@@ -15,10 +15,16 @@ def serve(*, control: Control, listen: tuple[str, int]) -> None:
     """Serve until the process ends."""
     threading.Thread(target=control.keep_counting, args=(lambda: False,), daemon=True).start()
 
+    ThreadingHTTPServer(listen, handler(control)).serve_forever()
+
+
+def handler(control: Control) -> type[BaseHTTPRequestHandler]:
+    """What answers requests with the operations of this control."""
+
     class Handler(_Handler):
         operations = control
 
-    ThreadingHTTPServer(listen, Handler).serve_forever()
+    return Handler
 
 
 class Body(io.RawIOBase):

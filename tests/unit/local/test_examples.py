@@ -1,0 +1,35 @@
+"""What a user applies is what the API accepts."""
+
+from pathlib import Path
+
+import yaml
+
+from tdcs.api.dataset import Dataset
+from tdcs.api.trainingjob import TrainingJob
+from tdcs_local import store
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
+
+
+def _example(name: str) -> dict[str, object]:
+    (found,) = yaml.safe_load_all((EXAMPLES / name).read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_example_dataset_reads_from_the_local_store() -> None:
+    dataset = Dataset.model_validate(_example("dataset.yaml"))
+    assert dataset.spec.source.options.endpoint == store.ENDPOINT
+    assert dataset.spec.source.secret_ref is not None
+
+
+def test_the_example_job_uses_the_example_dataset_and_a_gpu_in_each_worker() -> None:
+    job = TrainingJob.model_validate(_example("trainingjob.yaml"))
+    metadata = _example("dataset.yaml")["metadata"]
+    assert isinstance(metadata, dict)
+    assert [use.name for use in job.spec.datasets] == [metadata["name"]]
+    worker = job.spec.replica_specs.worker
+    assert worker.replicas == 2
+    (container,) = worker.template["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert container["args"][:2] == ["--data", job.spec.datasets[0].mount_path]
