@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,9 +27,11 @@ class CountingApi(LightkubeApi):
     def __init__(self, *, kubeconfig: Path) -> None:
         super().__init__(config=KubeConfig.from_file(str(kubeconfig)))
         self.writes: list[str] = []
+        self.last_write = time.monotonic()
 
     async def _send(self, method: str, verb: str, resource: Resource, **more: object) -> Object:
         if method != "GET":
+            self.last_write = time.monotonic()
             self.writes.append(f"{verb} {resource.kind} {more.get('namespace')}/{more.get('name')}")
         return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
 
@@ -38,14 +41,13 @@ class RunningOperator:
 
     Attributes:
         engine: outlives the operator, as a cache does.
-        writes: what was written to the API server so far.
     """
 
     def __init__(self, *, kubeconfig: Path, engine: MemoryEngine, namespace: str) -> None:
         self._kubeconfig = kubeconfig
         self._namespace = namespace
         self.engine = engine
-        self.writes: list[str] = []
+        self._api: CountingApi | None = None
         self.failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -63,6 +65,15 @@ class RunningOperator:
         if self.failure is not None and error is None:
             raise self.failure
 
+    @property
+    def writes(self) -> list[str]:
+        """What was written to the API server so far."""
+        return self._api.writes if self._api else []
+
+    def idle_seconds(self) -> float:
+        """Seconds since the operator last wrote; 0 before it has started."""
+        return time.monotonic() - self._api.last_write if self._api else 0.0
+
     def stop(self) -> None:
         """Stop in order, as on SIGTERM."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
@@ -79,8 +90,7 @@ class RunningOperator:
 
     async def _operate(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        api = CountingApi(kubeconfig=self._kubeconfig)
-        self.writes = api.writes
+        api = self._api = CountingApi(kubeconfig=self._kubeconfig)
         settings = Settings(
             namespace=self._namespace,
             image="tdcs/alluxio:test",

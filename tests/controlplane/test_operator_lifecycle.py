@@ -172,3 +172,263 @@ def test_a_dataset_is_loaded_onto_two_nodes_and_a_job_runs_to_its_end(world: Wor
         assert job["state"] == "Succeeded"
         assert job["replicaStatuses"]["Worker"]["succeeded"] == 2
         assert job["completionTime"]
+
+
+def test_a_cache_cluster_has_its_parts_and_says_how_it_is(world: World) -> None:
+    world.create_cluster()
+    with world.operator():
+        world.wait(
+            lambda: condition(world.kube.get("CacheCluster", world.cluster), "Ready") in {"True", "False"}
+        )
+        cluster = world.kube.get("CacheCluster", world.cluster)
+        assert [worker["node"] for worker in cluster["status"]["workers"]] == world.nodes
+        assert cluster["status"]["readyReplicas"] == 3
+        assert cluster["status"]["capacityBytes"] == 30 * TOTAL
+        sets = {obj["metadata"]["name"] for obj in world.kube.list("StatefulSet", namespace=world.namespace)}
+        workers = {name for name in sets if "-worker-" in name}
+        assert len(workers) == 3
+        assert sets == {f"{world.cluster}-master", *workers}
+        world.wait(lambda: condition(world.kube.get("CacheCluster", world.cluster), "Ready") == "True")
+        placed = {
+            pod["spec"].get("nodeName")
+            for pod in world.kube.list(
+                "Pod", namespace=world.namespace, labels={"tdcs.io/component": "worker"}
+            )
+        }
+        assert placed == set(world.nodes)
+
+        world.kube.patch("CacheCluster", world.cluster, {"spec": {"replicas": 2}})
+        world.wait(lambda: len(world.kube.list("StatefulSet", namespace=world.namespace)) == 3)
+
+        world.engine.set_worker(name=world.nodes[0], live=False)
+        world.wait(lambda: _reason(world.kube.get("CacheCluster", world.cluster), "Ready") == "WorkerLost")
+
+
+def test_a_job_stays_suspended_until_its_data_is_there(world: World) -> None:
+    world.create_cluster()
+    world.make_engine(seconds_per_block=0.25)
+    world.create_job()
+    with world.operator():
+        world.wait(lambda: _reason(world.job(), "Admitted") == "DatasetNotFound")
+        world.create_dataset()
+        world.wait(lambda: 0 < (world.dataset().get("status") or {}).get("cachedBytes", 0) < TOTAL)
+        seen = world.dataset()["status"]
+        assert seen["state"] == "Loading"
+        assert " of 40.0 MB on " in _message(world.dataset(), "Ready")
+        job = world.kube.get("Job", "train-worker", namespace=world.namespace)
+        assert job["spec"]["suspend"] is True
+        assert not world.kube.list("Pod", namespace=world.namespace, labels={"tdcs.io/training-job": "train"})
+        assert _reason(world.job(), "Admitted") == "DatasetLoading"
+        world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+        assert condition(world.dataset(), "Loaded") == "True"
+
+
+def test_what_the_pods_get(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    world.create_job(name="mnist")
+    with world.operator():
+        world.wait(lambda: world.kube.find("Job", "mnist-worker", namespace=world.namespace))
+        template = world.kube.get("Job", "mnist-worker", namespace=world.namespace)["spec"]["template"]
+        assert template["metadata"]["annotations"]["tdcs.io/datasets"] == (
+            f'[{{"dataset":"{world.namespace}/pictures","copy":"0"}}]'
+        )
+        container = template["spec"]["containers"][0]
+        assert {"name": "data-pictures", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
+        names = [variable["name"] for variable in container["env"]]
+        assert names.index("JOB_COMPLETION_INDEX") < names.index("TF_CONFIG")
+        service = world.kube.get("Service", "mnist", namespace=world.namespace)
+        assert service["spec"]["clusterIP"] == "None"
+        world.wait(lambda: world.kube.find("PersistentVolumeClaim", "pictures", namespace=world.namespace))
+        claim = world.kube.get("PersistentVolumeClaim", "pictures", namespace=world.namespace)
+        assert claim["spec"]["accessModes"] == ["ReadOnlyMany"]
+        world.wait(
+            lambda: (
+                world.kube.get("PersistentVolumeClaim", "pictures", namespace=world.namespace)["status"][
+                    "phase"
+                ]
+                == "Bound"
+            )
+        )
+        volume = world.kube.get("PersistentVolume", f"tdcs.{world.namespace}.pictures")
+        world.wait(lambda: world.dataset()["status"].get("mountPath"))
+        assert volume["spec"]["csi"]["driver"] == "csi.tdcs.io"
+        assert volume["spec"]["csi"]["volumeAttributes"] == {
+            "cluster": world.cluster,
+            "path": world.dataset()["status"]["mountPath"],
+        }
+
+
+def test_once_all_is_as_wanted_nothing_is_written(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    world.create_job()
+    with world.operator() as operator:
+        world.wait_ready()
+        world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+        world.wait(lambda: condition(world.kube.get("CacheCluster", world.cluster), "Ready") == "True")
+        eventually(lambda: _quiet(operator), deadline=20, describe=lambda: str(operator.writes[-40:]))
+        before = _versions(world)
+        written = len(operator.writes)
+        # Each of these wakes the controllers: the annotation as a change, the polls by themselves.
+        for kind, name in (("Dataset", "pictures"), ("TrainingJob", "train")):
+            world.kube.patch(kind, name, {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace)
+        world.kube.patch("CacheCluster", world.cluster, {"metadata": {"labels": {"a": "b"}}})
+        world.wait(lambda: _quiet(operator))
+        assert operator.writes[written:] == []
+        assert _versions(world) == before
+    with world.operator() as again:
+        world.wait(lambda: _quiet(again))
+        assert _versions(world) == before
+
+
+def test_a_killed_operator_goes_on_where_it_was(world: World) -> None:
+    world.create_cluster()
+    world.make_engine(seconds_per_block=0.15)
+    world.create_dataset()
+    world.create_job()
+    loaded = 0
+    for _ in range(3):
+        with world.operator():
+            world.wait(lambda before=loaded: _held(world) > before)
+        kept = _held(world)
+        assert kept >= loaded  # what lies in the cache is not thrown away by the next start
+        loaded = kept
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+    assert _held(world) == TOTAL
+    # A portion that was on its way when the operator stopped may be read twice, the rest may not.
+    assert world.engine.source_bytes_read < 1.5 * TOTAL
+
+
+def test_a_deleted_dataset_and_job_leave_nothing(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    world.create_job()
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+        world.kube.delete("TrainingJob", "train", namespace=world.namespace)
+        world.wait(lambda: not world.kube.list("Job", namespace=world.namespace))
+        world.wait(
+            lambda: (
+                not world.kube.list(
+                    "Pod", namespace=world.namespace, labels={"tdcs.io/training-job": "train"}
+                )
+            )
+        )
+        assert world.kube.find("Service", "train", namespace=world.namespace) is None
+        world.kube.delete("Dataset", "pictures", namespace=world.namespace)
+        world.wait(lambda: world.kube.find("Dataset", "pictures", namespace=world.namespace) is None)
+    assert not world.kube.list("PersistentVolumeClaim", namespace=world.namespace, labels=_OURS)
+    assert world.kube.find("PersistentVolume", f"tdcs.{world.namespace}.pictures") is None
+    assert _held(world) == 0
+
+
+def test_two_datasets_of_one_source_share_its_blocks_until_the_last_is_gone(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    with world.operator():
+        world.wait_ready()
+        world.create_dataset("twin")
+        twin = world.wait_ready("twin")
+        assert twin["status"]["mountPath"] == world.dataset()["status"]["mountPath"]
+        assert world.engine.source_bytes_read == TOTAL
+        world.kube.delete("Dataset", "pictures", namespace=world.namespace)
+        world.wait(lambda: world.kube.find("Dataset", "pictures", namespace=world.namespace) is None)
+        assert _held(world) == TOTAL
+        world.kube.delete("Dataset", "twin", namespace=world.namespace)
+        world.wait(lambda: world.kube.find("Dataset", "twin", namespace=world.namespace) is None)
+        assert _held(world) == 0
+
+
+def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world: World) -> None:
+    world.create_dataset(source={"uri": SOURCE, "secretRef": {"name": "keys"}})
+    with world.operator():
+        world.wait(lambda: _reason(world.dataset(), "Ready") == "CacheClusterNotFound")
+        assert world.cluster in _message(world.dataset(), "Ready")
+        world.create_cluster()
+        world.wait(lambda: _reason(world.dataset(), "Ready") == "SecretNotFound")
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "keys", "namespace": world.namespace},
+            "stringData": {"accessKeyId": "me"},
+        }
+        world.kube.create(secret)
+        world.wait(lambda: _reason(world.dataset(), "Ready") == "SecretIncomplete")
+        assert "secretAccessKey" in _message(world.dataset(), "Ready")
+        world.kube.patch(
+            "Secret", "keys", {"stringData": {"secretAccessKey": "s3cr3t"}}, namespace=world.namespace
+        )
+        world.wait_ready()
+        events = world.kube.list("Event", namespace=world.namespace)
+        reasons = {event["reason"] for event in events if event["involvedObject"]["kind"] == "Dataset"}
+        assert {"CacheClusterNotFound", "SecretNotFound", "SecretIncomplete", "Mounted", "Loaded"} <= reasons
+        assert "s3cr3t" not in str(events) + str(world.dataset())
+
+
+def test_a_foreign_service_of_the_jobs_name_is_left_alone(world: World) -> None:
+    world.create_cluster()
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "train", "namespace": world.namespace},
+        "spec": {"ports": [{"port": 80}]},
+    }
+    made = world.kube.create(foreign)
+    world.create_job(datasets=[])
+    with world.operator():
+        world.wait(lambda: _reason(world.job(), "Admitted") == "NameTaken")
+        assert f"Service {world.namespace}/train exists" in _message(world.job(), "Admitted")
+        kept = world.kube.get("Service", "train", namespace=world.namespace)
+        assert kept["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def test_a_suspended_job_has_no_pods_and_a_finished_one_goes_after_its_time(world: World) -> None:
+    world.create_cluster()
+    world.create_job(datasets=[], runPolicy={"suspend": True, "ttlSecondsAfterFinished": 1})
+    with world.operator():
+        world.wait(lambda: (world.job().get("status") or {}).get("state") == "Suspended")
+        assert not world.kube.list("Pod", namespace=world.namespace, labels={"tdcs.io/training-job": "train"})
+        world.kube.patch(
+            "TrainingJob", "train", {"spec": {"runPolicy": {"suspend": False}}}, namespace=world.namespace
+        )
+        world.wait(lambda: world.kube.find("TrainingJob", "train", namespace=world.namespace) is None)
+
+
+_OURS = {"tdcs.io/dataset-name": "pictures"}
+
+
+def _condition(obj: Object, kind: str) -> Object:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((found for found in conditions if found["type"] == kind), {})
+
+
+def _reason(obj: Object, kind: str) -> str:
+    return str(_condition(obj, kind).get("reason", ""))
+
+
+def _message(obj: Object, kind: str) -> str:
+    return str(_condition(obj, kind).get("message", ""))
+
+
+def _held(world: World) -> int:
+    return sum(sum(world.engine.holdings(worker=node).values()) for node in world.nodes)
+
+
+def _versions(world: World) -> dict[str, str]:
+    """Resource versions of everything that the operator writes; labels of a test's own do not count."""
+    found = {}
+    for kind in ("Job", "Service", "StatefulSet", "DaemonSet", "ConfigMap", "PersistentVolumeClaim"):
+        for obj in world.kube.list(kind, namespace=world.namespace):
+            found[f"{kind}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
+    for kind, obj in (("Dataset", world.dataset()), ("TrainingJob", world.job())):
+        found[kind] = str(obj["status"])
+    return found
+
+
+def _quiet(operator: RunningOperator) -> bool:
+    """Whether a whole round of polls has gone by without a write."""
+    return operator.idle_seconds() > 3.0

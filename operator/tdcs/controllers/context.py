@@ -1,11 +1,11 @@
 """What every controller needs, in one value: API access, live views, engines, clock."""
 
-import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tdcs.api import names
+from tdcs.controllers.clock import utc_now
 from tdcs.engine.protocol import Engine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -77,11 +77,6 @@ class Stores:
     jobs: Store = field(default_factory=dict)
     stateful_sets: Store = field(default_factory=dict)
     daemon_sets: Store = field(default_factory=dict)
-
-
-def utc_now() -> str:
-    """The time as Kubernetes writes it."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ the objects that may have to change, and the queue hands those out one by one.
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.cachecluster.controller import CacheClusterController
+from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.trainingjob.controller import TrainingJobController
@@ -71,7 +71,7 @@ class Operator:
         self.context = Context(
             api=api,
             applier=Applier(api=api),
-            recorder=EventRecorder(api=api, component="tdcs-operator", now=_now),
+            recorder=EventRecorder(api=api, component="tdcs-operator", now=utc_now),
             engines=engines,
             stores=Stores(
                 cache_clusters=self._own[CACHE_CLUSTERS],
@@ -246,7 +246,3 @@ def _worker_view(cluster: Object | None) -> Any:
         return None
     workers = (cluster.get("status") or {}).get("workers") or ()
     return [(worker.get("node"), worker.get("state")) for worker in workers]
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

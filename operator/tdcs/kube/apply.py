@@ -32,7 +32,7 @@ class Applier:
 
     def __init__(self, *, api: KubeApi) -> None:
         self._api = api
-        self._settled: dict[tuple[str, str, str], tuple[str, str, int]] = {}
+        self._settled: dict[tuple[str, str, str], tuple[str, str, str]] = {}
 
     async def apply(
         self, resource: Resource, *, wanted: Object, live: Object | None, owner: Object
@@ -61,7 +61,7 @@ class Applier:
         annotations = {**metadata.get("annotations", {}), ANNOTATION_DIGEST: digest}
         stamped = {**wanted, "metadata": {**metadata, "annotations": annotations}}
         written = await self._api.apply(resource, obj=stamped)
-        self._settled[place] = (digest, written["metadata"]["uid"], _generation(written))
+        self._settled[place] = (digest, written["metadata"]["uid"], _content(written))
         return written
 
     def forget(self, resource: Resource, *, namespace: str, name: str) -> None:
@@ -73,10 +73,9 @@ class Applier:
             return False
         if covers(live, wanted):
             return True
-        # The server writes some values differently (1000m becomes 1): what it made of this very
-        # specification counts as equal while the generation stands.
-        generation = _generation(live)
-        return generation > 0 and self._settled.get(place) == (digest, live["metadata"]["uid"], generation)
+        # The server writes some values differently (1000m becomes 1) and drops empty ones: what it made of
+        # this very specification counts as equal while it stands.
+        return self._settled.get(place) == (digest, live["metadata"]["uid"], _content(live))
 
 
 def belongs(live: Object, owner: Object) -> bool:
@@ -128,5 +127,6 @@ def owner_reference(owner: Object) -> Object:
     }
 
 
-def _generation(obj: Object) -> int:
-    return int(obj["metadata"].get("generation", 0))
+def _content(obj: Object) -> str:
+    """A digest of everything but metadata and status."""
+    return digest_of({key: value for key, value in obj.items() if key not in {"metadata", "status"}})

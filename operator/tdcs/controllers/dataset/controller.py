@@ -123,7 +123,10 @@ class DatasetController:
                 context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
                 live = None
             wanted = volumes.volume(dataset=obj, cluster=dataset.spec.cache_cluster, path=path)
-            await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
+            live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
+            if volumes.is_unseen(live, now=context.now()):
+                context.queue.add_after(WorkKey(DATASETS, namespace, name), volumes.UNSEEN_RETRY)
+                return path
             claim = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
             await context.applier.apply(
                 PERSISTENT_VOLUME_CLAIMS, wanted=volumes.claim(dataset=obj), live=claim, owner=obj

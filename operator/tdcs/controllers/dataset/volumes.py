@@ -1,12 +1,16 @@
 """The PersistentVolume and the claim through which any pod of the namespace reads a Dataset. Pure."""
 
 from tdcs.api import names
+from tdcs.controllers.clock import seconds_between
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
 
 SIZE = "1Gi"
 """Kubernetes wants a size of every volume. It has no meaning here: the volume is as large as the data, which
 is not known when the claim is made, and it is read-only."""
+
+UNSEEN_SECONDS = 5.0
+UNSEEN_RETRY = 0.2
 
 
 def labels_of(*, namespace: str, name: str) -> dict[str, str]:
@@ -30,7 +34,6 @@ def volume(*, dataset: Object, cluster: str, path: str) -> Object:
             "capacity": {"storage": SIZE},
             "accessModes": ["ReadOnlyMany"],
             "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
             "volumeMode": "Filesystem",
             "claimRef": {
                 "apiVersion": "v1",
@@ -76,6 +79,18 @@ def mounted_path(volume: Object | None) -> str:
         return ""
     attributes = volume["spec"].get("csi", {}).get("volumeAttributes", {})
     return str(attributes.get("path", ""))
+
+
+def is_unseen(volume: Object, *, now: str) -> bool:
+    """Whether the volume controller has not taken in a new volume yet.
+
+    A claim that it meets before the volume waits for its next round, 15 seconds later; one that comes after
+    the volume is bound at once. Where no such controller runs, the claim is made after a few seconds.
+    """
+    if volume.get("status", {}).get("phase") in {"Available", "Bound"}:
+        return False
+    created = volume["metadata"].get("creationTimestamp")
+    return bool(created) and seconds_between(created, now) < UNSEEN_SECONDS
 
 
 def is_spent(volume: Object) -> bool:

@@ -1,7 +1,5 @@
 """One pass over a TrainingJob: observe, plan, apply, report."""
 
-import datetime
-
 from pydantic import ValidationError
 
 from tdcs.api import names
@@ -10,6 +8,7 @@ from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJob, TrainingJobStatus
 from tdcs.controllers import status
+from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.invalid import explain
 from tdcs.controllers.trainingjob import children, plan
@@ -122,11 +121,6 @@ class TrainingJobController:
         await status.publish(
             context=self._context, resource=TRAINING_JOBS, obj=obj, status=wanted, findings=findings
         )
-
-
-def seconds_between(earlier: str, later: str) -> float:
-    """Seconds between two times as Kubernetes writes them."""
-    return (datetime.datetime.fromisoformat(later) - datetime.datetime.fromisoformat(earlier)).total_seconds()
 
 
 def _pod_view(pod: Object) -> PodView:
