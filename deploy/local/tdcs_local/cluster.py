@@ -244,6 +244,15 @@ def write_kubeconfig(cluster: str) -> None:
     fresh.replace(KUBECONFIG)
 
 
+def remove_kubeconfig() -> None:
+    """Removes the access to a cluster that is gone, unless the file holds anything else."""
+    try:
+        if not foreign_contexts(KUBECONFIG.read_text()):
+            KUBECONFIG.unlink()
+    except FileNotFoundError:
+        return
+
+
 def require_own_kubeconfig() -> None:
     """Raises :class:`LocalError` if the file to write holds the access to anything but a local cluster."""
     try:

@@ -119,6 +119,7 @@ def stop_engine(*, reporter: Reporter) -> None:
         reporter.say(f"the container engine stays: it runs {', '.join(left)}")
         return
     with cache.locked("engine"), reporter.step("stop the container engine"):
+        shell.succeeds(["docker", "network", "rm", "kind"])  # kind's own, empty now; another may not be
         process.terminate()
         try:
             process.wait(ENGINE_STOP_SECONDS)

@@ -51,8 +51,7 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
     """
     name = cluster.name()
     if not host.engine_answers():
-        KUBECONFIG.unlink(missing_ok=True)
-        reporter.say("the container engine does not run: there is nothing to remove")
+        reporter.say("the container engine does not run, so no cluster does: nothing is changed")
         return
     with cache.locked(
         f"cluster-{name}", on_wait=lambda: reporter.say(f"another process works on {name}: waiting")
@@ -60,7 +59,7 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
         if not force and any(node.owner != str(CHECKOUT) for node in cluster.nodes(name)):
             raise cluster.foreign(name)
         cluster.delete(cluster=name, reporter=reporter)
-        KUBECONFIG.unlink(missing_ok=True)
+        cluster.remove_kubeconfig()
         host.stop_engine(reporter=reporter)
     reporter.say(f"the cluster {name} is gone")
 

@@ -98,3 +98,20 @@ def test_a_kubeconfig_of_another_cluster_is_told_from_our_own() -> None:
     assert cluster.foreign_contexts(f"{ours}- name: production\n") == ["production"]
     assert cluster.foreign_contexts("just text") == ["something that is no kubeconfig"]
     assert cluster.foreign_contexts("{") == ["something that is no kubeconfig"]
+
+
+def test_removing_the_access_to_a_cluster_spares_that_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kubeconfig"
+    monkeypatch.setattr(cluster, "KUBECONFIG", file)
+    cluster.remove_kubeconfig()
+    file.write_text("contexts:\n- name: production\n")
+    cluster.remove_kubeconfig()
+    assert file.exists()
+    with pytest.raises(LocalError, match="holds the access to another cluster"):
+        cluster.write_kubeconfig("tdcs")
+    assert "production" in file.read_text()
+    file.write_text("contexts:\n- name: kind-tdcs\n")
+    cluster.remove_kubeconfig()
+    assert not file.exists()
