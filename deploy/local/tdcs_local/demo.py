@@ -70,7 +70,8 @@ def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> None:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
     )
     store.credentials(namespace=NAMESPACE, name="tdcs-store", reporter=reporter)
-    kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / "dataset.yaml")))
+    for file in ("secret-access.yaml", "dataset.yaml"):
+        kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / file)))
     with reporter.step(f"preload Dataset {DATASET} over a {LINK} link") as step:
         kubectl.wait(
             lambda: _loading(kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE)),
