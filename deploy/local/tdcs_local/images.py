@@ -56,7 +56,7 @@ _SPECS = (
             "LICENSE": "LICENSE",
         },
     ),
-    Spec(name="alluxio", products={"lib": "alluxio/lib"}),
+    Spec(name="alluxio", products={"alluxio/lib": "alluxio/lib"}),
     Spec(name="store", products={"versitygw/store-gateway": "versitygw/store-gateway"}),
     Spec(
         name="train-tensorflow",
@@ -84,6 +84,7 @@ def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
         targets = nodes if spec.everywhere else nodes[1:]
         lacking = [node for node in targets if reference not in loaded[node]]
         if not lacking:
+            _follow(reference, targets, loaded)
             reporter.say(f"image {reference} is on the nodes already")
             continue
         waiting = functools.partial(reporter.say, f"another process makes the image {spec.name}: waiting")
@@ -187,17 +188,26 @@ def _place(source: Path, target: Path) -> None:
             shutil.copy2(file, goal)
 
 
-def _loaded(nodes: Sequence[str]) -> dict[str, set[str]]:
-    """The project's images on each node, as ``tdcs/NAME:TAG``."""
-    found: dict[str, set[str]] = {}
+def _loaded(nodes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The project's images on each node: the digest of each ``tdcs/NAME:TAG``."""
+    found: dict[str, dict[str, str]] = {}
     for node in nodes:
-        listed = shell.capture(
-            ["docker", "exec", node, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet"],
-            what=f"listing the images on {node} failed",
-        )
-        names = re.findall(r"^docker\.io/(tdcs/\S+)$", listed, re.MULTILINE)
-        found[node] = set(names)
+        listed = shell.capture([*_ctr(node), "ls"], what=f"listing the images on {node} failed")
+        found[node] = dict(re.findall(r"^docker\.io/(tdcs/\S+)\s+\S+\s+(sha256:\S+)", listed, re.MULTILINE))
     return found
+
+
+def _ctr(node: str) -> list[str]:
+    return ["docker", "exec", node, "ctr", "--namespace=k8s.io", "images"]
+
+
+def _follow(reference: str, nodes: Sequence[str], loaded: Mapping[str, Mapping[str, str]]) -> None:
+    """Makes ``:dev`` mean this content on nodes that have it, as after a change was taken back."""
+    newest = f"{reference.partition(':')[0]}:{DEV}"
+    for node in nodes:
+        if loaded[node].get(newest) != loaded[node][reference]:
+            names = [f"docker.io/{name}" for name in (reference, newest)]
+            shell.capture([*_ctr(node), "tag", "--force", *names], what=f"naming {newest} on {node} failed")
 
 
 def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
@@ -217,8 +227,7 @@ def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
         inside = f"{cluster.NODE_TRANSFER}/{archive.name}"
 
         def load(node: str) -> None:
-            command = ["docker", "exec", node, "ctr", "--namespace=k8s.io", "images", "import", inside]
-            shell.run(command, what=f"{what} (on {node})", log=log)
+            shell.run([*_ctr(node), "import", inside], what=f"{what} (on {node})", log=log)
             done.append(node)
 
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:

@@ -125,6 +125,15 @@ def _version_flags() -> str:
     return " ".join(["-s -w", *(f"-X {p}.{k}={v}" for p in packages for k, v in values.items())])
 
 
+def _helm_flags() -> str:
+    """helm takes the Kubernetes version that it assumes without a cluster from its build."""
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    values = {"internal/version.version": "v3.20.2", "internal/version.gitTreeState": "clean"}
+    for package in ("pkg/chartutil", "pkg/lint/rules"):
+        values |= {f"{package}.k8sVersionMajor": major, f"{package}.k8sVersionMinor": minor}
+    return " ".join(["-s -w", *(f"-X helm.sh/helm/v3/{name}={value}" for name, value in values.items())])
+
+
 _CNI = "github.com/containernetworking/plugins/plugins"
 _PRODUCTS: tuple[Product, ...] = (
     GoProduct(
@@ -149,8 +158,7 @@ _PRODUCTS: tuple[Product, ...] = (
     GoProduct(
         name="helm",
         packages={"helm.sh/helm/v3/cmd/helm": "helm"},
-        ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.20.2"
-        " -X helm.sh/helm/v3/internal/version.gitTreeState=clean",
+        ldflags=_helm_flags(),
     ),
     GoProduct(name="coredns", packages={".": "coredns"}),
     GoProduct(
