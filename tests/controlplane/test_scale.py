@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 
+import pytest
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import OwnControlPlane
 from tests.support.controlplane.nodes import add_fake_nodes
@@ -15,6 +16,7 @@ NODES = 1000
 GPUS = 8
 
 
+@pytest.mark.timeout(900, func_only=True)  # half a minute of both cores, if nothing else wants them
 def test_a_thousand_pods_fill_a_thousand_nodes(
     own_control_plane: OwnControlPlane, measured: Measured
 ) -> None:
@@ -23,7 +25,7 @@ def test_a_thousand_pods_fill_a_thousand_nodes(
     kube, namespace = plane.kube, "default"
     names = [f"node-{i:04d}" for i in range(NODES)]
     begin = time.monotonic()
-    add_fake_nodes(plane, names=names, gpus=GPUS)
+    add_fake_nodes(plane, names=names, gpus=GPUS, deadline=300)
     measured(f"{NODES} KWOK nodes Ready in {time.monotonic() - begin:.1f} s")
 
     # A pod takes all GPUs of a node: they fit only if the scheduler counts every one of them right.
@@ -38,7 +40,7 @@ def test_a_thousand_pods_fill_a_thousand_nodes(
     begin = time.monotonic()
     eventually(
         lambda: scheduled(plane) - before >= NODES,
-        deadline=180,
+        deadline=300,
         describe=lambda: describe(kube, namespace=namespace),
     )
     seconds = time.monotonic() - begin
@@ -47,17 +49,11 @@ def test_a_thousand_pods_fill_a_thousand_nodes(
     def all_run() -> bool:
         return all(pod["status"]["phase"] == "Running" for pod in kube.list("Pod", namespace=namespace))
 
-    eventually(all_run, deadline=120, describe=lambda: describe(kube, namespace=namespace), interval=0.5)
+    eventually(all_run, deadline=300, describe=lambda: describe(kube, namespace=namespace), interval=0.5)
     places = Counter(pod["spec"]["nodeName"] for pod in kube.list("Pod", namespace=namespace))
     assert places == dict.fromkeys(names, 1)
 
 
 def scheduled(plane: ControlPlane) -> int:
     """How many pods the scheduler has bound since it started."""
-    lines = plane.metrics().splitlines()
-    prefix = "scheduler_schedule_attempts_total{"
-    return sum(
-        int(float(line.rsplit(" ", 1)[1]))
-        for line in lines
-        if line.startswith(prefix) and 'result="scheduled"' in line
-    )
+    return int(plane.metric("scheduler_schedule_attempts_total", {"result": "scheduled"}))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 from tests.support.controlplane import commands
 from tests.support.controlplane.binaries import Binaries
 from tests.support.controlplane.commands import API, ETCD, KWOK, MANAGER, SCHEDULER, Layout, Options, Ports
@@ -129,12 +130,16 @@ class ControlPlane:
         """Stop a process that ``run`` or ``start_scheduler`` started, and forget it."""
         self._processes.pop(name).stop()
 
-    def metrics(self, name: str = SCHEDULER) -> str:
-        """The /metrics text of a scheduler."""
+    def metric(self, metric: str, labels: Mapping[str, str], *, name: str = SCHEDULER) -> float:
+        """Sum of a metric's samples that have ``labels``, read from a scheduler's /metrics."""
         port = next(a.split("=")[1] for a in self.process(name).argv if a.startswith("--secure-port="))
         with self._open(f"https://127.0.0.1:{port}/metrics") as answer:
             text: str = answer.read().decode()
-        return text
+        # Parse that metric's lines only: the scheduler exports thousands, and this is called in a loop.
+        own = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(f"{metric}{{"))
+        families = text_string_to_metric_families(own)
+        samples = (sample for family in families for sample in family.samples)
+        return sum(s.value for s in samples if s.name == metric and labels.items() <= s.labels.items())
 
     def stop(self) -> None:
         """Kill every process (nothing in them is worth saving) and remove their data; logs stay."""
@@ -151,15 +156,15 @@ class ControlPlane:
         begin = time.monotonic()
         self._prepare(binaries)
         at = self._at
-        self._add(ETCD, commands.etcd(at), ready=self._answers(f"{at.etcd_url}/readyz")).start()
-        self._add(API, commands.kube_apiserver(at), ready=self._answers(f"{at.api_url}/readyz")).start()
+        self._add(ETCD, commands.etcd(at), ready=self.answers(f"{at.etcd_url}/readyz")).start()
+        self._add(API, commands.kube_apiserver(at), ready=self.answers(f"{at.api_url}/readyz")).start()
 
         manager_url = f"https://127.0.0.1:{at.ports.manager}/healthz"
-        self._add(MANAGER, commands.kube_controller_manager(at), ready=self._answers(manager_url))
+        self._add(MANAGER, commands.kube_controller_manager(at), ready=self.answers(manager_url))
         self._add_scheduler(name=SCHEDULER, config=self.options.scheduler_config, port=at.ports.scheduler)
         if self.options.kwok:
             kwok_url = f"http://127.0.0.1:{at.ports.kwok}/healthz"
-            self._add(KWOK, commands.kwok(at, stages=self._stages()), ready=self._answers(kwok_url))
+            self._add(KWOK, commands.kwok(at, stages=self._stages()), ready=self.answers(kwok_url))
         rest = [process for name, process in self._processes.items() if name not in (ETCD, API)]
         for process in rest:
             process.launch()
@@ -206,7 +211,7 @@ class ControlPlane:
         complete = commands.scheduler_config(config, kubeconfig=self._at.kubeconfig(SCHEDULER))
         path.write_text(yaml.safe_dump(complete))
         argv = commands.kube_scheduler(self._at, config=path, port=port)
-        self._add(name, argv, ready=self._answers(f"https://127.0.0.1:{port}/readyz"))
+        self._add(name, argv, ready=self.answers(f"https://127.0.0.1:{port}/readyz"))
 
     def _add(
         self,
@@ -230,7 +235,9 @@ class ControlPlane:
         )
         return self._processes[name]
 
-    def _answers(self, url: str) -> Callable[[], bool]:
+    def answers(self, url: str) -> Callable[[], bool]:
+        """A ``ready`` condition for ``run``: a GET of ``url`` is answered 200."""
+
         def answers() -> bool:
             try:
                 with self._open(url) as answer:
