@@ -1,7 +1,7 @@
 """The slow object store: its link holds the rate it is set to, both ways, and its counters tell the truth."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
@@ -15,6 +15,7 @@ from tdcs_local.steps import Reporter
 
 BUCKET = "e2e-link"
 SIZE = 64 << 20
+TRIES = 3
 RATES = {"50mbit": 50e6, "200mbit": 200e6}
 
 
@@ -69,11 +70,27 @@ def on_another_node(kubectl: Kubectl) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def words_of(kubectl: Kubectl, *, script: str, image: str, namespace: str) -> list[str]:
+def words_of(kubectl: Kubectl, name: str, *, script: str, image: str, namespace: str) -> list[str]:
     """Run a script in a pod on another node; the words that it prints."""
-    client = pod("client", image=image, script=script, namespace=namespace, affinity=on_another_node(kubectl))
-    kubectl.apply(client)
-    return finished(kubectl, "client", namespace).split()
+    affinity = on_another_node(kubectl)
+    kubectl.apply(pod(name, image=image, script=script, namespace=namespace, affinity=affinity))
+    return finished(kubectl, name, namespace).split()
+
+
+def holds(rate: str, transfer: Callable[[int], tuple[int, float]]) -> None:
+    """One of some transfers (of bytes in seconds) has the rate within 10 %, and none is faster.
+
+    A shaper cannot make a machine faster that has no CPU left, so a transfer that was too slow is repeated.
+    """
+    seen = []
+    for attempt in range(TRIES):
+        sent, seconds = transfer(attempt)
+        seen.append(sent * 8 / seconds)
+        assert seen[-1] <= 1.1 * RATES[rate]
+        if seen[-1] >= 0.9 * RATES[rate]:
+            break
+    print(f"set to {rate}, measured on the wire: {', '.join(f'{one / 1e6:.1f}' for one in seen)} Mbit/s")
+    assert seen[-1] == pytest.approx(RATES[rate], rel=0.1)
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -88,16 +105,21 @@ def test_a_download_has_the_rate_of_the_link_and_is_counted_to_the_byte(
     reporter: Reporter,
 ) -> None:
     store.set_link(egress=rate, ingress="unlimited", reporter=reporter)
-    payload, wire = store.payload_bytes_sent(bucket=BUCKET), store.wire_bytes_sent()
     get = f"curl -sSf -o /tmp/file -w '%{{time_total}} ' '{url(s3, 'get_object', large['path'])}'"
-    seconds, digest, _ = words_of(
-        kubectl, script=f"{get}; sha256sum /tmp/file", image=toolbox, namespace=namespace
-    )
-    assert digest == large["sha256"]
-    assert store.payload_bytes_sent(bucket=BUCKET) - payload == SIZE
-    sent = store.wire_bytes_sent() - wire
-    assert SIZE < sent < 1.08 * SIZE
-    assert sent * 8 / float(seconds) == pytest.approx(RATES[rate], rel=0.1)
+
+    def download(attempt: int) -> tuple[int, float]:
+        payload, wire = store.payload_bytes_sent(bucket=BUCKET), store.wire_bytes_sent()
+        script = f"{get}; sha256sum /tmp/file"
+        seconds, digest, _ = words_of(
+            kubectl, f"get-{attempt}", script=script, image=toolbox, namespace=namespace
+        )
+        assert digest == large["sha256"]
+        assert store.payload_bytes_sent(bucket=BUCKET) - payload == SIZE
+        sent = store.wire_bytes_sent() - wire
+        assert SIZE < sent < 1.08 * SIZE
+        return sent, float(seconds)
+
+    holds(rate, download)
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -112,14 +134,17 @@ def test_an_upload_has_the_rate_of_the_link(
     reporter: Reporter,
 ) -> None:
     store.set_link(egress="unlimited", ingress=rate, reporter=reporter)
-    before = store.status()["link"]["wireBytes"]["ingress"]
     put = f"curl -sSf -T /tmp/file -w '%{{time_total}}' '{url(s3, 'put_object', 'upload')}'"
-    (seconds,) = words_of(
-        kubectl, script=f"head -c {SIZE} /dev/urandom > /tmp/file; {put}", image=toolbox, namespace=namespace
-    )
-    received = store.status()["link"]["wireBytes"]["ingress"] - before
-    assert SIZE < received < 1.08 * SIZE
-    assert received * 8 / float(seconds) == pytest.approx(RATES[rate], rel=0.1)
+
+    def upload(attempt: int) -> tuple[int, float]:
+        before = store.status()["link"]["wireBytes"]["ingress"]
+        script = f"head -c {SIZE} /dev/urandom > /tmp/file; {put}"
+        (seconds,) = words_of(kubectl, f"put-{attempt}", script=script, image=toolbox, namespace=namespace)
+        received = store.status()["link"]["wireBytes"]["ingress"] - before
+        assert SIZE < received < 1.08 * SIZE
+        return received, float(seconds)
+
+    holds(rate, upload)
 
 
 def test_a_client_that_hangs_up_is_not_counted_for_what_it_did_not_get(
@@ -128,7 +153,7 @@ def test_a_client_that_hangs_up_is_not_counted_for_what_it_did_not_get(
     store.set_link(egress="50mbit", reporter=reporter)
     before = store.payload_bytes_sent(bucket=BUCKET)
     get = f"curl -sSf '{url(s3, 'get_object', large['path'])}' 2>/dev/null | head -c 1000000 | wc -c"
-    assert words_of(kubectl, script=get, image=toolbox, namespace=namespace) == ["1000000"]
+    assert words_of(kubectl, "client", script=get, image=toolbox, namespace=namespace) == ["1000000"]
     # what was already on its way when the client closed: its own receive buffer and the store's send buffer
     assert 1_000_000 <= store.payload_bytes_sent(bucket=BUCKET) - before < SIZE / 4
 
@@ -138,7 +163,7 @@ def test_rates_and_counters_outlive_the_stores_pod(
 ) -> None:
     store.set_link(egress="123mbit", ingress="45mbit", reporter=reporter)
     get = f"curl -sSf -r 0-999 '{url(s3, 'get_object', large['path'])}' | wc -c"
-    assert words_of(kubectl, script=get, image=toolbox, namespace=namespace) == ["1000"]
+    assert words_of(kubectl, "client", script=get, image=toolbox, namespace=namespace) == ["1000"]
     before = store.status()
     (old,) = kubectl.list("pods", namespace=store.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store")
     kubectl.delete("pod", old["metadata"]["name"], namespace=store.NAMESPACE)
