@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +291,7 @@ def test_a_killed_operator_goes_on_where_it_was(world: World) -> None:
     loaded = 0
     for _ in range(3):
         with world.operator():
-            world.wait(lambda before=loaded: _held(world) > before)
+            world.wait(partial(_more_than, world, loaded))
         kept = _held(world)
         assert kept >= loaded  # what lies in the cache is not thrown away by the next start
         loaded = kept
@@ -416,6 +417,10 @@ def _message(obj: Object, kind: str) -> str:
 
 def _held(world: World) -> int:
     return sum(sum(world.engine.holdings(worker=node).values()) for node in world.nodes)
+
+
+def _more_than(world: World, held: int) -> bool:
+    return _held(world) > held
 
 
 def _versions(world: World) -> dict[str, str]:

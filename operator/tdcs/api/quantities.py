@@ -14,7 +14,10 @@ def to_bytes(quantity: int | str) -> int:
     Raises:
         ValueError: it is not a quantity, or it is negative.
     """
-    value = parse_quantity(str(quantity))
+    try:
+        value = parse_quantity(str(quantity))
+    except ValueError:
+        value = None
     if value is None or value < 0:
         raise ValueError(f"{quantity!r} is not a size; write bytes or a quantity such as 10Gi or 500M")
     return int(value)

@@ -5,6 +5,7 @@ again afterwards, so no change is lost; a key that fails waits longer each time,
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -85,6 +86,11 @@ class KeyedQueue(Generic[K]):
     def oldest_age(self) -> float:
         """Seconds that the first waiting key has waited; 0 when none waits."""
         return self._clock() - next(iter(self._waiting.values())) if self._waiting else 0.0
+
+    def next_in(self, key: K) -> float:
+        """Seconds until the key is handed out by `add_after` or after a failure; infinite when it is not."""
+        planned = self._later.get(key)
+        return planned[0] - self._clock() if planned is not None else math.inf
 
     def close(self) -> None:
         """Cancel all timers."""

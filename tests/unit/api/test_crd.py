@@ -1,0 +1,81 @@
+"""The committed CRDs are those that the models give, and they explain themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tdcs.api import crd
+from tdcs.api.base import Model
+from tdcs.api.dataset import Dataset
+from tdcs.api.schema import structural
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+def test_the_committed_files_are_what_the_models_give() -> None:
+    committed = {path.name: path.read_text() for path in (CHECKOUT / "crds").glob("*.yaml")}
+    assert committed == crd.manifests(), "run: tdcs crds --output crds"
+
+
+def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
+    assert len(list(crd.write(folder=tmp_path))) == len(crd.KINDS)
+    assert list(crd.write(folder=tmp_path)) == []
+
+
+def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field below a schema with its path."""
+    for name, found in schema.get("properties", {}).items():
+        yield f"{path}.{name}", found
+        yield from fields(found, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from fields(schema[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("kind", crd.KINDS, ids=lambda kind: kind.model.__name__)
+def test_every_field_is_described_and_has_one_type(kind: crd.Kind) -> None:
+    version = crd.definition(kind)["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    for path, found in fields(schema, kind.model.__name__):
+        if path.endswith(".metadata"):
+            continue
+        if not path.endswith(".template.spec.containers[].name"):
+            assert found.get("description"), f"{path} has no description"
+        assert "type" in found or found.get("x-kubernetes-int-or-string"), f"{path} has no type"
+    assert version["subresources"]["status"] == {}
+
+
+@pytest.mark.parametrize("kind", crd.KINDS, ids=lambda kind: kind.model.__name__)
+def test_the_server_invents_no_status(kind: crd.Kind) -> None:
+    schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    status = schema["properties"]["status"]
+    assert not [path for path, found in fields(status, "status") if "default" in found]
+
+
+def test_a_model_that_contains_itself_is_refused() -> None:
+    class Branch(Model):
+        """Recursive."""
+
+        branches: list["Branch"]
+
+    Branch.model_rebuild(_types_namespace={"Branch": Branch})
+    with pytest.raises(ValueError, match="cannot be recursive"):
+        structural(Branch)
+
+
+def test_a_keyword_that_the_server_would_refuse_is_refused_here() -> None:
+    class Odd(BaseModel):
+        """A tuple gives prefixItems."""
+
+        pair: tuple[int, str]
+
+    with pytest.raises(ValueError, match="prefixItems"):
+        structural(Odd)
+
+
+def test_models_tolerate_fields_of_a_newer_version() -> None:
+    spec = {"source": {"uri": "s3://bucket", "mirrors": ["s3://other"]}, "quota": "1Gi"}
+    assert Dataset.model_validate({"spec": spec}).spec.source.uri == "s3://bucket"

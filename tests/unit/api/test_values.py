@@ -1,0 +1,45 @@
+"""Names fit what Kubernetes allows; sizes are read as users write them."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.api import names
+from tdcs.api.quantities import to_bytes
+
+NODE = st.from_regex(
+    r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,6}", fullmatch=True
+)
+
+
+@given(node=NODE, cluster=st.from_regex(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?", fullmatch=True))
+def test_a_worker_of_any_node_has_a_name_that_fits(node: str, cluster: str) -> None:
+    name = names.worker_set_name(cluster=cluster, node=node)
+    assert len(name) <= 52
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name)
+
+
+@given(one=NODE, other=NODE)
+def test_two_nodes_never_share_a_worker(one: str, other: str) -> None:
+    same = names.worker_set_name(cluster="c", node=one) == names.worker_set_name(cluster="c", node=other)
+    assert same == (one == other)
+
+
+def test_a_short_node_name_is_kept() -> None:
+    assert names.worker_set_name(cluster="default", node="tdcs-worker2") == "default-worker-tdcs-worker2"
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("10Gi", 10 * 2**30), ("1.5k", 1500), (7, 7), ("1e3", 1000), ("500M", 500_000_000), ("1Ki", 1024)],
+)
+def test_a_size_is_read_as_kubernetes_reads_it(written: int | str, size: int) -> None:
+    assert to_bytes(written) == size
+
+
+@pytest.mark.parametrize("written", ["lots", "-1", "10 Gi", "10GB", ""])
+def test_what_is_no_size_is_refused_with_an_example(written: str) -> None:
+    with pytest.raises(ValueError, match="such as 10Gi"):
+        to_bytes(written)

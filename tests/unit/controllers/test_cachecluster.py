@@ -1,0 +1,168 @@
+"""Which nodes have a cache worker, what its pods look like, and when the cache is ready."""
+
+from typing import Any
+
+import pytest
+from tests.unit.controllers.builders import GIB, worker
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.cachecluster import children
+from tdcs.controllers.cachecluster.children import Blueprint
+from tdcs.controllers.cachecluster.plan import (
+    FuseView,
+    choose_nodes,
+    readiness,
+    status_of,
+    worker_states,
+)
+
+NO_SCHEDULE = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+
+
+def node(name: str, *, labels: dict[str, str] | None = None, taints: list[Any] | None = None) -> Any:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"taints": taints or []}}
+
+
+def chosen(*nodes: Any, present: tuple[str, ...] = (), **spec: Any) -> list[str]:
+    return choose_nodes(
+        spec=CacheClusterSpec.model_validate(spec),
+        nodes={each["metadata"]["name"]: each for each in nodes},
+        present=present,
+    )
+
+
+def test_every_node_that_matches_gets_a_worker() -> None:
+    gpu = {"gpu": "yes"}
+    assert chosen(node("b", labels=gpu), node("a", labels=gpu), node("c"), nodeSelector=gpu) == ["a", "b"]
+
+
+def test_tainted_nodes_need_a_toleration() -> None:
+    tainted = node("t", taints=[NO_SCHEDULE])
+    assert chosen(node("a"), tainted) == ["a"]
+    assert chosen(node("a"), tainted, tolerations=[{"key": "dedicated", "operator": "Exists"}]) == ["a", "t"]
+    assert chosen(node("a"), tainted, tolerations=[{"key": "dedicated", "value": "y"}]) == ["a"]
+    assert chosen(node("a"), tainted, tolerations=[{"operator": "Exists"}]) == ["a", "t"]
+
+
+def test_a_node_that_is_away_for_a_moment_keeps_its_worker_but_gets_no_new_one() -> None:
+    away = node("b", taints=[NOT_READY])
+    assert chosen(node("a"), away, present=("b",)) == ["a", "b"]
+    assert chosen(node("a"), away) == ["a"]
+
+
+def test_fewer_replicas_keep_workers_that_are_there() -> None:
+    nodes = [node(name) for name in "abcd"]
+    assert chosen(*nodes, present=("c", "d"), replicas=3) == ["a", "c", "d"]
+    assert chosen(*nodes, present=("c", "d"), replicas=1) == ["c"]
+
+
+def test_a_worker_is_pending_ready_or_lost() -> None:
+    workers = [worker("a", capacity=100, used=25), worker("b", live=False), worker("stranger")]
+    states = worker_states(wanted=["a", "b", "c"], workers=workers)
+    assert [(state.node, state.state) for state in states] == [
+        ("a", "Ready"),
+        ("b", "Lost"),
+        ("c", "Pending"),
+    ]
+    status = status_of(cluster="default", workers=states)
+    assert (status.replicas, status.ready_replicas) == (3, 1)
+    assert (status.capacity_bytes, status.used_bytes, status.used_ratio) == (100, 25, 0.25)
+    assert status.selector == "tdcs.io/cache-cluster=default,tdcs.io/component=worker"
+
+
+READINESS = {
+    "AllReady": ([worker("a")], FuseView(wanted=1, ready=1), ""),
+    "ClientsStarting": ([worker("a")], FuseView(wanted=1, ready=0), ""),
+    "WorkersStarting": ([], FuseView(), ""),
+    "WorkerLost": ([worker("a", live=False)], FuseView(), ""),
+    "CacheUnavailable": ([], FuseView(), "the master is away"),
+}
+
+
+@pytest.mark.parametrize("reason", READINESS)
+def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> None:
+    workers, fuse, failure = READINESS[reason]
+    states = worker_states(wanted=["a"], workers=workers)
+    found = readiness(workers=states, fuse=fuse, failure=failure)
+    assert (found.reason, found.status) == (reason, "True" if reason == "AllReady" else "False")
+
+
+def test_a_cache_without_a_node_says_what_to_change() -> None:
+    found = readiness(workers=[], fuse=FuseView())
+    assert found.reason == "NoCacheNode"
+    assert "spec.nodeSelector" in found.message
+
+
+def blueprint(**spec: Any) -> Blueprint:
+    return Blueprint(
+        owner={
+            "apiVersion": "tdcs.io/v1alpha1",
+            "kind": "CacheCluster",
+            "metadata": {"name": "default", "uid": "u"},
+        },
+        spec=CacheClusterSpec.model_validate(spec),
+        namespace="tdcs-system",
+        image="alluxio:1",
+    )
+
+
+def container(obj: Any) -> Any:
+    return obj["spec"]["template"]["spec"]["containers"][0]
+
+
+def env(obj: Any) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in container(obj)["env"]}
+
+
+def test_blocks_lie_at_the_same_path_in_worker_and_client() -> None:
+    plan = blueprint(storage={"tiers": [{"path": "/mnt/nvme", "capacity": "2Gi"}]})
+    for obj in (children.worker(plan, node="n1"), children.fuse(plan)):
+        volumes = {volume["name"]: volume for volume in obj["spec"]["template"]["spec"]["volumes"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container(obj)["volumeMounts"]}
+        assert volumes["blocks"]["hostPath"]["path"] == mounts["blocks"] == "/mnt/nvme"
+    (text,) = children.config_map(plan)["data"].values()
+    assert f"{2 * GIB}B" in text
+    assert "/mnt/nvme" in text
+
+
+def test_everyone_knows_the_master_by_the_name_of_its_pod() -> None:
+    plan = blueprint()
+    expected = "default-master-0.default-master.tdcs-system.svc"
+    for obj in (children.master(plan), children.worker(plan, node="n1"), children.fuse(plan)):
+        assert env(obj)["ALLUXIO_MASTER_HOSTNAME"] == expected
+    assert children.master_address(cluster="default", namespace="tdcs-system") == f"{expected}:19998"
+    assert {service["metadata"]["name"] for service in children.services(plan)} == {
+        "default-master",
+        "default-workers",
+    }
+
+
+def test_a_worker_is_pinned_to_its_node_and_named_after_it() -> None:
+    made = children.worker(blueprint(), node="n1")
+    assert made["metadata"]["name"] == "default-worker-n1"
+    affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+
+
+def test_a_change_of_properties_restarts_every_process() -> None:
+    before, after = blueprint(), blueprint(properties={"alluxio.user.x": "1"})
+    for make in (children.master, children.fuse, lambda plan: children.worker(plan, node="n1")):
+        hashes = {
+            made["spec"]["template"]["metadata"]["annotations"]["tdcs.io/config-hash"]
+            for made in (make(before), make(after))
+        }
+        assert len(hashes) == 2
+
+
+def test_the_users_jvm_options_come_last_so_that_they_win() -> None:
+    made = children.worker(blueprint(worker={"jvmOptions": ["-Xmx4g"]}), node="n1")
+    assert env(made)["ALLUXIO_JAVA_OPTS"].endswith(" -Xmx4g")
+
+
+def test_only_the_client_is_privileged() -> None:
+    plan = blueprint()
+    assert container(children.fuse(plan))["securityContext"] == {"privileged": True}
+    assert "securityContext" not in container(children.worker(plan, node="n1"))
+    assert "securityContext" not in container(children.master(plan))

@@ -1,0 +1,184 @@
+"""When a job may start, what its pods get, and what its status says."""
+
+import json
+
+import pytest
+from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
+
+from tdcs.api.dataset import Dataset
+from tdcs.api.trainingjob import PodPlacement, TrainingJobStatus
+from tdcs.controllers.trainingjob import children
+from tdcs.controllers.trainingjob.plan import (
+    JobView,
+    Observed,
+    PodView,
+    admission,
+    findings_of,
+    job_view,
+    state_of,
+    status_of,
+)
+from tdcs.policy.admission import Reason
+
+ADMITTED = TrainingJobStatus.model_validate(
+    {
+        "conditions": [
+            {"type": "Admitted", "status": "True", "reason": "DatasetsReady", "lastTransitionTime": NOW}
+        ]
+    }
+)
+
+WAITING: dict[str, tuple[dict[str, Dataset], Reason]] = {
+    "no such dataset": ({}, Reason.MISSING),
+    "not mounted": ({"pictures": dataset(Mounted=False)}, Reason.UNREADABLE),
+    "half cached": ({"pictures": dataset(cached=50)}, Reason.LOADING),
+    "all cached": ({"pictures": dataset()}, Reason.READY),
+    "half cached, and no more fits": ({"pictures": dataset(cached=50, Loaded=True)}, Reason.READY),
+    "not to be preloaded": ({"pictures": dataset(cached=0, preload=False)}, Reason.READY),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_job_waits_for_what_will_still_come(name: str) -> None:
+    datasets, reason = WAITING[name]
+    decision = admission(Observed(spec=job_spec(), known=TrainingJobStatus(), datasets=datasets))
+    assert decision.reason is reason
+    assert decision.admitted == (reason is Reason.READY)
+
+
+def test_a_running_job_is_not_taken_back_when_its_data_goes() -> None:
+    decision = admission(Observed(spec=job_spec(), known=ADMITTED, datasets={}))
+    assert (decision.admitted, decision.data_ready) == (True, False)
+
+
+def test_the_users_suspension_takes_back_even_a_running_job() -> None:
+    spec = job_spec(runPolicy={"suspend": True})
+    seen = Observed(spec=spec, known=ADMITTED, datasets={"pictures": dataset()})
+    assert admission(seen).admitted is False
+    assert state_of(seen, admission(seen)) == "Suspended"
+
+
+def test_tf_config_is_json_once_kubelet_has_put_in_the_index() -> None:
+    text = children.tf_config(job="train", namespace="n", replicas=2)
+    found = json.loads(text.replace("$(JOB_COMPLETION_INDEX)", "1"))
+    assert found["task"] == {"type": "worker", "index": 1}
+    assert found["cluster"]["worker"] == [
+        "train-worker-0.train.n.svc:2222",
+        "train-worker-1.train.n.svc:2222",
+    ]
+
+
+def test_what_the_user_wrote_into_the_template_stays() -> None:
+    template = {
+        "metadata": {"labels": {"app": "mine"}, "annotations": {"note": "mine"}},
+        "spec": {
+            "schedulerName": "mine",
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "train",
+                    "env": [{"name": "TF_CONFIG", "value": "{}"}],
+                    "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],
+                }
+            ],
+        },
+    }
+    spec = job_spec(replicaSpecs={"Worker": {"replicas": 1, "template": template}})
+    made = children.pod_template(owner=JOB_OBJECT, spec=spec)
+    assert made["metadata"]["labels"]["app"] == "mine"
+    assert made["metadata"]["annotations"]["note"] == "mine"
+    assert made["spec"]["schedulerName"] == "mine"
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["scratch", "data-pictures"]
+    container = made["spec"]["containers"][0]
+    assert [entry for entry in container["env"] if entry["name"] == "TF_CONFIG"] == [
+        {"name": "TF_CONFIG", "value": "{}"}
+    ]
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/data"]
+
+
+def test_what_tdcs_adds_to_a_bare_template() -> None:
+    job = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True)
+    spec = job["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
+    assert spec["suspend"] is True
+    assert "backoffLimit" not in spec
+    pod = spec["template"]["spec"]
+    assert (pod["schedulerName"], pod["restartPolicy"], pod["subdomain"]) == (
+        "tdcs-scheduler",
+        "Never",
+        "train",
+    )
+    reads = json.loads(spec["template"]["metadata"]["annotations"]["tdcs.io/datasets"])
+    assert reads == [{"dataset": "n/pictures", "copy": "0"}]
+    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "pictures", "readOnly": True}
+
+
+def test_a_job_without_a_framework_gets_no_rendezvous() -> None:
+    made = children.pod_template(owner=JOB_OBJECT, spec=job_spec(framework="None"))
+    assert "env" not in made["spec"]["containers"][0]
+
+
+def pod(name: str, node: str, *, index: str, created: str = NOW) -> PodView:
+    return PodView(name=name, node=node, index=index, created=created)
+
+
+def seen_with(*pods: PodView, known: TrainingJobStatus = ADMITTED, job: JobView | None = None) -> Observed:
+    held = {"pictures": dataset(nodes={"a": 60, "b": 40})}
+    return Observed(spec=job_spec(), known=known, datasets=held, pods=pods, job=job or JobView())
+
+
+def status(seen: Observed) -> TrainingJobStatus:
+    decision = admission(seen)
+    return status_of(seen, decision=decision, state=state_of(seen, decision), now=NOW)
+
+
+def test_locality_is_one_only_on_the_node_with_the_most_bytes() -> None:
+    found = status(seen_with(pod("p0", "a", index="0"), pod("p1", "c", index="1")))
+    assert [(place.node, place.cached_bytes) for place in found.placement] == [("a", 60), ("c", 0)]
+    assert found.locality == 0.5  # one pod at its best node, one without a byte
+    assert found.local_share == 0.3
+
+
+def test_a_replaced_pod_is_not_reported() -> None:
+    old = pod("p0-old", "c", index="0", created="2025-01-01T00:00:00Z")
+    found = status(seen_with(old, pod("p0-new", "a", index="0")))
+    assert [place.pod for place in found.placement] == ["p0-new"]
+
+
+def test_where_pods_ran_is_kept_when_they_and_the_data_are_gone() -> None:
+    before = status(seen_with(pod("p0", "a", index="0")))
+    known = before.model_copy(update={"conditions": ADMITTED.conditions})
+    after = status(Observed(spec=job_spec(), known=known, job=JobView(complete=True, completion_time=NOW)))
+    assert after.placement == [PodPlacement(pod="p0", node="a", cached_bytes=60)]
+    assert (after.locality, after.local_share) == (before.locality, before.local_share)
+    assert after.completion_time == NOW
+
+
+STATES = {
+    "Starting": JobView(active=2, ready=1),
+    "Running": JobView(active=2, ready=2),
+    "Succeeded": JobView(succeeded=2, complete=True),
+    "Failed": JobView(failed=7, failure="BackoffLimitExceeded: too many"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_state_is_what_the_job_controller_says(state: str) -> None:
+    seen = seen_with(job=STATES[state])
+    found = {finding.type: finding.status for finding in findings_of(seen, admission(seen))}
+    assert state_of(seen, admission(seen)) == state
+    assert (found["Running"] == "True") == (state == "Running")
+    assert (found.get("Succeeded"), found.get("Failed")) == (
+        "True" if state == "Succeeded" else None,
+        "True" if state == "Failed" else None,
+    )
+
+
+def test_the_ending_of_a_job_is_read_from_its_conditions() -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+    view = job_view({"status": {"conditions": [{**failed, "lastTransitionTime": NOW}], "failed": 1}})
+    assert view.failure == "DeadlineExceeded: too long"
+    assert view.completion_time == NOW
+    assert job_view({"status": {"conditions": [{**failed, "status": "False"}]}}).finished is False
+    assert job_view(None) == JobView()

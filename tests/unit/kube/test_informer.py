@@ -1,0 +1,123 @@
+"""The live view notices what happened while it was not looking."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.support.waiting import eventually_async
+from tests.unit.kube.fake import ScriptedApi, error, pod
+
+from tdcs.kube import informer as module
+from tdcs.kube.api import Object, ObjectList, WatchEvent
+from tdcs.kube.errors import GoneError, UnavailableError
+from tdcs.kube.informer import Informer, Key, backoff
+from tdcs.kube.resources import PODS
+
+Changes = list[tuple[str, str | None]]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "backoff", lambda failures: 0.001)
+
+
+@asynccontextmanager
+async def running(api: ScriptedApi) -> AsyncIterator[tuple[Informer, Changes]]:
+    """An informer of pods, with the changes it tells of as (name, version or None)."""
+    changes: Changes = []
+
+    def on_change(key: Key, obj: Object | None) -> None:
+        changes.append((key[1], obj["metadata"]["resourceVersion"] if obj else None))
+
+    informer = Informer(api=api, resource=PODS, on_change=on_change)
+    task = asyncio.create_task(informer.run())
+    try:
+        yield informer, changes
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def listing(*pods: Object, version: int) -> ObjectList:
+    return ObjectList(items=list(pods), resource_version=str(version))
+
+
+async def test_events_change_the_view() -> None:
+    api = ScriptedApi(
+        lists=[listing(pod("a", 1), pod("b", 2), version=2)],
+        watches=[
+            [
+                WatchEvent(type="MODIFIED", object=pod("a", 3)),
+                WatchEvent(type="DELETED", object=pod("b", 4)),
+                WatchEvent(type="ADDED", object=pod("c", 5)),
+            ]
+        ],
+    )
+    async with running(api) as (informer, changes):
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=5)
+        assert sorted(name for _, name in informer.store) == ["a", "c"]
+        assert changes == [("a", "1"), ("b", "2"), ("a", "3"), ("b", None), ("c", "5")]
+        assert api.watched_from == ["2", "5"]  # a watch that ends in order goes on where it was
+
+
+async def test_a_deletion_that_falls_into_a_gap_is_noticed_by_the_next_list() -> None:
+    api = ScriptedApi(
+        lists=[listing(pod("a", 1), pod("b", 2), version=2), listing(pod("b", 9), version=9)],
+        watches=[[error(GoneError)]],
+    )
+    async with running(api) as (informer, changes):
+        await eventually_async(lambda: api.listed == 2 and len(api.watched_from) == 2, deadline=5)
+        assert sorted(name for _, name in informer.store) == ["b"]
+        assert changes == [("a", "1"), ("b", "2"), ("a", None), ("b", "9")]
+
+
+async def test_what_a_new_list_shows_unchanged_is_not_told_again() -> None:
+    api = ScriptedApi(lists=[listing(pod("a", 1), version=2)], watches=[[error(GoneError)]])
+    async with running(api) as (_, changes):
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=5)
+        assert changes == [("a", "1")]
+
+
+async def test_bookmarks_move_the_place_to_continue_from() -> None:
+    api = ScriptedApi(
+        lists=[listing(version=2)],
+        watches=[[WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": "70"}})]],
+    )
+    async with running(api) as (informer, changes):
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=5)
+        assert api.watched_from == ["2", "70"]
+        assert (informer.store, changes) == ({}, [])
+
+
+async def test_a_server_that_is_away_is_asked_again() -> None:
+    api = ScriptedApi(
+        lists=[error(UnavailableError), error(UnavailableError), listing(pod("a", 1), version=1)],
+    )
+    async with running(api) as (informer, _):
+        await asyncio.wait_for(informer.synced.wait(), timeout=5)
+        assert api.listed == 3
+
+
+async def test_a_watch_that_keeps_breaking_leads_to_a_new_list() -> None:
+    api = ScriptedApi(lists=[listing(version=1)], watches=[[error(UnavailableError)] for _ in range(3)])
+    async with running(api):
+        await eventually_async(lambda: len(api.watched_from) == 4, deadline=5)
+        assert api.listed == 3
+
+
+async def test_silence_shows_in_the_age_of_the_last_contact() -> None:
+    now = 0.0
+    informer = Informer(api=ScriptedApi(), resource=PODS, clock=lambda: now)
+    task = asyncio.create_task(informer.run())
+    await asyncio.wait_for(informer.synced.wait(), timeout=5)
+    now = 200.0
+    assert informer.last_contact_age() == 200
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_pauses_double_up_to_a_bound_and_are_spread() -> None:
+    for failures, ceiling in [(1, 0.5), (2, 1.0), (5, 8.0), (100, 30.0)]:
+        pauses = {backoff(failures=failures) for _ in range(50)}
+        assert ceiling / 2 <= min(pauses) < max(pauses) <= ceiling

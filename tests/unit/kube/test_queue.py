@@ -1,0 +1,65 @@
+"""The work queue hands each key to one worker at a time and loses nothing."""
+
+import asyncio
+
+import pytest
+
+from tdcs.kube.queue import KeyedQueue
+
+
+async def test_a_key_that_is_added_twice_is_handed_out_once() -> None:
+    queue: KeyedQueue[str] = KeyedQueue()
+    queue.add("a")
+    queue.add("b")
+    queue.add("a")
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_a_key_that_changes_while_it_is_worked_on_comes_again_afterwards() -> None:
+    queue: KeyedQueue[str] = KeyedQueue()
+    queue.add("a")
+    key = await queue.get()
+    queue.add("a")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.get(), timeout=0.01)
+    queue.done(key)
+    assert await queue.get() == "a"
+
+
+async def test_the_earlier_of_two_dates_counts() -> None:
+    queue: KeyedQueue[str] = KeyedQueue()
+    queue.add_after("a", 60)
+    queue.add_after("a", 0.01)
+    queue.add_after("a", 60)
+    assert await asyncio.wait_for(queue.get(), timeout=5) == "a"
+    queue.close()
+
+
+async def test_a_key_that_fails_waits_longer_each_time_and_alone() -> None:
+    queue: KeyedQueue[str] = KeyedQueue(retry_first=100.0, retry_max=1000.0)
+    waits = []
+    for _ in range(3):
+        queue.add("bad")
+        queue.done(await queue.get(), failed=True)
+        waits.append(queue.next_in("bad"))
+        queue.close()
+    assert 50 <= waits[0] <= 100 <= waits[1] <= 200 <= waits[2] <= 400
+    queue.add("good")
+    assert await queue.get() == "good"
+    queue.add("bad")
+    queue.done(await queue.get())
+    queue.add("bad")
+    queue.done(await queue.get(), failed=True)
+    assert queue.next_in("bad") <= 100  # success has cleared the count
+    queue.close()
+
+
+async def test_the_age_of_the_oldest_key_tells_of_a_stuck_queue() -> None:
+    now = 10.0
+    queue: KeyedQueue[str] = KeyedQueue(clock=lambda: now)
+    assert queue.oldest_age() == 0
+    queue.add("a")
+    now = 25.0
+    queue.add("b")
+    assert queue.oldest_age() == 15
