@@ -9,12 +9,11 @@ from urllib.parse import quote
 
 _HIDDEN = "[hidden]"
 
-# Alluxio repeats mount properties, the credentials among them, in the text of a failed mount. This catches
-# keys that the caller did not name, such as those of a mount that somebody else made.
-_KEYED = re.compile(
-    r"(?P<key>[\w.\-]*(?:secret[\w.\-]*|access-?key[\w.\-]*|password|passwd|token)[\"']?\s*(?:[=:]|\s->)\s*)[\"']?[^\s,;}\])\"']+",
-    re.IGNORECASE,
-)
+# Alluxio repeats mount properties, the credentials among them, in the text of a failed mount. These catch keys that the
+# caller did not name, such as those of a mount that somebody else made: as `key=value`, and as protobuf prints a map.
+_NAMES = r"[\w.\-]*(?:secret|access-?key|password|passwd|token)[\w.\-]*"
+_KEYED = re.compile(rf"(?P<key>{_NAMES}[\"']?\s*(?:[=:]|\s->)\s*)[\"']?[^\s,;}}\])\"']+", re.IGNORECASE)
+_PRINTED = re.compile(rf'(?P<key>key:\s*"{_NAMES}"\s+value:\s*)"[^"]*"', re.IGNORECASE)
 
 
 def redact(*, text: str, secrets: Iterable[str] = ()) -> str:
@@ -30,4 +29,6 @@ def redact(*, text: str, secrets: Iterable[str] = ()) -> str:
             forms |= {secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode()}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, _HIDDEN)
-    return _KEYED.sub(lambda match: f"{match['key']}{_HIDDEN}", text)
+    for pattern in (_PRINTED, _KEYED):
+        text = pattern.sub(lambda match: f"{match['key']}{_HIDDEN}", text)
+    return text

@@ -116,9 +116,9 @@ _CLIENT = {
     # A local block is read as a file, without the worker.
     "alluxio.user.short.circuit.enabled": "true",
     "alluxio.user.short.circuit.preferred": "true",
-    # The master is asked once a file, not at each open.
-    "alluxio.user.metadata.cache.enabled": "true",
-    "alluxio.user.metadata.cache.expiration.time": "10min",
+    # A cached entry also holds where the file's blocks were: a file that was looked at before it was loaded would be
+    # read from its source until the entry expires, however many workers hold it by then.
+    "alluxio.user.metadata.cache.enabled": "false",
     # A client that starts before the first worker would be without one for 2 minutes.
     "alluxio.user.worker.list.refresh.interval": "15s",
     # How soon clients honour the settings of a path (`set_path_properties`); 1 minute by default.
@@ -165,11 +165,6 @@ _DEFAULT_HEAP = {Role.MASTER: 384 * _MIB, Role.WORKER: 192 * _MIB, Role.FUSE: 25
 # readers. Near its limit it hangs for minutes, so this is not the place to save.
 _DIRECT = {Role.MASTER: 128 * _MIB, Role.WORKER: 512 * _MIB, Role.FUSE: 384 * _MIB}
 
-_BYTES_PER_CACHED_STATUS = 8192
-"""Heap of a FUSE client per entry of its metadata cache: an entry takes about 2 KiB, and a quarter of the heap is for
-them.
-"""
-
 
 def java_options(*, role: Role, heap_bytes: int | None = None, processors: int = 2) -> list[str]:
     """JVM options for Java 17 (11 takes them as well).
@@ -191,7 +186,7 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         if processors > 2
         else ["-XX:+UseSerialGC"]  # the least memory and threads; pauses of a heap this small are short
     )
-    options = [
+    return [
         f"-Xmx{heap // _MIB}m",
         f"-XX:MaxDirectMemorySize={_DIRECT[role] // _MIB}m",
         f"-XX:ActiveProcessorCount={processors}",
@@ -204,11 +199,6 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         "-Dorg.apache.ratis.thirdparty.io.netty.allocator.useCacheForAllThreads=false",
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
     ]
-    if role is Role.FUSE:
-        options.append(
-            f"-Dalluxio.user.metadata.cache.max.size={max(1000, heap // _BYTES_PER_CACHED_STATUS)}"
-        )
-    return options
 
 
 def render_properties(properties: Mapping[str, str]) -> str:

@@ -1,0 +1,38 @@
+"""The settings that Alluxio runs with."""
+
+import pytest
+
+from tdcs.engine.alluxio.profile import Role, Tier, java_options, render_properties, site_properties
+
+TIER = Tier(medium="SSD", path="/var/lib/tdcs/cache/default", capacity_bytes=10_737_418_240)
+
+
+def test_a_cluster_s_own_properties_win() -> None:
+    key = "alluxio.user.file.passive.cache.enabled"
+    assert site_properties(tier=TIER)[key] == "false"
+    assert site_properties(tier=TIER, overrides={key: "true"})[key] == "true"
+    assert site_properties(tier=TIER, overrides={"alluxio.new": "1"})["alluxio.new"] == "1"
+
+
+def test_the_tier_is_where_and_as_large_as_asked() -> None:
+    found = site_properties(tier=TIER)
+    assert found["alluxio.worker.tieredstore.level0.dirs.path"] == "/var/lib/tdcs/cache/default"
+    assert found["alluxio.worker.tieredstore.level0.dirs.quota"] == "10737418240B"
+    assert found["alluxio.worker.tieredstore.level0.alias"] == "SSD"
+
+
+def test_the_file_is_the_same_for_the_same_settings_and_escaped_as_java_reads_it() -> None:
+    found = render_properties({"b": "http://x:1/a=b#c", "a": " lead\\and\nline"})
+    assert found == "a=\\ lead\\\\and\\nline\nb=http\\://x\\:1/a\\=b\\#c\n"
+    assert render_properties(site_properties(tier=TIER)) == render_properties(site_properties(tier=TIER))
+
+
+@pytest.mark.parametrize("role", Role)
+def test_every_role_has_bounded_memory_and_threads_for_its_processors(role: Role) -> None:
+    small = java_options(role=role, heap_bytes=256 << 20, processors=2)
+    assert "-Xmx256m" in small
+    assert "-XX:ActiveProcessorCount=2" in small
+    assert any(option.startswith("-XX:MaxDirectMemorySize=") for option in small)
+    assert "-XX:ParallelGCThreads=16" in java_options(role=role, processors=16)
+    # the entrypoint splits them at blanks
+    assert not any(" " in option for option in small)

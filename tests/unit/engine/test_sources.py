@@ -1,0 +1,98 @@
+"""From a Dataset's source to Alluxio's mount properties, and from Alluxio's complaints to sentences."""
+
+import pytest
+
+from tdcs.engine.alluxio.sources import explain, mount_properties, mounted_digest, plain_reason
+from tdcs.engine.protocol import Credentials, Source, SourceError
+
+PAIR = Credentials(access_key_id="id", secret_access_key="secret")
+
+
+def properties(**options: str) -> dict[str, str]:
+    """Mount properties of an S3 source with these options, without the mark."""
+    found = mount_properties(Source(uri="s3://bucket/data", options=options, credentials=PAIR))
+    assert mounted_digest(found)
+    return {key: value for key, value in found.items() if key.startswith("alluxio.")}
+
+
+def test_a_server_of_ones_own_is_reached_by_path() -> None:
+    assert properties(endpoint="http://store:9000/") == {
+        "alluxio.underfs.s3.endpoint": "http://store:9000",
+        "alluxio.underfs.s3.endpoint.region": "us-east-1",
+        "alluxio.underfs.s3.disable.dns.buckets": "true",
+        "alluxio.underfs.s3.inherit.acl": "false",
+    }
+
+
+def test_without_an_endpoint_it_is_aws_by_host_name() -> None:
+    assert properties(region="eu-central-1") == {
+        "alluxio.underfs.s3.endpoint.region": "eu-central-1",
+        "alluxio.underfs.s3.disable.dns.buckets": "false",
+        "alluxio.underfs.s3.inherit.acl": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Source(uri="s3://b", options={"endpiont": "http://x"}), "endpiont is not an option"),
+        (Source(uri="s3://b", options={"endpoint": "store:9000"}), "is no URL"),
+        (Source(uri="s3://b", options={"pathStyle": "yes"}), "pathStyle is 'yes'"),
+        (Source(uri="file:///data", options={"region": "x"}), "region is not an option"),
+        (Source(uri="bucket/data"), "neither s3://BUCKET"),
+        (Source(uri="s3:///data"), "neither s3://BUCKET"),
+        (Source(uri="hdfs://name/data"), "neither s3://BUCKET"),
+    ],
+)
+def test_a_source_that_cannot_be_right_is_refused_in_words(source: Source, words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        mount_properties(source)
+
+
+def test_the_mark_of_a_mount_changes_with_credentials_and_options_only() -> None:
+    def mark(uri: str = "s3://b/d", endpoint: str = "http://x", half: str = "one") -> str:
+        pair = Credentials(access_key_id="id", secret_access_key=half)
+        return mounted_digest(
+            mount_properties(Source(uri=uri, options={"endpoint": endpoint}, credentials=pair))
+        )
+
+    assert mark() == mark() == mark(uri="s3://b/d/") == mark(endpoint="http://x/")
+    assert len({mark(), mark(half="two"), mark(endpoint="http://y"), mark(uri="s3://b/e")}) == 4
+    assert mounted_digest({"alluxio.underfs.s3.endpoint": "http://x"}) == ""
+
+
+ECHO = """mount command: alluxio fs mount /datasets/c s3://wrong/x option MountContext{ProtoOptions=readOnly: true
+properties {
+  key: "s3a.secretKey"
+  value: "TOPSECRET"
+}
+shared: false
+}
+Acquired mount ID for the new mount point: 1818851161756831336
+alluxio.underfs.s3a.AlluxioS3Exception: 403 Forbidden:Forbidden"""
+
+
+def test_the_repeated_request_is_cut_off() -> None:
+    assert plain_reason(ECHO) == "403 Forbidden:Forbidden"
+    assert plain_reason("") == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (ECHO, "the source refused the credentials"),
+        ("SignatureDoesNotMatch:The request signature …", "the source refused the credentials"),
+        ("NoSuchBucket:The specified bucket does not exist.", "there is no such bucket"),
+        ("Ufs path s3://data/zz does not exist", "there is no such folder"),
+        (
+            "ClientException:Unable to execute HTTP request: Connect to 127.0.0.1:1 failed: Connection refused",
+            "the endpoint does not answer",
+        ),
+        ("something new", "something new"),
+    ],
+)
+def test_complaints_get_a_reason_and_a_remedy(text: str, reason: str) -> None:
+    found, remedy = explain(text)
+    assert found.startswith(reason)
+    assert "TOPSECRET" not in found
+    assert remedy
