@@ -97,8 +97,7 @@ def set_link(*, egress: str | None = None, ingress: str | None = None, reporter:
 
 def status() -> Object:
     """Rates in bits per second (null: unlimited), wire bytes, and what each bucket holds and has sent."""
-    found: Object = Kubectl().raw(f"{CONTROL}/v1/status")
-    return found
+    return _get("/v1/status")
 
 
 def payload_bytes_sent(*, bucket: str = "") -> int:
@@ -114,8 +113,7 @@ def wire_bytes_sent() -> int:
 
 def manifest(name: str) -> Object:
     """``{bucket, parameters, totalBytes, totalFiles, files: [{path, size, sha256}]}`` of a filled bucket."""
-    found: Object = Kubectl().raw(f"{CONTROL}/v1/datasets/{quote(name, safe='')}/manifest")
-    return found
+    return _get(f"/v1/datasets/{quote(name, safe='')}/manifest")
 
 
 def credentials(*, namespace: str, name: str, reporter: Reporter) -> None:
@@ -171,7 +169,7 @@ def _fill_images(bucket: str, reporter: Reporter) -> Object:
     wanted = digits.parameters()
     held: Mapping[str, Any] = status()["buckets"].get(bucket) or {}
     if held.get("parameters") == wanted:
-        found: Object = Kubectl().raw(f"{CONTROL}{path}")
+        found = _get(path)
         if found["whole"]:
             return found
     archive = digits.archive(reporter=reporter)
@@ -180,8 +178,21 @@ def _fill_images(bucket: str, reporter: Reporter) -> Object:
     return _post(f"{path}/archive?{query}", file=str(archive))
 
 
+def _get(path: str) -> Object:
+    return _ask("GET", path, "get", "--raw", f"{CONTROL}{path}")
+
+
 def _post(path: str, text: str | None = None, *, file: str = "-") -> Object:
-    what = f"the object store refused POST {path.partition('?')[0]}"
-    words = ("create", "--raw", f"{CONTROL}{path}", "-f", file)
-    found: Object = json.loads(Kubectl()(*words, stdin=text, what=what, timeout=FILL_SECONDS))
+    return _ask("POST", path, "create", "--raw", f"{CONTROL}{path}", "-f", file, stdin=text)
+
+
+def _ask(verb: str, path: str, *words: str, stdin: str | None = None) -> Object:
+    try:
+        found: Object = json.loads(Kubectl()(*words, stdin=stdin, timeout=FILL_SECONDS))
+    except LocalError as error:
+        # the API server's own errors have a reason in brackets; the store's are sentences that say what to do
+        own = error.why.startswith("Error from server: ")
+        remedy = "" if own else "`python -m tdcs_local store up` installs the store, or shows what is wrong"
+        what = f"the object store did not do {verb} {path.partition('?')[0]}"
+        raise LocalError(what=what, why=error.why, remedy=remedy) from error
     return found
