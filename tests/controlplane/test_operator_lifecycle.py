@@ -2,147 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.controlplane.operator_process import RunningOperator, paced_engine
-from tests.support.controlplane import ControlPlane
-from tests.support.controlplane.fixtures import TEST_LABEL, FakeNodes
-from tests.support.describe import describe
-from tests.support.kube import Kube, Object, condition
+from tests.controlplane.operator_process import RunningOperator
+from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, message_of, reason_of, world
+from tests.support.kube import condition
 from tests.support.waiting import eventually
 
-from tdcs.engine.memory import MemoryEngine
-
-CHECKOUT = Path(__file__).parents[2]
-API_VERSION = "tdcs.io/v1alpha1"
-SOURCE = "s3://pictures/train"
-FILE_BYTES = 1_000_000
-FILES = {f"{number:04d}.jpg": FILE_BYTES for number in range(40)}
-TOTAL = FILE_BYTES * len(FILES)
-DEADLINE = 60.0
-
-
-class World:
-    """Three fake nodes, an engine with a worker on each, a cache cluster, and the operator."""
-
-    def __init__(self, *, plane: ControlPlane, namespace: str, nodes: list[str]) -> None:
-        self.kube: Kube = plane.kube
-        self.plane = plane
-        self.namespace = namespace
-        self.nodes = nodes
-        self.cluster = f"c{namespace[-6:]}"
-        self.engine = self.make_engine()
-
-    def make_engine(self, *, seconds_per_block: float = 0.0) -> MemoryEngine:
-        """A fresh cache with one worker on each node."""
-        self.engine = paced_engine(
-            sources={SOURCE: FILES},
-            workers=dict.fromkeys(self.nodes, 10 * TOTAL),
-            seconds_per_block=seconds_per_block,
-        )
-        return self.engine
-
-    def operator(self) -> RunningOperator:
-        """An operator of this world; enter it to start it."""
-        return RunningOperator(kubeconfig=self.plane.kubeconfig, engine=self.engine, namespace=self.namespace)
-
-    def create_cluster(self) -> None:
-        """A cache cluster on the nodes of this test alone."""
-        spec: Object = {"nodeSelector": {TEST_LABEL: self.namespace}}
-        self.kube.create(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "CacheCluster",
-                "metadata": {"name": self.cluster},
-                "spec": spec,
-            }
-        )
-
-    def create_dataset(self, name: str = "pictures", **spec: Any) -> Object:
-        """A Dataset on two nodes, partitioned, unless `spec` says otherwise."""
-        wanted = {
-            "source": {"uri": SOURCE},
-            "cacheCluster": self.cluster,
-            "placement": {"mode": "Partition", "nodeCount": 2},
-            **spec,
-        }
-        return self.kube.create(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "Dataset",
-                "metadata": {"name": name, "namespace": self.namespace},
-                "spec": wanted,
-            }
-        )
-
-    def create_job(self, name: str = "train", *, replicas: int = 2, **spec: Any) -> Object:
-        """A TrainingJob that reads the dataset; the default scheduler places it."""
-        container = {
-            "name": "main",
-            "image": "train:test",
-            "resources": {"limits": {"nvidia.com/gpu": "1"}},
-        }
-        template = {
-            "spec": {
-                "schedulerName": "default-scheduler",
-                "nodeSelector": {TEST_LABEL: self.namespace},
-                "containers": [container],
-            }
-        }
-        wanted = {
-            "framework": "TensorFlow",
-            "replicaSpecs": {"Worker": {"replicas": replicas, "template": template}},
-            "datasets": [{"name": "pictures", "mountPath": "/data"}],
-            **spec,
-        }
-        return self.kube.create(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "TrainingJob",
-                "metadata": {"name": name, "namespace": self.namespace},
-                "spec": wanted,
-            }
-        )
-
-    def dataset(self, name: str = "pictures") -> Object:
-        return self.kube.get("Dataset", name, namespace=self.namespace)
-
-    def job(self, name: str = "train") -> Object:
-        return self.kube.get("TrainingJob", name, namespace=self.namespace)
-
-    def wait(self, holds: Callable[[], object], *, deadline: float = DEADLINE) -> None:
-        """Until it holds; a failure shows the objects and their events."""
-        kinds = ("Dataset", "TrainingJob", "Job", "Pod", "PersistentVolumeClaim")
-        eventually(
-            holds,
-            deadline=deadline,
-            describe=lambda: describe(self.kube, namespace=self.namespace, kinds=kinds),
-        )
-
-    def wait_ready(self, name: str = "pictures") -> Object:
-        """The Dataset, once it is Ready."""
-        self.wait(lambda: condition(self.dataset(name), "Ready") == "True")
-        return self.dataset(name)
-
-
-@pytest.fixture
-def world(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) -> Iterator[World]:
-    """Three nodes and the definitions; the cache cluster is deleted after the test."""
-    control_plane.kube.install_crds(CHECKOUT / "crds")
-    made = World(plane=control_plane, namespace=namespace, nodes=fake_nodes(count=3, gpus=3))
-    yield made
-    for kind in ("TrainingJob", "Dataset"):
-        for obj in made.kube.list(kind, namespace=namespace):
-            made.kube.patch(
-                kind, obj["metadata"]["name"], {"metadata": {"finalizers": None}}, namespace=namespace
-            )
-            made.kube.delete(kind, obj["metadata"]["name"], namespace=namespace)
-    made.kube.delete("CacheCluster", made.cluster)
-    made.kube.delete("PersistentVolume", f"tdcs.{namespace}.pictures")
+__all__ = ["world"]
 
 
 def test_a_dataset_is_loaded_onto_two_nodes_and_a_job_runs_to_its_end(world: World) -> None:
@@ -202,7 +70,7 @@ def test_a_cache_cluster_has_its_parts_and_says_how_it_is(world: World) -> None:
         world.wait(lambda: len(world.kube.list("StatefulSet", namespace=world.namespace)) == 3)
 
         world.engine.set_worker(name=world.nodes[0], live=False)
-        world.wait(lambda: _reason(world.kube.get("CacheCluster", world.cluster), "Ready") == "WorkerLost")
+        world.wait(lambda: reason_of(world.kube.get("CacheCluster", world.cluster), "Ready") == "WorkerLost")
 
 
 def test_a_job_stays_suspended_until_its_data_is_there(world: World) -> None:
@@ -210,16 +78,16 @@ def test_a_job_stays_suspended_until_its_data_is_there(world: World) -> None:
     world.make_engine(seconds_per_block=0.25)
     world.create_job()
     with world.operator():
-        world.wait(lambda: _reason(world.job(), "Admitted") == "DatasetNotFound")
+        world.wait(lambda: reason_of(world.job(), "Admitted") == "DatasetNotFound")
         world.create_dataset()
         world.wait(lambda: 0 < (world.dataset().get("status") or {}).get("cachedBytes", 0) < TOTAL)
         seen = world.dataset()["status"]
         assert seen["state"] == "Loading"
-        assert " of 40.0 MB on " in _message(world.dataset(), "Ready")
+        assert " of 40.0 MB on " in message_of(world.dataset(), "Ready")
         job = world.kube.get("Job", "train-worker", namespace=world.namespace)
         assert job["spec"]["suspend"] is True
         assert not world.kube.list("Pod", namespace=world.namespace, labels={"tdcs.io/training-job": "train"})
-        assert _reason(world.job(), "Admitted") == "DatasetLoading"
+        assert reason_of(world.job(), "Admitted") == "DatasetLoading"
         world.wait(lambda: condition(world.job(), "Succeeded") == "True")
         assert condition(world.dataset(), "Loaded") == "True"
 
@@ -347,10 +215,10 @@ def test_two_datasets_of_one_source_share_its_blocks_until_the_last_is_gone(worl
 def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world: World) -> None:
     world.create_dataset(source={"uri": SOURCE, "secretRef": {"name": "keys"}})
     with world.operator():
-        world.wait(lambda: _reason(world.dataset(), "Ready") == "CacheClusterNotFound")
-        assert world.cluster in _message(world.dataset(), "Ready")
+        world.wait(lambda: reason_of(world.dataset(), "Ready") == "CacheClusterNotFound")
+        assert world.cluster in message_of(world.dataset(), "Ready")
         world.create_cluster()
-        world.wait(lambda: _reason(world.dataset(), "Ready") == "SecretNotFound")
+        world.wait(lambda: reason_of(world.dataset(), "Ready") == "SecretNotFound")
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -358,8 +226,8 @@ def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world
             "stringData": {"accessKeyId": "me"},
         }
         world.kube.create(secret)
-        world.wait(lambda: _reason(world.dataset(), "Ready") == "SecretIncomplete")
-        assert "secretAccessKey" in _message(world.dataset(), "Ready")
+        world.wait(lambda: reason_of(world.dataset(), "Ready") == "SecretIncomplete")
+        assert "secretAccessKey" in message_of(world.dataset(), "Ready")
         world.kube.patch(
             "Secret", "keys", {"stringData": {"secretAccessKey": "s3cr3t"}}, namespace=world.namespace
         )
@@ -381,8 +249,8 @@ def test_a_foreign_service_of_the_jobs_name_is_left_alone(world: World) -> None:
     made = world.kube.create(foreign)
     world.create_job(datasets=[])
     with world.operator():
-        world.wait(lambda: _reason(world.job(), "Admitted") == "NameTaken")
-        assert f"Service {world.namespace}/train exists" in _message(world.job(), "Admitted")
+        world.wait(lambda: reason_of(world.job(), "Admitted") == "NameTaken")
+        assert f"Service {world.namespace}/train exists" in message_of(world.job(), "Admitted")
         kept = world.kube.get("Service", "train", namespace=world.namespace)
         assert kept["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
@@ -400,19 +268,6 @@ def test_a_suspended_job_has_no_pods_and_a_finished_one_goes_after_its_time(worl
 
 
 _OURS = {"tdcs.io/dataset-name": "pictures"}
-
-
-def _condition(obj: Object, kind: str) -> Object:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((found for found in conditions if found["type"] == kind), {})
-
-
-def _reason(obj: Object, kind: str) -> str:
-    return str(_condition(obj, kind).get("reason", ""))
-
-
-def _message(obj: Object, kind: str) -> str:
-    return str(_condition(obj, kind).get("message", ""))
 
 
 def _held(world: World) -> int:

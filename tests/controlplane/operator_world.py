@@ -1,0 +1,160 @@
+"""What the operator's tests share: three fake nodes, a cache, a cluster, and objects to create in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.controlplane.operator_process import RunningOperator, paced_engine
+from tests.support.controlplane import ControlPlane
+from tests.support.controlplane.fixtures import TEST_LABEL, FakeNodes
+from tests.support.describe import describe
+from tests.support.kube import Kube, Object, condition
+from tests.support.waiting import eventually
+
+from tdcs.engine.memory import MemoryEngine
+
+CHECKOUT = Path(__file__).parents[2]
+API_VERSION = "tdcs.io/v1alpha1"
+SOURCE = "s3://pictures/train"
+FILE_BYTES = 1_000_000
+FILES = {f"{number:04d}.jpg": FILE_BYTES for number in range(40)}
+TOTAL = FILE_BYTES * len(FILES)
+DEADLINE = 60.0
+
+
+class World:
+    """Three fake nodes, an engine with a worker on each, a cache cluster, and the operator."""
+
+    def __init__(self, *, plane: ControlPlane, namespace: str, nodes: list[str]) -> None:
+        self.kube: Kube = plane.kube
+        self.plane = plane
+        self.namespace = namespace
+        self.nodes = nodes
+        self.cluster = f"c{namespace[-6:]}"
+        self.engine = self.make_engine()
+
+    def make_engine(self, *, seconds_per_block: float = 0.0) -> MemoryEngine:
+        """A fresh cache with one worker on each node."""
+        self.engine = paced_engine(
+            sources={SOURCE: FILES},
+            workers=dict.fromkeys(self.nodes, 10 * TOTAL),
+            seconds_per_block=seconds_per_block,
+        )
+        return self.engine
+
+    def operator(self) -> RunningOperator:
+        """An operator of this world; enter it to start it."""
+        return RunningOperator(kubeconfig=self.plane.kubeconfig, engine=self.engine, namespace=self.namespace)
+
+    def create_cluster(self) -> None:
+        """A cache cluster on the nodes of this test alone."""
+        spec: Object = {"nodeSelector": {TEST_LABEL: self.namespace}}
+        self.kube.create(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "CacheCluster",
+                "metadata": {"name": self.cluster},
+                "spec": spec,
+            }
+        )
+
+    def create_dataset(self, name: str = "pictures", **spec: Any) -> Object:
+        """A Dataset on two nodes, partitioned, unless `spec` says otherwise."""
+        wanted = {
+            "source": {"uri": SOURCE},
+            "cacheCluster": self.cluster,
+            "placement": {"mode": "Partition", "nodeCount": 2},
+            **spec,
+        }
+        return self.kube.create(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "Dataset",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": wanted,
+            }
+        )
+
+    def create_job(self, name: str = "train", *, replicas: int = 2, **spec: Any) -> Object:
+        """A TrainingJob that reads the dataset; the default scheduler places it."""
+        container = {
+            "name": "main",
+            "image": "train:test",
+            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        }
+        template = {
+            "spec": {
+                "schedulerName": "default-scheduler",
+                "nodeSelector": {TEST_LABEL: self.namespace},
+                "containers": [container],
+            }
+        }
+        wanted = {
+            "framework": "TensorFlow",
+            "replicaSpecs": {"Worker": {"replicas": replicas, "template": template}},
+            "datasets": [{"name": "pictures", "mountPath": "/data"}],
+            **spec,
+        }
+        return self.kube.create(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "TrainingJob",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": wanted,
+            }
+        )
+
+    def dataset(self, name: str = "pictures") -> Object:
+        return self.kube.get("Dataset", name, namespace=self.namespace)
+
+    def job(self, name: str = "train") -> Object:
+        return self.kube.get("TrainingJob", name, namespace=self.namespace)
+
+    def wait(self, holds: Callable[[], object], *, deadline: float = DEADLINE) -> None:
+        """Until it holds; a failure shows the objects and their events."""
+        kinds = ("Dataset", "TrainingJob", "Job", "Pod", "PersistentVolumeClaim")
+        eventually(
+            holds,
+            deadline=deadline,
+            describe=lambda: describe(self.kube, namespace=self.namespace, kinds=kinds),
+        )
+
+    def wait_ready(self, name: str = "pictures") -> Object:
+        """The Dataset, once it is Ready."""
+        self.wait(lambda: condition(self.dataset(name), "Ready") == "True")
+        return self.dataset(name)
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) -> Iterator[World]:
+    """Three nodes and the definitions; the cache cluster is deleted after the test."""
+    control_plane.kube.install_crds(CHECKOUT / "crds")
+    made = World(plane=control_plane, namespace=namespace, nodes=fake_nodes(count=3, gpus=3))
+    yield made
+    for kind in ("TrainingJob", "Dataset"):
+        for obj in made.kube.list(kind, namespace=namespace):
+            made.kube.patch(
+                kind, obj["metadata"]["name"], {"metadata": {"finalizers": None}}, namespace=namespace
+            )
+            made.kube.delete(kind, obj["metadata"]["name"], namespace=namespace)
+    made.kube.delete("CacheCluster", made.cluster)
+    made.kube.delete("PersistentVolume", f"tdcs.{namespace}.pictures")
+
+
+def condition_of(obj: Object, kind: str) -> Object:
+    """The whole condition, empty when it is not there."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((found for found in conditions if found["type"] == kind), {})
+
+
+def reason_of(obj: Object, kind: str) -> str:
+    """The reason of a condition."""
+    return str(condition_of(obj, kind).get("reason", ""))
+
+
+def message_of(obj: Object, kind: str) -> str:
+    """The message of a condition."""
+    return str(condition_of(obj, kind).get("message", ""))

@@ -1,0 +1,166 @@
+"""The command `tdcs operator` with exactly the rights that the chart grants."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.controlplane.operator_world import (
+    CHECKOUT,
+    FILES,
+    SOURCE,
+    TOTAL,
+    World,
+    message_of,
+    reason_of,
+    world,
+)
+from tests.support.kube import Object, condition
+from tests.support.ports import free_ports
+from tests.support.processes import Process
+
+from tdcs_local import products
+
+__all__ = ["world"]
+
+TDCS = Path(sys.executable).parent / "tdcs"
+SECRET = "s3cr3t-of-the-test"
+
+
+@pytest.fixture
+def release(world: World) -> Iterator[str]:
+    """The chart's service account and rights of the operator, installed under a release name of their own."""
+    name = f"tdcs-{world.cluster}"
+    rendered = subprocess.run(
+        [
+            products.ensure("helm") / "helm",
+            *("template", name, str(CHECKOUT / "charts" / "tdcs"), "--namespace", world.namespace),
+            *("--show-only", "templates/operator-rbac.yaml", "--show-only", "templates/operator.yaml"),
+            *("--kube-version", "1.34.0"),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    objects: list[Object] = [
+        obj for obj in yaml.safe_load_all(rendered) if obj and obj["kind"] != "Deployment"
+    ]
+    for obj in objects:
+        world.kube.apply(obj)
+    yield name
+    for obj in objects:
+        if obj["kind"].startswith("ClusterRole"):
+            world.kube.delete(obj["kind"], obj["metadata"]["name"])
+
+
+def start(world: World, *, release: str, tmp_path: Path) -> Process:
+    """The operator's process, as its service account, once its health endpoint is green."""
+    described = {
+        "sources": {SOURCE: FILES},
+        "workers": dict.fromkeys(world.nodes, 10 * TOTAL),
+        "bytesPerSecond": 20_000_000,
+    }
+    (tmp_path / "engine.json").write_text(json.dumps(described))
+    (port,) = free_ports(1)
+
+    def healthy() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+    return world.plane.run(
+        name="operator",
+        argv=[
+            str(TDCS),
+            "operator",
+            f"--namespace={world.namespace}",
+            f"--health-port={port}",
+            "--engine=memory",
+            f"--memory-engine={tmp_path / 'engine.json'}",
+        ],
+        kubeconfig=world.plane.kubeconfig_as(
+            service_account=f"{release}-operator", namespace=world.namespace
+        ),
+        ready=healthy,
+    )
+
+
+def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
+    world: World, release: str, tmp_path: Path
+) -> None:
+    kube = world.kube
+    world.create_cluster()
+    secret = {"accessKeyId": "me", "secretAccessKey": SECRET}
+    kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "keys", "namespace": world.namespace},
+            "stringData": secret,
+        }
+    )
+    world.create_dataset(source={"uri": SOURCE, "secretRef": {"name": "keys"}})
+    world.create_job(runPolicy={"ttlSecondsAfterFinished": 3600})
+    process = start(world, release=release, tmp_path=tmp_path)
+
+    world.wait(lambda: reason_of(world.dataset(), "Ready") == "SecretForbidden")
+    told = message_of(world.dataset(), "Ready")
+    assert f"Secret {world.namespace}/keys" in told
+    assert "RoleBinding" in told
+    assert "datasetNamespaces" in told
+    kube.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "secrets", "namespace": world.namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": f"{release}-dataset-secrets",
+            },
+            "subjects": [
+                {"kind": "ServiceAccount", "name": f"{release}-operator", "namespace": world.namespace}
+            ],
+        }
+    )
+    world.wait_ready()
+    world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+    kube.patch(
+        "TrainingJob",
+        "train",
+        {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}},
+        namespace=world.namespace,
+    )
+    world.wait(lambda: kube.find("TrainingJob", "train", namespace=world.namespace) is None)
+    kube.delete("Dataset", "pictures", namespace=world.namespace)
+    world.wait(lambda: kube.find("Dataset", "pictures", namespace=world.namespace) is None)
+
+    log = process.log.read_text()
+    refused = [line for line in log.splitlines() if "forbidden" in line.lower()]
+    assert not refused, refused[:3]
+    assert SECRET not in log
+
+
+def test_a_killed_process_is_followed_by_one_that_ends_the_work(
+    world: World, release: str, tmp_path: Path
+) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    world.create_job()
+    process = start(world, release=release, tmp_path=tmp_path)
+    world.wait(lambda: 0 < (world.dataset().get("status") or {}).get("cachedBytes", 0) < TOTAL)
+    process.kill()
+    path = world.dataset()["status"]["mountPath"]
+    process.start()
+    world.wait_ready()
+    world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+    assert world.dataset()["status"]["mountPath"] == path
