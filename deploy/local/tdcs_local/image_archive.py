@@ -7,8 +7,9 @@ is an equal image, and images that share a layer carry it once.
 import hashlib
 import io
 import json
+import posixpath
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -102,6 +103,68 @@ def write_archive(file: Path, images: Iterable[Image], *, architecture: str) -> 
                 }
             )
         _add(tar, "manifest.json", json.dumps(manifest).encode())
+
+
+def write_delta(saved: Path, file: Path, *, name: str, present: Container[str]) -> None:
+    """Rewrites what ``docker save`` wrote as an OCI archive without the layers that the receiver has.
+
+    ``present`` are digests (``sha256:...``) of blobs there, ``name`` is the image's full name in the archive. Layers
+    go uncompressed, so that a layer's digest is the one that docker knows it by.
+    """
+    with tarfile.open(saved) as old, tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as new:
+        (entry,) = json.loads(_read(old, "manifest.json"))
+        config = _read(old, entry["Config"])
+        digests: list[str] = json.loads(config)["rootfs"]["diff_ids"]
+        layers: list[dict[str, object]] = []
+        written: set[str] = set()
+        for layer, digest in zip(entry["Layers"], digests, strict=True):
+            member = old.getmember(layer)
+            while member.issym():  # an equal layer elsewhere in the archive
+                member = old.getmember(
+                    posixpath.normpath(posixpath.join(posixpath.dirname(layer), member.linkname))
+                )
+            layers.append({"mediaType": _LAYER_TYPE, "digest": digest, "size": member.size})
+            data = old.extractfile(member)
+            if digest not in present and digest not in written and data is not None:
+                written.add(digest)
+                info = _info(_blob(digest), mode=0o644)
+                info.size = member.size
+                new.addfile(info, data)
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST_TYPE,
+            "config": {"mediaType": _CONFIG_TYPE, "digest": _digest(config), "size": len(config)},
+            "layers": layers,
+        }
+        raw = json.dumps(manifest).encode()
+        described = {
+            "mediaType": _MANIFEST_TYPE,
+            "digest": _digest(raw),
+            "size": len(raw),
+            "annotations": {"io.containerd.image.name": name},
+        }
+        _add(new, _blob(_digest(config)), config)
+        _add(new, _blob(_digest(raw)), raw)
+        _add(new, "index.json", json.dumps({"schemaVersion": 2, "manifests": [described]}).encode())
+        _add(new, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+
+
+_MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+_LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _read(tar: tarfile.TarFile, name: str) -> bytes:
+    data = tar.extractfile(name)
+    return b"" if data is None else data.read()
 
 
 def _config(image: Image, *, architecture: str) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tdcs_local import base_image, cache, cluster, docker, products, shell
+from tdcs_local import base_image, cache, cluster, docker, image_archive, products, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, log_file
 from tdcs_local.steps import Reporter, Step
@@ -95,7 +95,6 @@ def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
             if lacking:
                 with reporter.step(f"load {reference}") as step:
                     _load(reference, lacking, step)
-                    step.result = f"{len(lacking)} nodes"
     return wanted
 
 
@@ -192,13 +191,13 @@ def _loaded(nodes: Sequence[str]) -> dict[str, dict[str, str]]:
     """The project's images on each node: the digest of each ``tdcs/NAME:TAG``."""
     found: dict[str, dict[str, str]] = {}
     for node in nodes:
-        listed = shell.capture([*_ctr(node), "ls"], what=f"listing the images on {node} failed")
+        listed = shell.capture([*_ctr(node, "images"), "ls"], what=f"listing the images on {node} failed")
         found[node] = dict(re.findall(r"^docker\.io/(tdcs/\S+)\s+\S+\s+(sha256:\S+)", listed, re.MULTILINE))
     return found
 
 
-def _ctr(node: str) -> list[str]:
-    return ["docker", "exec", node, "ctr", "--namespace=k8s.io", "images"]
+def _ctr(node: str, what: str) -> list[str]:
+    return ["docker", "exec", node, "ctr", "--namespace=k8s.io", what]
 
 
 def _follow(reference: str, nodes: Sequence[str], loaded: Mapping[str, Mapping[str, str]]) -> None:
@@ -207,33 +206,57 @@ def _follow(reference: str, nodes: Sequence[str], loaded: Mapping[str, Mapping[s
     for node in nodes:
         if loaded[node].get(newest) != loaded[node][reference]:
             names = [f"docker.io/{name}" for name in (reference, newest)]
-            shell.capture([*_ctr(node), "tag", "--force", *names], what=f"naming {newest} on {node} failed")
+            shell.capture(
+                [*_ctr(node, "images"), "tag", "--force", *names], what=f"naming {newest} on {node} failed"
+            )
 
 
 def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
-    """Gives an image to nodes: saved once into the folder they all see, imported by each."""
+    """Gives an image to nodes: saved once into the folder they all see, without layers they all have."""
     name, _, content = reference.partition(":")
-    log = log_file(f"load-{name.replace('/', '-')}")
+    stem = name.replace("/", "-")
+    log = log_file(f"load-{stem}")
     log.unlink(missing_ok=True)
-    archive = cluster.TRANSFER / f"{name.replace('/', '-')}-{content}.tar"
     what = f"loading {reference} into the nodes failed"
-    done: list[str] = []
-    step.detail = lambda: f"{len(done)} of {len(nodes)} nodes"
     cluster.TRANSFER.mkdir(parents=True, exist_ok=True)
-    for leftover in cluster.TRANSFER.glob(f"{archive.name.rpartition('-')[0]}-*.tar"):
+    for leftover in cluster.TRANSFER.glob(f"{stem}-*.tar"):
         leftover.unlink()  # of a run that was killed
+    saved = cluster.TRANSFER / f"{stem}-{content}-saved.tar"
+    delta = cluster.TRANSFER / f"{stem}-{content}-delta.tar"
+    done: list[str] = []
+
+    def load(node: str) -> None:
+        inside = f"{cluster.NODE_TRANSFER}/{delta.name}"
+        shell.run([*_ctr(node, "images"), "import", inside], what=f"{what} (on {node})", log=log)
+        tag = [*_ctr(node, "images"), "tag", "--force", f"docker.io/{reference}", f"docker.io/{name}:{DEV}"]
+        shell.run(tag, what=f"{what} (on {node})", log=log)
+        done.append(node)
+
     try:
-        shell.run(["docker", "save", "--output", archive, reference, f"{name}:{DEV}"], what=what, log=log)
-        inside = f"{cluster.NODE_TRANSFER}/{archive.name}"
-
-        def load(node: str) -> None:
-            shell.run([*_ctr(node), "import", inside], what=f"{what} (on {node})", log=log)
-            done.append(node)
-
+        step.detail = "reading it from docker"
+        shell.run(["docker", "save", "--output", saved, reference], what=what, log=log)
+        image_archive.write_delta(saved, delta, name=f"docker.io/{reference}", present=_blobs(nodes))
+        saved.unlink()
+        step.detail = lambda: f"{len(done)} of {len(nodes)} nodes"
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(load, nodes))
+        step.result = f"{delta.stat().st_size / 1e6:.0f} MB to {len(nodes)} nodes"
     finally:
-        archive.unlink(missing_ok=True)
+        saved.unlink(missing_ok=True)
+        delta.unlink(missing_ok=True)
+
+
+def _blobs(nodes: Sequence[str]) -> frozenset[str]:
+    """The blobs that all of the nodes have."""
+    sets = [
+        set(
+            shell.capture(
+                [*_ctr(node, "content"), "ls", "--quiet"], what=f"listing the blobs on {node} failed"
+            ).split()
+        )
+        for node in nodes
+    ]
+    return frozenset(set.intersection(*sets)) if sets else frozenset()
 
 
 def _forget_old(name: str, *, keep: str) -> None:

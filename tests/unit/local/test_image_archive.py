@@ -5,7 +5,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from tdcs_local.image_archive import Entry, Image, write_archive, write_layer
+from tdcs_local.image_archive import Entry, Image, write_archive, write_delta, write_layer
 from tdcs_local.root_tar import RootTar
 
 
@@ -76,3 +76,31 @@ def test_a_link_in_a_root_brings_what_it_names(tmp_path: Path) -> None:
         assert entries["usr/lib/libx.so.1.2"].content == b"library"
         assert entries["usr/lib/libx.so.1"].link == "libx.so.1.2"
         assert root.below("usr/lib", pattern=r"\.so\.1$") == ["usr/lib/libx.so.1"]
+
+
+def test_a_delta_names_all_layers_but_carries_only_those_that_are_missing(tmp_path: Path) -> None:
+    base = write_layer(tmp_path / "base.tar", [Entry(path="base", content=b"b" * 5000)])
+    top = write_layer(tmp_path / "top.tar", [Entry(path="top", content=b"t")])
+    write_archive(tmp_path / "s.tar", [Image(reference="tdcs/x:1", layers=[base, top])], architecture="amd64")
+    write_delta(
+        tmp_path / "s.tar", tmp_path / "d.tar", name="docker.io/tdcs/x:1", present={f"sha256:{base.sha256}"}
+    )
+    with tarfile.open(tmp_path / "d.tar") as tar:
+        blobs = {}
+        for member in tar:
+            data = tar.extractfile(member)
+            assert data is not None
+            blobs[member.name] = data.read()
+    assert f"blobs/sha256/{base.sha256}" not in blobs
+    assert blobs[f"blobs/sha256/{top.sha256}"] == top.file.read_bytes()
+    for name, content in blobs.items():
+        if name.startswith("blobs/"):
+            assert name == f"blobs/sha256/{hashlib.sha256(content).hexdigest()}"
+    (described,) = json.loads(blobs["index.json"])["manifests"]
+    assert described["annotations"] == {"io.containerd.image.name": "docker.io/tdcs/x:1"}
+    manifest = json.loads(blobs[f"blobs/{described['digest'].replace(':', '/')}"])
+    assert [(layer["digest"], layer["size"]) for layer in manifest["layers"]] == [
+        (f"sha256:{layer.sha256}", layer.file.stat().st_size) for layer in (base, top)
+    ]
+    config = json.loads(blobs[f"blobs/{manifest['config']['digest'].replace(':', '/')}"])
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{base.sha256}", f"sha256:{top.sha256}"]
