@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,11 @@ class World:
 
 
 @pytest.fixture
-def world(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) -> Iterator[World]:
+def world(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
     """Three nodes and the definitions; the cache cluster is deleted after the test."""
+    monkeypatch.setattr(getpass, "getuser", _nameless)
     control_plane.kube.install_crds(CHECKOUT / "crds")
     made = World(plane=control_plane, namespace=namespace, nodes=fake_nodes(count=3, gpus=3))
     yield made
@@ -142,6 +146,11 @@ def world(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) ->
             made.kube.delete(kind, obj["metadata"]["name"], namespace=namespace)
     made.kube.delete("CacheCluster", made.cluster)
     made.kube.delete("PersistentVolume", f"tdcs.{namespace}.pictures")
+
+
+def _nameless() -> str:
+    """The user of a container, who is not in its /etc/passwd."""
+    raise KeyError("getpwuid(): uid not found: 65532")
 
 
 def condition_of(obj: Object, kind: str) -> Object:

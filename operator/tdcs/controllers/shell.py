@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import kopf
+from kopf._core.engines.peering import Identity
 from lightkube.config.kubeconfig import SingleConfig
 
 from tdcs.controllers.operator import Operator, StaleError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, TRAINING_JOBS, Resource
+
+IDENTITY = "tdcs-operator"
 
 
 def connection_of(config: SingleConfig) -> kopf.ConnectionInfo:
@@ -90,6 +93,8 @@ async def run(
             registry=registry_of(operator, config=config),
             clusterwide=True,
             standalone=True,
+            # By default it asks who runs the process, and in a container that user has no name.
+            identity=Identity(IDENTITY),
             liveness_endpoint=liveness_endpoint,
             stop_flag=stop,
         )
