@@ -231,7 +231,11 @@ class AlluxioCluster:
             "ALLUXIO_PROPERTIES_FILE": str(self._properties),
             "ALLUXIO_MASTER_HOSTNAME": self.master_host,
             "ALLUXIO_JAVA_OPTS": " ".join(
-                [*profile.java_options(role=role, heap_bytes=_HEAP[role], processors=2), *options]
+                [
+                    *profile.java_options(role=role, heap_bytes=_HEAP[role], processors=2),
+                    f"-Djava.io.tmpdir={self.folder}",  # the FUSE client unpacks its native library there
+                    *options,
+                ]
             ),
         }
 
@@ -259,26 +263,33 @@ class FuseClient:
 
     def start(self) -> None:
         """Mount, and wait until the mount answers."""
-        # It reads until this process ends, however it ends, and then clears away. The client itself cannot be told.
+        self.process.launch()
+        # It reads until this run ends, however it ends, and then clears away: the JVM is a child of the entrypoint,
+        # which is killed without a chance to end it.
         script = (
-            'cat >/dev/null; while grep -qsF " $0 fuse" /proc/self/mounts; do umount -l "$0" || exit; done'
+            'cat >/dev/null; kill -KILL -- "-$1"; '
+            'while grep -qsF " $0 fuse" /proc/self/mounts; do umount -l "$0" || exit; done'
         )
         self._watchman = subprocess.Popen(
-            ["sh", "-c", script, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+            ["sh", "-c", script, str(self.folder), str(self.process.pid)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
-        self.process.start()
+        self.process.wait_ready()
 
     def stop(self) -> None:
-        """Unmount and end."""
-        self.process.stop(deadline=20)
-        if self._watchman is not None and self._watchman.stdin is not None:
-            self._watchman.stdin.close()
-            self._watchman.wait(timeout=20)
+        """Unmount and end, as a pod is ended."""
+        self.process.stop(deadline=30)
+        if self._watchman is not None:
+            self._watchman.kill()
+            self._watchman.communicate()
+            self._watchman = None
 
     def mounted(self) -> bool:
         """Whether the mount is there and answers."""
         with suppress(OSError):
-            return self.folder.is_mount() and (self.folder / "datasets").exists()
+            os.listdir(self.folder)
+            return self.folder.is_mount()
         return False
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 _HIDDEN = "[hidden]"
+_SHORTEST = 4
 
 # Alluxio repeats mount properties, the credentials among them, in the text of a failed mount. These catch keys that the
 # caller did not name, such as those of a mount that somebody else made: as `key=value`, and as protobuf prints a map.
@@ -21,11 +22,12 @@ def redact(*, text: str, secrets: Iterable[str] = ()) -> str:
 
     Args:
         text: What is about to be shown.
-        secrets: Exact texts to hide; also found when URL-quoted or in base64. Empty ones are ignored.
+        secrets: Exact texts to hide; also found when URL-quoted or in base64. Of less than 4 characters they are
+            ignored: those would blot out any text.
     """
     forms: set[str] = set()
     for secret in secrets:
-        if secret:
+        if len(secret) >= _SHORTEST:
             forms |= {secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode()}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, _HIDDEN)

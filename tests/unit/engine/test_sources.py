@@ -82,6 +82,11 @@ def test_the_repeated_request_is_cut_off() -> None:
     [
         (ECHO, "the source refused the credentials"),
         ("SignatureDoesNotMatch:The request signature …", "the source refused the credentials"),
+        (
+            "XAdminUserNotFound:No user exists with the provided access key ID.",
+            "the source refused the credentials",
+        ),
+        ("AuthorizationHeaderMalformed: the region is wrong", "the bucket is in another region"),
         ("NoSuchBucket:The specified bucket does not exist.", "there is no such bucket"),
         ("Ufs path s3://data/zz does not exist", "there is no such folder"),
         (

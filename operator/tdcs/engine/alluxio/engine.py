@@ -275,9 +275,7 @@ class AlluxioEngine:
             return found
         raise NoSuchWorkerError(
             attempted=attempted,
-            reason="it is lost"
-            if found
-            else f"the workers are: {', '.join(sorted(known)) or 'none'}",
+            reason="it is lost" if found else f"the workers are: {', '.join(sorted(known)) or 'none'}",
             remedy="Wait for the worker's pod to be ready, or choose another node",
             worker=name,
             retryable=True,

@@ -96,9 +96,14 @@ _REMEDIES = (
         "Check the bucket's name in spec.source.uri and the endpoint",
     ),
     (
-        r"SignatureDoesNotMatch|InvalidAccessKeyId|InvalidSecret|403|Forbidden|AccessDenied|Access Denied",
+        r"SignatureDoesNotMatch|InvalidAccessKeyId|UserNotFound|(Invalid|Expired)Token|403|Forbidden|Access ?Denied",
         "the source refused the credentials",
         "Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
+    ),
+    (
+        r"AuthorizationHeaderMalformed|PermanentRedirect|Moved Permanently",
+        "the bucket is in another region",
+        "Set spec.source.options.region to the bucket's region",
     ),
     (
         r"Unable to execute HTTP request|UnknownHost|Connection refused|timed out|Connect to ",
