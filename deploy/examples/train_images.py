@@ -22,22 +22,23 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-import tensorflow as tf
+import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 MOMENTUM = 0.9
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="a folder with one sub-folder per class")
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=2, choices=range(1, 10_001), metavar="N")
     parser.add_argument("--batch", type=int, default=64, help="images per step and worker")
     parser.add_argument(
         "--image-size", type=int, default=28, help="images are resized to a square of this side"
@@ -48,7 +49,7 @@ def arguments():
     return parser.parse_args()
 
 
-def find_images(folder):
+def find_images(folder: Path) -> tuple[list[tuple[str, int]], list[str]]:
     """All JPEG files as (path, class number) pairs in an order that every worker agrees on, and the classes."""
     classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     files = [
@@ -61,10 +62,12 @@ def find_images(folder):
     return files, classes
 
 
-def pipeline(files, *, batch, image_size, readers, seed):
+def pipeline(
+    files: list[tuple[str, int]], *, batch: int, image_size: int, readers: int, seed: int
+) -> tf.data.Dataset:
     """An endless, shuffled stream of batches (images, labels, mean seconds it took to read a file)."""
 
-    def read(path, label):
+    def read(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, ...]:
         before = tf.timestamp()
         with tf.control_dependencies([before]):
             raw = tf.io.read_file(path)
@@ -72,7 +75,7 @@ def pipeline(files, *, batch, image_size, readers, seed):
             after = tf.timestamp()
         return raw, label, tf.cast(after - before, tf.float32)
 
-    def decode(raw, label, seconds):
+    def decode(raw: tf.Tensor, label: tf.Tensor, seconds: tf.Tensor) -> tuple[tf.Tensor, ...]:
         image = tf.image.convert_image_dtype(tf.io.decode_jpeg(raw, channels=1), tf.float32)
         return tf.image.resize(image, (image_size, image_size)), label, seconds
 
@@ -91,20 +94,29 @@ def pipeline(files, *, batch, image_size, readers, seed):
 class Network:
     """Two convolutions and two dense layers."""
 
-    def __init__(self, *, image_size, classes):
+    def __init__(self, *, image_size: int, classes: int) -> None:
         flat = (((image_size - 2) // 2 - 2) // 2) ** 2 * 32
-        shapes = [(3, 3, 1, 16), (16,), (3, 3, 16, 32), (32,), (flat, 64), (64,), (64, classes), (classes,)]
+        shapes: list[tuple[int, ...]] = [
+            (3, 3, 1, 16),
+            (16,),
+            (3, 3, 16, 32),
+            (32,),
+            (flat, 64),
+            (64,),
+            (64, classes),
+            (classes,),
+        ]
         self.weights = [self._weight(number, shape) for number, shape in enumerate(shapes)]
         self.velocity = [tf.Variable(tf.zeros(shape), trainable=False) for shape in shapes]
 
     @staticmethod
-    def _weight(number, shape):
+    def _weight(number: int, shape: tuple[int, ...]) -> tf.Variable:
         if len(shape) == 1:
             return tf.Variable(tf.zeros(shape))
         inputs = tf.cast(tf.reduce_prod(shape[:-1]), tf.float32)
         return tf.Variable(tf.random.stateless_normal(shape, seed=(1, number)) * tf.sqrt(2.0 / inputs))
 
-    def __call__(self, images):
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
         k1, b1, k2, b2, d1, e1, d2, e2 = self.weights
         hidden = tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(images, k1, 1, "VALID") + b1), 2, 2, "VALID")
         hidden = tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(hidden, k2, 1, "VALID") + b2), 2, 2, "VALID")
@@ -112,11 +124,13 @@ class Network:
         return hidden @ d2 + e2
 
 
-def training_step(strategy, network, learning_rate):
+def training_step(
+    strategy: tf.distribute.Strategy, network: Network, learning_rate: float
+) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
     """A compiled step: (images, labels, read seconds) -> (mean loss over all workers, read seconds here)."""
     workers = strategy.num_replicas_in_sync
 
-    def on_one_worker(images, labels, seconds):
+    def on_one_worker(images: tf.Tensor, labels: tf.Tensor, seconds: tf.Tensor) -> tuple[tf.Tensor, ...]:
         with tf.GradientTape() as tape:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=network(images))
             loss = tf.reduce_mean(losses) / workers
@@ -127,19 +141,19 @@ def training_step(strategy, network, learning_rate):
             weight.assign_sub(learning_rate * velocity)
         return loss, tf.reduce_mean(seconds)
 
-    @tf.function
-    def step(images, labels, seconds):
+    def step(images: tf.Tensor, labels: tf.Tensor, seconds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         losses, read = strategy.run(on_one_worker, args=(images, labels, seconds))
         return strategy.reduce("SUM", losses, axis=None), read
 
-    return step
+    compiled: Callable[..., tuple[tf.Tensor, tf.Tensor]] = tf.function(step)
+    return compiled
 
 
-def say(**fields):
+def say(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 
-def main():
+def main() -> None:
     asked = arguments()
     started = time.monotonic()
     tf.config.threading.set_intra_op_parallelism_threads(asked.threads)
@@ -182,7 +196,7 @@ def main():
     batches = iter(data)
     step(*next(batches))  # compiling is not training
 
-    first = last = None
+    losses: list[float] = []
     for epoch in range(1, asked.epochs + 1):
         epoch_started = time.monotonic()
         waited = read_seconds = total = 0.0
@@ -194,12 +208,11 @@ def main():
             total += float(loss)
             read_seconds += float(strategy.experimental_local_results(read)[0])
         seconds = time.monotonic() - epoch_started
-        last = total / steps
-        first = last if first is None else first
+        losses.append(total / steps)
         say(
             epoch=epoch,
             worker=worker,
-            loss=round(last, 4),
+            loss=round(losses[-1], 4),
             seconds=round(seconds, 2),
             images_per_second=round(steps * asked.batch * workers / seconds, 1),
             stall_share=round(waited / seconds, 3),
@@ -210,8 +223,8 @@ def main():
     say(
         done=True,
         worker=worker,
-        first_loss=round(first, 4),
-        last_loss=round(last, 4),
+        first_loss=round(losses[0], 4),
+        last_loss=round(losses[-1], 4),
         peak_memory_mib=peak,
         seconds=round(time.monotonic() - started, 1),
     )
