@@ -66,8 +66,9 @@ def command(
         verbose=verbose,
         log_format=kopf.LogFormat.JSON if log_format == "json" else kopf.LogFormat.PLAIN,
     )
-    for noisy in ("httpx2", "httpcore2", "aiohttp.access"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if not verbose:
+        for noisy in ("httpx2", "httpcore2", "aiohttp.access", "kopf.objects", "kopf.activities"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
     if (engine == "memory") != (memory_engine is not None):
         raise click.UsageError("--engine memory and --memory-engine FILE belong together")
     config = _configuration(kubeconfig)

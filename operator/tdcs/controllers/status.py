@@ -1,5 +1,6 @@
 """Publishing a status: only when it differs, with an event for each condition that changed."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from tdcs.kube.api import Object
 from tdcs.kube.errors import ConflictError, NotFoundError
 from tdcs.kube.events import EventType
 from tdcs.kube.resources import Resource
+
+_log = logging.getLogger(__name__)
 
 WARNINGS = frozenset(
     {
@@ -100,6 +103,15 @@ async def publish(
     except (NotFoundError, ConflictError):
         return obj  # deleted, or deleted and made anew: the next pass sees the new one
     for condition in changed(before=known, after=conditions):
+        _log.info(
+            "%s %s: %s is %s (%s): %s",
+            obj["kind"],
+            "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part),
+            condition.type,
+            condition.status,
+            condition.reason,
+            condition.message,
+        )
         type_: EventType = "Warning" if condition.reason in WARNINGS else "Normal"
         await context.recorder.record(
             about=obj, reason=condition.reason, message=condition.message or condition.type, type_=type_

@@ -6,7 +6,7 @@ from tests.unit.controllers.builders import dataset_object
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.dataset import identity, report, volumes
 from tdcs.controllers.dataset.plan import LoadPlan
-from tdcs.controllers.dataset.report import Holdings, Trouble
+from tdcs.controllers.dataset.report import Holdings, Progress, Trouble
 from tdcs.controllers.dataset.survey import Survey
 from tdcs.controllers.sizes import human
 from tdcs.engine.protocol import Credentials, Source
@@ -16,18 +16,19 @@ from tdcs.policy.placement import CopyPlan, Mode
 HELD = Holdings(
     total_bytes=3_000_000, total_files=30, cached_bytes=1_200_000, node_bytes={"a": 700_000, "b": 500_000}
 )
+PROGRESS = Progress(placed_bytes=1_200_000, wanted_bytes=3_000_000, nodes=2)
 URI = "s3://bucket/prefix"
 
 
 def test_progress_reads_like_a_sentence() -> None:
-    (_, loaded, ready) = report.loading(held=HELD, uri=URI, trouble=None)
+    (_, loaded, ready) = report.loading(progress=PROGRESS, uri=URI, trouble=None)
     assert ready.message == loaded.message == "1.2 MB of 3.0 MB on 2 nodes"
     assert report.state_of([ready]) == "Loading"
 
 
 def test_a_load_that_left_blocks_out_says_why() -> None:
     trouble = Trouble(failed_blocks=1, cause="the source said 403")
-    ready = report.loading(held=HELD, uri=URI, trouble=trouble)[-1]
+    ready = report.loading(progress=PROGRESS, uri=URI, trouble=trouble)[-1]
     assert ready.reason == "LoadFailed"
     assert "1 block could not be loaded and will be tried again: the source said 403" in ready.message
 

@@ -270,7 +270,8 @@ class DatasetController:
     async def _publish_loading(self, obj: Object, data: MountedData, uri: str) -> float:
         held = data.held()
         trouble = None if data.loading else data.trouble
-        await self._publish(obj, report.loading(held=held, uri=uri, trouble=trouble), held, data.path)
+        findings = report.loading(progress=data.progress(), uri=uri, trouble=trouble)
+        await self._publish(obj, findings, held, data.path)
         return self._context.settings.progress_seconds
 
     async def _publish_blocked(self, obj: Object, cause: NotYetError) -> None:

@@ -8,7 +8,7 @@ from tdcs.api.dataset import Placement
 from tdcs.controllers.context import WorkKey
 from tdcs.controllers.dataset.loader import LoadRun
 from tdcs.controllers.dataset.plan import LoadPlan, NodeView, plan_load
-from tdcs.controllers.dataset.report import Holdings, Trouble, holdings
+from tdcs.controllers.dataset.report import Holdings, Progress, Trouble, holdings
 from tdcs.controllers.dataset.survey import Survey
 from tdcs.engine.protocol import Engine, WorkerInfo
 
@@ -61,6 +61,17 @@ class MountedData:
         if self.run is None:
             return holdings(survey=self.survey)
         return holdings(survey=self.survey, loaded=self.run.node_bytes, newly_cached=self.run.cached_bytes)
+
+    def progress(self) -> Progress:
+        """How far the load is."""
+        if self.plan is None:
+            return Progress(placed_bytes=0, wanted_bytes=0, nodes=0)
+        loaded = sum(self.run.node_bytes.values()) if self.run is not None else 0
+        return Progress(
+            placed_bytes=self.plan.wanted_bytes - self.plan.missing_bytes + loaded,
+            wanted_bytes=self.plan.wanted_bytes,
+            nodes=len(self.plan.nodes),
+        )
 
     async def look(
         self,

@@ -31,6 +31,7 @@ class LoadPlan:
         surplus: copies to drop, by node; only of blocks that lie on all their wanted nodes.
         unplaced_bytes: bytes of blocks for which the chosen nodes have no room.
         wanted_bytes: bytes of all wanted copies, those that are there included.
+        missing_bytes: bytes to load.
     """
 
     copy: CopyPlan
@@ -38,11 +39,7 @@ class LoadPlan:
     surplus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     unplaced_bytes: int = 0
     wanted_bytes: int = 0
-
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes to load."""
-        return sum(block.length for blocks in self.missing.values() for block in blocks)
+    missing_bytes: int = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -76,7 +73,7 @@ def plan_load(
     )
     missing: dict[str, list[Block]] = {}
     surplus: dict[str, list[int]] = {}
-    unplaced = wanted = 0
+    unplaced = wanted = lacking = 0
     sizes = (BlockSize(key=key, length=block.length) for key, block in survey.blocks)
     for assignment, (_, block) in zip(assign_blocks(plan=copy, blocks=sizes), survey.blocks, strict=True):
         if not assignment.nodes:
@@ -84,12 +81,20 @@ def plan_load(
             continue
         wanted += block.length * len(assignment.nodes)
         absent = [node for node in assignment.nodes if node not in block.workers]
+        lacking += block.length * len(absent)
         for node in absent:
             missing.setdefault(node, []).append(block)
         if not absent:
             for node in block.workers.difference(assignment.nodes):
                 surplus.setdefault(node, []).append(block.id)
-    return LoadPlan(copy=copy, missing=missing, surplus=surplus, unplaced_bytes=unplaced, wanted_bytes=wanted)
+    return LoadPlan(
+        copy=copy,
+        missing=missing,
+        surplus=surplus,
+        unplaced_bytes=unplaced,
+        wanted_bytes=wanted,
+        missing_bytes=lacking,
+    )
 
 
 def candidates(

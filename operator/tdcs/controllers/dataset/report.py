@@ -22,6 +22,20 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a load is: bytes of all wanted copies, and how many of them lie on their nodes."""
+
+    placed_bytes: int
+    wanted_bytes: int
+    nodes: int
+
+    def __str__(self) -> str:
+        """Such as ``1.2 MB of 3.0 MB on 2 nodes``."""
+        nodes = counted(self.nodes, "node")
+        return f"{human(self.placed_bytes)} of {human(self.wanted_bytes)} on {nodes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """Why a load did not do all that was planned."""
 
@@ -58,8 +72,8 @@ def status_of(*, held: Holdings, claim_name: str, mount_path: str, state: Datase
     )
 
 
-def progress(held: Holdings) -> str:
-    """How much is cached and where, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
+def extent(held: Holdings) -> str:
+    """How much of the data is cached and where, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
     nodes = counted(len(held_nodes(held.node_bytes)), "node")
     return f"{human(held.cached_bytes)} of {human(held.total_bytes)} on {nodes}"
 
@@ -96,13 +110,13 @@ def on_demand(*, held: Holdings, uri: str) -> list[Finding]:
     return [
         mounted(uri),
         finding(names.LOADED, False, "PreloadDisabled", "the cache is filled by what jobs read"),
-        finding(names.READY, True, "Mounted", f"{progress(held)}; more is cached as jobs read"),
+        finding(names.READY, True, "Mounted", f"{extent(held)}; more is cached as jobs read"),
     ]
 
 
-def loading(*, held: Holdings, uri: str, trouble: Trouble | None) -> list[Finding]:
+def loading(*, progress: Progress, uri: str, trouble: Trouble | None) -> list[Finding]:
     """Blocks are on their way, or the last load has left some out."""
-    reason, text = "Loading", progress(held)
+    reason, text = "Loading", str(progress)
     if trouble is not None:
         reason = "LoadFailed"
         blocks = counted(trouble.failed_blocks, "block")
@@ -117,11 +131,11 @@ def loading(*, held: Holdings, uri: str, trouble: Trouble | None) -> list[Findin
 def loaded(*, held: Holdings, uri: str, plan: LoadPlan) -> list[Finding]:
     """The listing shows everything that was to be cached on its nodes."""
     if plan.unplaced_bytes == 0:
-        reason, text = "Loaded", f"{progress(held)} ({plan.copy.mode.value})"
+        reason, text = "Loaded", f"{extent(held)} ({plan.copy.mode.value})"
     else:
         reason = "NotAllFits"
         text = (
-            f"{progress(held)}, which is all that the chosen nodes have room for; the rest is read from the "
+            f"{extent(held)}, which is all that the chosen nodes have room for; the rest is read from the "
             f"source. Add cache capacity or nodes, or raise spec.placement.nodeCount, to cache all of it"
         )
     return [
