@@ -1,0 +1,105 @@
+"""The chart, rendered by helm itself."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tdcs_local import products
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "tdcs"
+LOCAL_VALUES = ROOT / "deploy" / "local" / "values.yaml"
+NAMESPACE = "tdcs-system"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """The objects of a release named tdcs, in namespace tdcs-system."""
+
+    objects: Sequence[Object]
+    notes: str = ""
+
+    def all(self, kind: str) -> list[Object]:
+        return [obj for obj in self.objects if obj["kind"] == kind]
+
+    def one(self, kind: str, name: str) -> Object:
+        (found,) = (obj for obj in self.all(kind) if obj["metadata"]["name"] == name)
+        return found
+
+    def pod_specs(self) -> dict[str, Object]:
+        """The pod specs of all workloads by name."""
+        kinds = ("Deployment", "DaemonSet", "Job")
+        return {
+            o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in self.objects if o["kind"] in kinds
+        }
+
+    def containers(self) -> dict[str, Object]:
+        """All containers by WORKLOAD/CONTAINER."""
+        return {
+            f"{name}/{container['name']}": container
+            for name, spec in self.pod_specs().items()
+            for container in spec["containers"]
+        }
+
+
+class RefusedError(Exception):
+    """Helm refused; the text is what it said."""
+
+
+class Helm:
+    """Renders and checks the chart."""
+
+    def __init__(self, program: Path) -> None:
+        self._program = program
+
+    def run(self, *arguments: str | Path) -> str:
+        done = subprocess.run([self._program, *arguments], check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RefusedError(done.stderr)
+        return done.stdout
+
+    def template(
+        self, values: Mapping[str, Any] | None = None, *, local: bool = False, release: str = "tdcs"
+    ) -> Rendered:
+        files = ["--values", str(LOCAL_VALUES)] if local else []
+        words = [word for name, value in (values or {}).items() for word in ("--set-json", f"{name}={value}")]
+        told = self.run("template", release, CHART, "--namespace", NAMESPACE, *files, *words)
+        return Rendered(objects=[obj for obj in yaml.safe_load_all(told) if obj])
+
+
+@pytest.fixture(scope="session")
+def helm() -> Helm:
+    return Helm(products.ensure("helm") / "helm")
+
+
+@pytest.fixture(scope="session")
+def default(helm: Helm) -> Rendered:
+    """The chart as it is."""
+    return helm.template()
+
+
+@pytest.fixture(scope="session")
+def local(helm: Helm) -> Rendered:
+    """The chart with the values of the local cluster."""
+    return helm.template(local=True)
+
+
+@pytest.fixture(scope="session", params=["default", "local"])
+def rendered(request: pytest.FixtureRequest) -> Rendered:
+    """The chart, each way in turn."""
+    made: Rendered = request.getfixturevalue(request.param)
+    return made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A first run builds helm in a fixture: count only a test's own time."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(func_only=True))

@@ -1,0 +1,271 @@
+"""What the chart installs, and what it refuses."""
+
+from importlib.metadata import entry_points
+
+import click
+import pytest
+import yaml
+from tests.unit.chart.conftest import CHART, LOCAL_VALUES, NAMESPACE, Helm, Object, RefusedError, Rendered
+
+from tdcs.api import crd, names
+from tdcs.api.cachecluster import CacheCluster
+from tdcs_scheduler.configuration import scheduler_configuration
+
+CLUSTER_SCOPED = {"CacheCluster", "ClusterRole", "ClusterRoleBinding", "CSIDriver"}
+
+
+def rules(role: Object) -> list[tuple[str, str, str]]:
+    """(group, resource, verb) of everything a role allows."""
+    return [
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+
+
+@pytest.mark.parametrize("values", [[], ["--values", str(LOCAL_VALUES)]], ids=["default", "local"])
+def test_helm_finds_nothing_to_complain_about(helm: Helm, values: list[str]) -> None:
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, *values)
+
+
+def test_it_installs_the_three_programs_and_a_first_cache_cluster(rendered: Rendered) -> None:
+    assert {o["metadata"]["name"] for o in rendered.all("Deployment")} == {"tdcs-operator", "tdcs-scheduler"}
+    assert {o["metadata"]["name"] for o in rendered.all("DaemonSet")} == {"tdcs-csi"}
+    assert rendered.one("CSIDriver", names.CSI_DRIVER)["spec"]["fsGroupPolicy"] == "None"
+    cluster = rendered.one("CacheCluster", names.DEFAULT_CACHE_CLUSTER)
+    assert CacheCluster.model_validate(cluster).spec.storage.tiers
+
+
+def test_each_object_says_where_it_lives_and_what_it_belongs_to(rendered: Rendered) -> None:
+    for obj in rendered.objects:
+        metadata = obj["metadata"]
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "tdcs", metadata["name"]
+        assert ("namespace" in metadata) == (obj["kind"] not in CLUSTER_SCOPED), metadata["name"]
+
+
+def test_pods_are_selected_by_the_labels_they_carry(rendered: Rendered) -> None:
+    for obj in rendered.all("Deployment") + rendered.all("DaemonSet"):
+        selector = obj["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= obj["spec"]["template"]["metadata"]["labels"].items()
+        assert selector["app.kubernetes.io/component"] in obj["metadata"]["name"]
+
+
+def test_only_the_csi_plugin_has_privileges(rendered: Rendered) -> None:
+    for name, container in rendered.containers().items():
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True, name
+        if name == "tdcs-csi/csi":
+            assert context["privileged"] is True
+            continue
+        assert context["runAsNonRoot"] is True, name
+        assert context["allowPrivilegeEscalation"] is False, name
+        assert context["capabilities"] == {"drop": ["ALL"]}, name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert "privileged" not in context, name
+    for name, spec in rendered.pod_specs().items():
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys(), name
+        paths = (
+            [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
+            if "volumes" in spec
+            else []
+        )
+        assert not paths or name == "tdcs-csi"
+
+
+def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None:
+    for role in rendered.all("ClusterRole") + rendered.all("Role"):
+        for group, resource, verb in rules(role):
+            assert "*" not in (group, resource, verb), role["metadata"]["name"]
+            assert resource.partition("/")[2] not in {
+                "exec",
+                "attach",
+                "portforward",
+                "proxy",
+                "ephemeralcontainers",
+            }
+            assert verb not in {"escalate", "bind", "impersonate", "deletecollection"}
+
+
+def test_secrets_are_read_in_single_namespaces_only(helm: Helm) -> None:
+    rendered = helm.template({"datasetNamespaces": '["team-a", "team-b"]'})
+    with_secrets = {
+        role["metadata"]["name"]: {verb for _, resource, verb in rules(role) if resource == "secrets"}
+        for role in rendered.all("ClusterRole") + rendered.all("Role")
+        if any(resource == "secrets" for _, resource, _ in rules(role))
+    }
+
+    assert with_secrets == {"tdcs-dataset-secrets": {"get"}}
+    assert not [b for b in rendered.all("ClusterRoleBinding") if b["roleRef"]["name"] in with_secrets]
+    bound = [b for b in rendered.all("RoleBinding") if b["roleRef"]["name"] in with_secrets]
+    assert {binding["metadata"]["namespace"] for binding in bound} == {"team-a", "team-b"}
+    for binding in bound:
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "tdcs-operator", "namespace": NAMESPACE}
+        ]
+
+
+def test_without_being_asked_no_secret_can_be_read(default: Rendered) -> None:
+    assert not [b for b in default.all("RoleBinding") if b["roleRef"]["name"] == "tdcs-dataset-secrets"]
+
+
+def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> None:
+    bound = {(b["roleRef"]["name"], b["subjects"][0]["name"]) for b in default.all("ClusterRoleBinding")}
+
+    assert bound == {
+        ("tdcs-operator", "tdcs-operator"),
+        ("tdcs-extender", "tdcs-scheduler"),
+        ("system:kube-scheduler", "tdcs-scheduler"),
+        ("system:volume-scheduler", "tdcs-scheduler"),
+        ("tdcs-crd-upgrade", "tdcs-crd-upgrade"),
+    }
+
+
+def test_the_csi_plugin_cannot_talk_to_the_api_server(default: Rendered) -> None:
+    assert default.pod_specs()["tdcs-csi"]["automountServiceAccountToken"] is False
+
+
+def test_the_schedulers_configuration_is_the_programs_own(default: Rendered) -> None:
+    written = default.one("ConfigMap", "tdcs-scheduler")["data"]["scheduler.yaml"]
+
+    assert yaml.safe_load(written) == scheduler_configuration()
+
+
+def test_the_extender_listens_where_its_scheduler_asks(default: Rendered) -> None:
+    containers = default.containers()
+
+    assert f"--port={names.EXTENDER_PORT}" in containers["tdcs-scheduler/extender"]["args"]
+    # kubelet's probes come from outside of the pod and do not reach loopback.
+    (port,) = containers["tdcs-scheduler/extender"]["ports"]
+    assert f"--monitoring-port={port['containerPort']}" in containers["tdcs-scheduler/extender"]["args"]
+
+
+def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, default: Rendered) -> None:
+    rendered = helm.template({"extender.enabled": "false"})
+
+    assert [c["name"] for c in rendered.pod_specs()["tdcs-scheduler"]["containers"]] == ["kube-scheduler"]
+    written = yaml.safe_load(rendered.one("ConfigMap", "tdcs-scheduler")["data"]["scheduler.yaml"])
+    assert "extenders" not in written
+
+    def digest(of: Rendered) -> str:
+        annotations = of.one("Deployment", "tdcs-scheduler")["spec"]["template"]["metadata"]["annotations"]
+        return str(annotations["tdcs.io/config-hash"])
+
+    assert digest(rendered) != digest(default)
+
+
+@pytest.mark.parametrize(
+    ("value", "gone"),
+    [
+        ("scheduler.enabled", "tdcs-scheduler"),
+        ("csi.enabled", "tdcs-csi"),
+        ("crds.upgrade", "tdcs-crd-upgrade"),
+    ],
+)
+def test_a_part_that_is_off_leaves_nothing_behind(helm: Helm, value: str, gone: str) -> None:
+    rendered = helm.template({value: "false"})
+
+    assert not [o["metadata"]["name"] for o in rendered.objects if o["metadata"]["name"].startswith(gone)]
+
+
+def test_each_container_is_started_with_options_that_the_command_has(rendered: Rendered) -> None:
+    (script,) = entry_points(group="console_scripts", name="tdcs")
+    main = script.load()
+    ours = {name: c for name, c in rendered.containers().items() if c["image"].startswith("tdcs/tdcs:")}
+
+    assert set(ours) == {
+        "tdcs-operator/operator",
+        "tdcs-scheduler/extender",
+        "tdcs-csi/csi",
+        "tdcs-crd-upgrade/crds",
+    }
+    for name, container in ours.items():
+        subcommand, *options = container["args"]
+        command = main.get_command(click.Context(main), subcommand)
+        given = ["--node=n"] if name == "tdcs-csi/csi" else []  # from the environment, NODE_NAME
+        assert command.make_context(subcommand, [*options, *given]).params, name
+
+
+def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, default: Rendered) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert default.containers()["tdcs-operator/operator"]["image"] == f"tdcs/tdcs:{version}"
+    assert f"--image=tdcs/alluxio:{version}" in default.containers()["tdcs-operator/operator"]["args"]
+
+    other = helm.template({"image.tag": '"t1"', "alluxio.image.tag": '"t2"'}).containers()
+    assert other["tdcs-csi/csi"]["image"] == "tdcs/tdcs:t1"
+    assert "--image=tdcs/alluxio:t2" in other["tdcs-operator/operator"]["args"]
+
+
+def test_the_local_cluster_pulls_nothing_and_finds_the_schedulers_image(local: Rendered) -> None:
+    assert {c["imagePullPolicy"] for c in local.containers().values()} == {"Never"}
+    spec = local.pod_specs()["tdcs-scheduler"]
+    assert "node-role.kubernetes.io/control-plane" in spec["nodeSelector"]
+    assert spec["tolerations"][0]["key"] == "node-role.kubernetes.io/control-plane"
+
+
+def test_a_release_of_another_name_is_named_after_it(helm: Helm) -> None:
+    rendered = helm.template(release="team")
+
+    assert {o["metadata"]["name"] for o in rendered.all("Deployment")} == {
+        "team-tdcs-operator",
+        "team-tdcs-scheduler",
+    }
+
+
+def test_the_charts_definitions_are_the_generated_ones(helm: Helm, default: Rendered) -> None:
+    objects = [
+        obj for obj in yaml.safe_load_all(helm.run("template", "--include-crds", "tdcs", CHART)) if obj
+    ]
+    shown = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
+    generated = [yaml.safe_load(text) for text in crd.manifests().values()]
+
+    def name(obj: Object) -> str:
+        return str(obj["metadata"]["name"])
+
+    assert sorted(shown, key=name) == sorted(generated, key=name)
+    # On install they come from there, on upgrade by the hook: never as objects of the release, which uninstall would
+    # delete.
+    assert not default.all("CustomResourceDefinition")
+    hook = default.one("ClusterRole", "tdcs-crd-upgrade")
+    assert sorted(hook["rules"][0]["resourceNames"]) == sorted(map(name, generated))
+
+
+def test_only_an_upgrade_runs_the_hook(default: Rendered) -> None:
+    hooked = [o for o in default.objects if "helm.sh/hook" in o["metadata"].get("annotations", {})]
+
+    assert {o["metadata"]["name"] for o in hooked} == {"tdcs-crd-upgrade"}
+    assert {o["metadata"]["annotations"]["helm.sh/hook"] for o in hooked} == {"pre-upgrade"}
+    # The account and its rights before the job that needs them.
+    weights = {o["kind"]: int(o["metadata"]["annotations"]["helm.sh/hook-weight"]) for o in hooked}
+    assert weights.pop("Job") > max(weights.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("imagee", "{}"),
+        ("image.tag", '"a b"'),
+        ("image.tag", "1"),
+        ("image.repository", '"tdcs/tdcs:dev"'),
+        ("image.pullPolicy", '"Sometimes"'),
+        ("operator.replicas", "2"),
+        ("scheduler.name", '"default-scheduler"'),
+        ("scheduler.enabled", '"yes"'),
+        ("extender.weight", "0"),
+        ("extender.weight", "2.5"),
+        ("csi.kubeletDir", '"var/lib/kubelet"'),
+        ("csi.waitSeconds", "1000"),
+        ("cacheCluster.name", '"Upper"'),
+        ("cacheCluster.name", '"a-name-of-more-than-twenty"'),
+        ("cacheCluster.spec", "[]"),
+        ("datasetNamespaces", '"team"'),
+        ("datasetNamespaces", '["team", "team"]'),
+        ("imagePullSecrets", '["name"]'),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_name(helm: Helm, name: str, value: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        helm.template({name: value})
+
+    assert name.split(".")[-1] in str(refused.value)
