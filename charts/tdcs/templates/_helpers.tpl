@@ -24,6 +24,13 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* kube-scheduler must not be newer than the API server; what distributions add to the version is no part of the image's tag. */}}
+{{- define "tdcs.schedulerImage" -}}
+{{- with .Values.scheduler.image }}
+{{- .repository }}:{{ .tag | default (regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" $.Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- end }}
+
 {{/* A container that meets the Pod Security Standard "restricted". */}}
 {{- define "tdcs.restricted" -}}
 allowPrivilegeEscalation: false

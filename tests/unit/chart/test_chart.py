@@ -197,6 +197,19 @@ def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, defa
     assert "--image=tdcs/alluxio:t2" in other["tdcs-operator/operator"]["args"]
 
 
+@pytest.mark.parametrize("version", ["v1.33.2", "v1.33.2+k3s1", "v1.33.2-eks-1a2b3c"])
+def test_the_scheduler_has_the_version_of_the_cluster(helm: Helm, version: str) -> None:
+    told = helm.run("template", "tdcs", CHART, "--kube-version", version)
+
+    assert "image: registry.k8s.io/kube-scheduler:v1.33.2\n" in told
+
+
+def test_the_scheduler_may_have_another_version(helm: Helm) -> None:
+    rendered = helm.template({"scheduler.image.tag": '"v1.34.1"'})
+
+    assert rendered.containers()["tdcs-scheduler/kube-scheduler"]["image"].endswith("kube-scheduler:v1.34.1")
+
+
 def test_the_local_cluster_pulls_nothing_and_finds_the_schedulers_image(local: Rendered) -> None:
     assert {c["imagePullPolicy"] for c in local.containers().values()} == {"Never"}
     spec = local.pod_specs()["tdcs-scheduler"]
