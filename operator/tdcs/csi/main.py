@@ -58,6 +58,7 @@ async def run(*, settings: Settings, health_port: int | None, stop: asyncio.Even
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
         await stop.wait()
     registration_socket.unlink(missing_ok=True)
+    volumes.stop()
     await asyncio.gather(registration.stop(grace=1.0), plugin.stop(grace=_GRACE_SECONDS))
     if refused:
         raise RegistrationRefusedError(

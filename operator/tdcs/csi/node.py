@@ -63,6 +63,11 @@ class NodeVolumes:
     def __init__(self, *, settings: Settings) -> None:
         self._settings: Final = settings
         self._guard: Final = Guard(threads_per_key=_CALLS_PER_CLUSTER)
+        self._stopping: Final = asyncio.Event()
+
+    def stop(self) -> None:
+        """End the waiting of every publish: it is answered with what it waits for, and kubelet asks the next plugin."""
+        self._stopping.set()
 
     async def publish(self, *, volume: Volume, target: str) -> None:
         """Show the volume read-only at `target`; a volume that is shown there already stays as it is.
@@ -110,13 +115,18 @@ class NodeVolumes:
     async def _wait_for_source(self, *, volume: Volume) -> Source:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.wait_seconds
+        told = False
         while True:
             try:
                 return await self._open_source(volume=volume)
-            except SourceNotReadyError:
-                if loop.time() + self._settings.poll_seconds > deadline:
+            except SourceNotReadyError as error:
+                if self._stopping.is_set() or loop.time() + self._settings.poll_seconds > deadline:
                     raise
-            await asyncio.sleep(self._settings.poll_seconds)
+                if not told:
+                    _log.info("waiting up to %g s: %s", self._settings.wait_seconds, error)
+                    told = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), timeout=self._settings.poll_seconds)
 
     async def _open_source(self, *, volume: Volume) -> Source:
         call = functools.partial(

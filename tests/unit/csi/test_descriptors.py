@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
-from grpc_tools import protoc  # type: ignore[import-untyped]
+from grpc_tools import protoc
 
 from tdcs.csi import descriptors
 

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import psutil
 import pytest
+from tests.support.waiting import eventually
 from tests.unit.csi.conftest import NODE, Node
 
 from tdcs.csi import descriptors
@@ -274,6 +275,18 @@ def test_a_stopped_plugin_leaves_volumes_alone_and_takes_its_registration_away(r
 
     assert not running.registration_socket.exists()
     assert running.inside(target / "train/1.jpg").read_text() == "one"
+
+
+def test_a_stopped_plugin_answers_what_still_waits_with_the_reason(node: Node) -> None:
+    node.start_plugin(wait=60)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(node.publish, node.target(), timeout=90)
+        eventually(lambda: "waiting up to 60 s" in node.log(), deadline=20)
+        assert node.kill_plugin(signal.SIGTERM) == 0
+        error = waiting.exception(timeout=30)
+
+    assert "cache cluster default is not mounted" in code_and_text(error)[1]
 
 
 def test_kubelet_learns_the_drivers_name_and_socket(running: Node) -> None:
