@@ -79,6 +79,10 @@ class World:
             }
         )
 
+    def change_dataset(self, **spec: Any) -> None:
+        """Merge fields into the Dataset's spec."""
+        self.kube.patch("Dataset", "pictures", {"spec": spec}, namespace=self.namespace)
+
     def create_job(self, name: str = "train", *, replicas: int = 2, **spec: Any) -> Object:
         """A TrainingJob that reads the dataset; the default scheduler places it."""
         container = {

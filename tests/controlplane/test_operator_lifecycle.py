@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from tests.controlplane.operator_process import RunningOperator
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, message_of, reason_of, world
-from tests.support.kube import condition
+from tests.support.kube import Object, condition
 from tests.support.waiting import eventually
 
 __all__ = ["world"]
@@ -212,6 +212,45 @@ def test_two_datasets_of_one_source_share_its_blocks_until_the_last_is_gone(worl
         assert _held(world) == 0
 
 
+def test_blocks_of_a_lost_worker_are_placed_on_others(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    with world.operator():
+        first = nodes_of(world.wait_ready())
+        lost = sorted(first)[0]
+        world.engine.set_worker(name=lost, live=False)
+        world.wait(lambda: lost not in nodes_of(world.dataset()))
+        # Blocks whose place changed with the nodes are dropped where they were, once they are at the new one.
+        world.wait(lambda: sum(nodes_of(world.wait_ready()).values()) == TOTAL)
+        assert len(nodes_of(world.dataset())) == 2
+
+
+def test_a_changed_placement_moves_the_blocks(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset()
+    with world.operator():
+        assert len(nodes_of(world.wait_ready())) == 2
+        world.change_dataset(placement={"nodeCount": 1})
+        world.wait(lambda: list(nodes_of(world.dataset()).values()) == [TOTAL])
+        world.change_dataset(placement={"mode": "Replicate", "nodeCount": 3})
+        world.wait(lambda: list(nodes_of(world.dataset()).values()) == [TOTAL] * 3)
+        assert world.wait_ready()["status"]["physicalBytes"] == 3 * TOTAL
+        assert _held(world) == 3 * TOTAL
+
+
+def test_what_does_not_fit_is_left_out_and_jobs_run_all_the_same(world: World) -> None:
+    world.create_cluster()
+    for node in world.nodes:
+        world.engine.set_worker(name=node, capacity=TOTAL // 4)
+    world.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
+    world.create_job()
+    with world.operator():
+        world.wait(lambda: reason_of(world.dataset(), "Loaded") == "NotAllFits")
+        assert 0.4 < world.dataset()["status"]["cachedRatio"] <= 0.5
+        assert world.dataset()["status"]["state"] == "Degraded"
+        world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+
+
 def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world: World) -> None:
     world.create_dataset(source={"uri": SOURCE, "secretRef": {"name": "keys"}})
     with world.operator():
@@ -268,6 +307,11 @@ def test_a_suspended_job_has_no_pods_and_a_finished_one_goes_after_its_time(worl
 
 
 _OURS = {"tdcs.io/dataset-name": "pictures"}
+
+
+def nodes_of(dataset: Object) -> dict[str, int]:
+    """The nodes of a Dataset's copy, with the bytes that lie there."""
+    return {node["name"]: node["bytes"] for node in dataset["status"]["copies"][0]["nodes"]}
 
 
 def _held(world: World) -> int:

@@ -1,21 +1,33 @@
 """The API server itself refuses objects that cannot work, with a sentence that says what to change."""
 
 import copy
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, KubeRequestError, Object
 
 CHECKOUT = Path(__file__).parents[2]
 API_VERSION = "tdcs.io/v1alpha1"
 
 
-@pytest.fixture
-def installed(kube: Kube) -> Kube:
+@pytest.fixture(scope="module")
+def installed(shared_control_plane: ControlPlane) -> Kube:
     """A client of an API server that knows the custom resources."""
-    kube.install_crds(CHECKOUT / "crds")
-    return kube
+    shared_control_plane.kube.install_crds(CHECKOUT / "crds")
+    return shared_control_plane.kube
+
+
+@pytest.fixture(scope="module")
+def shared_namespace(installed: Kube) -> Iterator[str]:
+    """A namespace for objects that are refused, and so leave nothing behind."""
+    name = f"refused-{uuid.uuid4().hex[:6]}"
+    installed.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    installed.delete("Namespace", name)
 
 
 def dataset(*, namespace: str, name: str = "pictures") -> Object:
@@ -115,9 +127,9 @@ BAD = [
 
 @pytest.mark.parametrize(("kind", "path", "value", "sentence"), BAD)
 def test_a_bad_object_is_refused_with_a_sentence(
-    installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str
+    installed: Kube, shared_namespace: str, kind: str, path: str, value: Any, sentence: str
 ) -> None:
-    bad = edited(MAKERS[kind](namespace=namespace), path, value)
+    bad = edited(MAKERS[kind](namespace=shared_namespace), path, value)
     with pytest.raises(KubeRequestError) as refused:
         installed.create(bad)
     assert refused.value.code == 422

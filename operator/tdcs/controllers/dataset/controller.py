@@ -22,6 +22,9 @@ from tdcs.kube.apply import ForeignObjectError
 from tdcs.kube.errors import InvalidError
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
+LISTING_SHARE = 20.0
+"""A dataset that rests is listed for at most one part in so many of the time."""
+
 
 class DatasetController:
     """Keeps every Dataset mounted, loaded and claimable.
@@ -191,10 +194,11 @@ class DatasetController:
                 users = frozenset(data.users)
                 data.start(engine=engine, on_done=lambda: self._wake(users, data), clock=self._clock)
             return await self._publish_loading(obj, data, uri)
-        await self._settle(engine, data)
+        settled = await self._settle(engine, data)
         held = data.held()
         await self._publish(obj, report.loaded(held=held, uri=uri, plan=plan), held, data.path)
-        return self._context.settings.survey_seconds
+        settings = self._context.settings
+        return settings.survey_seconds if settled else settings.progress_seconds
 
     async def _survey(self, engine: Engine, data: MountedData, leader: Dataset) -> None:
         workers = await engine.workers()
@@ -209,7 +213,9 @@ class DatasetController:
         )
         now = self._clock()
         age = now - data.surveyed_at
-        fresh = age < self._context.settings.survey_seconds and data.run is None
+        # Listing a million files takes a minute or two: it must stay a small part of the master's work.
+        period = max(self._context.settings.survey_seconds, LISTING_SHARE * data.survey_took)
+        fresh = age < period and data.run is None
         due = data.surveyed_at < data.retry_at <= now
         if data.survey is not None and fresh and not due and data.surveyed_for == basis:
             return
@@ -221,7 +227,7 @@ class DatasetController:
             preload=leader.spec.preload.enabled,
             refresh=data.survey is None,
             seen_for=basis,
-            now=now,
+            clock=self._clock,
         )
 
     async def _set_reading(self, engine: Engine, data: MountedData, *, preload: bool) -> None:
@@ -235,18 +241,21 @@ class DatasetController:
             data.pinned = False
         data.preloaded = preload
 
-    async def _settle(self, engine: Engine, data: MountedData) -> None:
-        """Protect what was placed, and drop copies that the placement no longer wants."""
+    async def _settle(self, engine: Engine, data: MountedData) -> bool:
+        """Protect what was placed, and drop copies that the placement no longer wants.
+
+        Gives whether there was nothing to drop.
+        """
         if not data.pinned:
             await engine.pin(path=data.path, pinned=True)
             data.pinned = True
         surplus = data.plan.surplus if data.plan is not None else {}
         if not surplus:
-            return
+            return True
         for worker, blocks in surplus.items():
             await engine.drop(worker=worker, block_ids=blocks)
-        data.surveyed_at = 0.0
-        data.surveyed_for = None
+        data.surveyed_for = None  # look at once whether they are gone
+        return False
 
     def _leader(self, key: WorkKey, dataset: Dataset, data: MountedData) -> Dataset:
         best = (_age_rank(self._context.stores.datasets.get((key.namespace, key.name)), key), dataset)

@@ -43,6 +43,7 @@ class MountedData:
     survey: Survey | None = None
     surveyed_at: float = 0.0
     surveyed_for: object = None
+    survey_took: float = 0.0
     plan: LoadPlan | None = None
     run: LoadRun | None = None
     failures: int = 0
@@ -83,9 +84,10 @@ class MountedData:
         preload: bool,
         refresh: bool,
         seen_for: object,
-        now: float,
+        clock: Callable[[], float],
     ) -> None:
         """List the files and plan anew. The counts of an ended load go into the new survey."""
+        began = clock()
         survey = Survey()
         async for page in engine.files(path=self.path, refresh=refresh):
             survey.add(page)
@@ -101,6 +103,8 @@ class MountedData:
                 nodes=nodes,
             )
         survey.blocks = []
+        now = clock()
+        self.survey_took = now - began
         self.survey, self.surveyed_at, self.surveyed_for = survey, now, seen_for
         if self.run is not None:
             self._judge(run=self.run, now=now)

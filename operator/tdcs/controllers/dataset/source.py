@@ -62,6 +62,7 @@ async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpe
                 f"in namespace {context.settings.namespace}; or install the chart with {namespace} in the "
                 "value datasetNamespaces"
             ),
+            retry_after=RETRY_SOON,
         ) from error
     if secret is None:
         raise NotYetError(
