@@ -88,4 +88,6 @@ def _try_restart(name: str, reporter: Reporter) -> State:
     except LocalError as error:
         reporter.say(f"the nodes of {name} could not be started again: {error.what}")
         return State.BROKEN
-    return cluster.look(name)
+    state = cluster.look(name)
+    # what ran before the stop is only starting now: the last steps wait for it
+    return State.UNFINISHED if state is State.RUNNING else state
