@@ -53,7 +53,7 @@ class Settings:
     poll_seconds: float = 0.25
     """Pause between two looks while waiting."""
 
-    answer_seconds: float = 5.0
+    answer_seconds: float = 10.0
     """How long the FUSE client may take to answer one look."""
 
 
