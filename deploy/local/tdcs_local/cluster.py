@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tdcs_local import docker, products, shell
+from tdcs_local import docker, node_image, products, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl
 from tdcs_local.node_image import NodeImages
@@ -203,7 +203,9 @@ def create(*, cluster: str, images: NodeImages, reporter: Reporter) -> None:
             what=f"creating the kind cluster {cluster} failed",
             log=log,
             contained=True,  # kind's own docker commands must not go on without it
-            remedy=f"read the log and a node's own (`docker logs {cluster}-control-plane`), then run again",
+            remedy=f"unset {node_image.VARIABLE} to have the nodes built here, without a registry"
+            if node_image.stock()
+            else f"read the log and a node's own (`docker logs {cluster}-control-plane`), then run again",
         )
 
 
