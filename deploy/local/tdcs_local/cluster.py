@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tdcs_local import docker, node_image, products, shell
+from tdcs_local import access, docker, node_image, products, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl
 from tdcs_local.node_image import NodeImages
@@ -230,58 +230,13 @@ def restart(*, cluster: str, reporter: Reporter) -> None:
             what=f"starting the nodes of {cluster} failed",
             log=log_file("kind-create"),
         )
-        write_kubeconfig(cluster)
+        access.write(cluster)
         _wait_for_api(Kubectl(), step)
-
-
-def write_kubeconfig(cluster: str) -> None:
-    """Puts the cluster's access into the checkout, whole or not at all, readable by its owner only."""
-    require_own_kubeconfig()
-    kind = products.ensure("kind") / "kind"
-    text = shell.capture([kind, "get", "kubeconfig", "--name", cluster], what="reading the kubeconfig failed")
-    STATE.mkdir(exist_ok=True)
-    fresh = KUBECONFIG.with_name(f"kubeconfig.{os.getpid()}")
-    fresh.touch(mode=0o600)
-    fresh.write_text(text + "\n")
-    fresh.replace(KUBECONFIG)
-
-
-def remove_kubeconfig() -> None:
-    """Removes the access to a cluster that is gone, unless the file holds anything else."""
-    try:
-        if not foreign_contexts(KUBECONFIG.read_text()):
-            KUBECONFIG.unlink()
-    except FileNotFoundError:
-        return
-
-
-def require_own_kubeconfig() -> None:
-    """Raises :class:`LocalError` if the file to write holds the access to anything but a local cluster."""
-    try:
-        strange = foreign_contexts(KUBECONFIG.read_text())
-    except FileNotFoundError:
-        return
-    if strange:
-        raise LocalError(
-            what=f"{KUBECONFIG} holds the access to another cluster",
-            why=f"it names {', '.join(strange)}; writing it would lose that, so nothing was changed",
-            remedy=f"move it away: mv {KUBECONFIG} {KUBECONFIG}.mine",
-        )
-
-
-def foreign_contexts(text: str) -> list[str]:
-    """The contexts of a kubeconfig that kind did not make; a text that is no kubeconfig counts as one."""
-    try:
-        parsed = yaml.safe_load(text)
-        contexts = [context["name"] for context in (parsed or {}).get("contexts") or []]
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError):
-        return ["something that is no kubeconfig"]
-    return [context for context in contexts if not str(context).startswith("kind-")]
 
 
 def finish(*, cluster: str, reporter: Reporter) -> None:
     """Waits until all of a created cluster works, gives its workers their GPUs, and marks it complete."""
-    write_kubeconfig(cluster)
+    access.write(cluster)
     kubectl = Kubectl()
     with reporter.step("nodes ready") as step:
         kubectl.wait(

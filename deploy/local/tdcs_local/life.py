@@ -1,6 +1,6 @@
 """``up`` and ``down``: the cluster's life in the order of its steps."""
 
-from tdcs_local import base_image, cache, cluster, host, node_image, preflight, products
+from tdcs_local import access, base_image, cache, cluster, host, node_image, preflight, products
 from tdcs_local.cluster import State
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, KUBECONFIG
@@ -59,7 +59,7 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
         if not force and any(node.owner != str(CHECKOUT) for node in cluster.nodes(name)):
             raise cluster.foreign(name)
         cluster.delete(cluster=name, reporter=reporter)
-        cluster.remove_kubeconfig()
+        access.remove()
         host.stop_engine(reporter=reporter)
     reporter.say(f"the cluster {name} is gone")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tdcs_local import cluster, docker, host, node_image, products, shell
+from tdcs_local import access, cluster, docker, host, node_image, products, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, KUBECONFIG, cache_root
 
@@ -89,7 +89,7 @@ def facts() -> Facts:
     cold = not _built()
     port = cluster.api_port()
     try:
-        strange = cluster.foreign_contexts(KUBECONFIG.read_text())
+        strange = access.foreign_contexts(KUBECONFIG.read_text())
     except OSError:
         strange = []
     return Facts(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs_local import cluster
+from tdcs_local import access, cluster
 from tdcs_local.cluster import Answer, Node, State
 from tdcs_local.errors import LocalError
 from tdcs_local.node_image import NodeImages
@@ -93,25 +93,25 @@ def test_a_wish_that_is_no_port_is_refused(bad: str, monkeypatch: pytest.MonkeyP
 
 def test_a_kubeconfig_of_another_cluster_is_told_from_our_own() -> None:
     ours = "contexts:\n- name: kind-tdcs\n"
-    assert cluster.foreign_contexts(ours) == []
-    assert cluster.foreign_contexts("") == []
-    assert cluster.foreign_contexts(f"{ours}- name: production\n") == ["production"]
-    assert cluster.foreign_contexts("just text") == ["something that is no kubeconfig"]
-    assert cluster.foreign_contexts("{") == ["something that is no kubeconfig"]
+    assert access.foreign_contexts(ours) == []
+    assert access.foreign_contexts("") == []
+    assert access.foreign_contexts(f"{ours}- name: production\n") == ["production"]
+    assert access.foreign_contexts("just text") == ["something that is no kubeconfig"]
+    assert access.foreign_contexts("{") == ["something that is no kubeconfig"]
 
 
 def test_removing_the_access_to_a_cluster_spares_that_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kubeconfig"
-    monkeypatch.setattr(cluster, "KUBECONFIG", file)
-    cluster.remove_kubeconfig()
+    monkeypatch.setattr(access, "KUBECONFIG", file)
+    access.remove()
     file.write_text("contexts:\n- name: production\n")
-    cluster.remove_kubeconfig()
+    access.remove()
     assert file.exists()
     with pytest.raises(LocalError, match="holds the access to another cluster"):
-        cluster.write_kubeconfig("tdcs")
+        access.write("tdcs")
     assert "production" in file.read_text()
     file.write_text("contexts:\n- name: kind-tdcs\n")
-    cluster.remove_kubeconfig()
+    access.remove()
     assert not file.exists()
