@@ -51,7 +51,7 @@ def build(
     dockerfile: Path | None = None,
 ) -> None:
     """Builds an image of a context folder, with the machine's network and proxies."""
-    command: list[str | Path] = ["docker", "build", "--network", "host", "--tag", reference]
+    command: list[str | Path] = ["docker", "build", "--force-rm", "--network", "host", "--tag", reference]
     for tag in tags:
         command += ["--tag", tag]
     for name, value in {**machine.proxies(), **(arguments or {})}.items():
