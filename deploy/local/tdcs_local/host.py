@@ -24,6 +24,7 @@ PACKAGES = {
     "java": "default-jdk-headless",
     "javac": "default-jdk-headless",
     "mvn": "maven",
+    "npm": "npm",
 }
 """The Debian package of each program that some part of the local tools runs."""
 
