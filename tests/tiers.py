@@ -50,7 +50,9 @@ class Outcome:
 
 def main(argv: Sequence[str]) -> int:
     """Run the tiers named on the command line; the exit status is 0 only if all of them passed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(TIERS)}")
     parser.add_argument("--keep", action="store_true", help="do not remove the local cluster that e2e made")
     options = parser.parse_args(argv)
@@ -140,10 +142,21 @@ def lint(_keep: bool) -> Outcome:
     )
 
 
+def engine(_keep: bool) -> Outcome:
+    """Real Alluxio on a real S3 server, and the counters of that server first."""
+    gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
+    outcome = checks(("go", "-C", str(gateway), "test", "-trimpath", "./store-gateway"))
+    if outcome.ok:
+        outcome.add(pytest("tests/engine"))
+    return outcome
+
+
 def e2e(keep: bool) -> Outcome:
     """The local cluster, the images, and the tests that run on it."""
     tool = (sys.executable, "-m", "tdcs_local")
-    there = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode == 0
+    there = (
+        subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode == 0
+    )
     outcome = Outcome()
     try:
         if not run(*tool, "up"):
@@ -159,7 +172,7 @@ TIERS: dict[str, Callable[[bool], Outcome]] = {
     "lint": lint,
     "unit": lambda _: pytest("tests/unit"),
     "controlplane": lambda _: pytest("tests/controlplane"),
-    "engine": lambda _: pytest("tests/engine"),
+    "engine": engine,
     "e2e": e2e,
 }
 
