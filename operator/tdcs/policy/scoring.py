@@ -31,23 +31,36 @@ def node_scores(copies: Sequence[CopyOnNodes]) -> dict[str, int]:
     kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
     integers, because kube-scheduler drops a whole reply that has a fraction in it.
     """
-    scores = {
-        node: math.ceil(MAX_SCORE * closeness(node=node, copies=copies) - 1e-9)
-        for node in {node for copy in copies for node, held in copy.node_bytes.items() if held > 0}
-    }
-    return {node: max(score, 1) for node, score in scores.items()}
+    # A score is asked for every scheduled pod: what does not depend on the node is worked out once.
+    weighed = [_weigh(copy) for copy in copies]
+    nodes = {node for copy in copies for node, held in copy.node_bytes.items() if held > 0}
+    return {node: max(math.ceil(MAX_SCORE * _closeness(node, weighed) - 1e-9), 1) for node in nodes}
 
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:
     """Between 0 and 1: bytes on the node over the most bytes on any node, weighted by dataset size."""
-    weighted = weight = 0.0
-    for copy in copies:
-        most = max(copy.node_bytes.values(), default=0)
-        if most <= 0:
-            continue
-        size = max(copy.total_bytes, most)
-        weighted += size * copy.node_bytes.get(node, 0) / most
-        weight += size
+    return _closeness(node, [_weigh(copy) for copy in copies])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Weighed:
+    """A copy, the most of its bytes on any node, and its weight among the copies: the dataset's size."""
+
+    node_bytes: Mapping[str, int]
+    most: int
+    weight: int
+
+
+def _weigh(copy: CopyOnNodes) -> _Weighed:
+    most = max(copy.node_bytes.values(), default=0)
+    return _Weighed(
+        node_bytes=copy.node_bytes, most=most, weight=max(copy.total_bytes, most) if most > 0 else 0
+    )
+
+
+def _closeness(node: str, copies: Sequence[_Weighed]) -> float:
+    weight = sum(copy.weight for copy in copies)
+    weighted = sum(copy.weight * copy.node_bytes.get(node, 0) / copy.most for copy in copies if copy.weight)
     return weighted / weight if weight else 0.0
 
 
