@@ -15,7 +15,7 @@ from rich.table import Table
 from tdcs_local import images, release, store
 from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl, Object, condition, load
-from tdcs_local.paths import CHECKOUT
+from tdcs_local.paths import CHECKOUT, KUBECONFIG
 from tdcs_local.steps import Reporter, duration
 
 EXAMPLES = CHECKOUT / "deploy" / "examples"
@@ -181,7 +181,7 @@ def hints() -> None:
     """Where to look next."""
     print(
         "Look next:\n"
-        "  export KUBECONFIG=.local/kubeconfig\n"
+        f"  export KUBECONFIG={KUBECONFIG.relative_to(CHECKOUT)}\n"
         f"  kubectl get datasets,trainingjobs,pods -n {NAMESPACE} -o wide\n"
         f"  kubectl describe dataset {DATASET} -n {NAMESPACE}\n"
         "  kubectl get cacheclusters\n"

@@ -37,7 +37,7 @@ def install(
             ],
             what="installing the chart charts/tdcs failed",
             log=log_file("helm"),
-            remedy=f"look at the pods: kubectl --kubeconfig .local/kubeconfig -n {NAMESPACE} get pods",
+            remedy=f"look at the pods: kubectl --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE} get pods",
         )
     with reporter.step("cache cluster ready") as step:
         kubectl.wait(
