@@ -12,6 +12,8 @@ COMMANDS = {
     "csi": ("tdcs.csi.main", "Run the CSI node plugin."),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
+    "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
+    "simulate": ("tdcs.cli.simulate", "Simulate a trace of jobs, or the paper's figure."),
 }
 """Subcommand to the module whose attribute `command` it is, and its line in the help."""
 

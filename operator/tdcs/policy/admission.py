@@ -2,11 +2,23 @@
 
 A job enters when every dataset it names can be read and has as much of itself in the
 cache as the job asks for. Until then its Job stays suspended, so no GPU is held idle.
+
+Among several jobs (:func:`next_to_enter`) the order is priority, then age. A job whose pods do not
+all fit at once (its gang) may be passed by later ones, so that free GPUs are used, but only a bounded
+number of times: then nothing passes it until it has its place. A job that waits for its data may be
+passed freely, because that wait has its own bound, the readiness timeout. So no job starves.
+
+A copy of a dataset may have a limit of jobs that read it at once (:func:`choose_copy`): over it a
+job waits, or a new copy is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
+
+#: How many later jobs may enter before a job whose gang does not fit.
+MAX_PASSES = 64
 
 
 class Reason(StrEnum):
@@ -80,3 +92,120 @@ def _blocker(dataset: DatasetReadiness) -> tuple[Reason, str] | None:
             f"the job waits for {dataset.required_ratio:.0%}"
         )
     return None
+
+
+class Waiting(Protocol):
+    """A job in the queue, as :func:`next_to_enter` sees it."""
+
+    @property
+    def priority(self) -> int:
+        """Larger enters first."""
+
+    @property
+    def submitted(self) -> float:
+        """When it was submitted, in seconds on any one clock."""
+
+    @property
+    def pods(self) -> Sequence[int]:
+        """GPUs of each of its pods."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether its data is ready, or its readiness timeout has passed."""
+
+    @property
+    def passed(self) -> int:
+        """How many later jobs have entered before it, while its data was ready."""
+
+
+def queue_key(job: Waiting) -> tuple[int, float]:
+    """Sorts a queue: by priority, then by age."""
+    return (-job.priority, job.submitted)
+
+
+def gang_fits(*, pods: Sequence[int], nodes_by_free_gpus: Sequence[int]) -> bool:
+    """Whether all pods of a job fit at once; the sequence counts the nodes with 0, 1, 2, ... free GPUs.
+
+    Largest pods first, each on the node with the least room that is enough: exact when all pods are of
+    one size, and a safe no at worst otherwise.
+    """
+    largest = max(pods, default=0)
+    if largest <= 0:
+        return True
+    if largest >= len(nodes_by_free_gpus):
+        return False
+    if len(pods) == 1:
+        return any(nodes_by_free_gpus[largest:])
+    if largest == min(pods):
+        room = sum(count * (free // largest) for free, count in enumerate(nodes_by_free_gpus) if count)
+        return room >= len(pods)
+    left = list(nodes_by_free_gpus)
+    for pod in sorted(pods, reverse=True):
+        free = next((free for free in range(pod, len(left)) if left[free]), None)
+        if free is None:
+            return False
+        left[free] -= 1
+        left[free - pod] += 1
+    return True
+
+
+def next_to_enter(
+    *, queue: Sequence[Waiting], nodes_by_free_gpus: Sequence[int], max_passes: int = MAX_PASSES
+) -> int | None:
+    """The place in the queue of the job that enters next, or None when all must wait.
+
+    The queue is in the order of :func:`queue_key`. The caller counts the passes: every job that is
+    ready and stands before the chosen one was passed once more.
+    """
+    if not any(nodes_by_free_gpus[1:]) and not any(not job.pods for job in queue[:1]):
+        return None
+    for place, job in enumerate(queue):
+        if not job.ready:
+            continue
+        if gang_fits(pods=job.pods, nodes_by_free_gpus=nodes_by_free_gpus):
+            return place
+        if job.passed >= max_passes:
+            return None
+    return None
+
+
+class OnLimit(StrEnum):
+    """What happens to a job when every copy of its dataset has as many jobs as it may."""
+
+    SUSPEND = "Suspend"
+    CLONE = "Clone"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopyChoice:
+    """The copy that a job reads. With `clone` it is one that must be made first; None means wait."""
+
+    copy: str | None
+    clone: bool = False
+
+
+def choose_copy(
+    *,
+    active: Mapping[str, int],
+    limit: int = 0,
+    on_limit: OnLimit = OnLimit.SUSPEND,
+    max_copies: int | None = None,
+    room_for_clone: bool = True,
+) -> CopyChoice:
+    """The copy with the fewest jobs that is under its limit; over the limit, wait or clone.
+
+    Args:
+        active: jobs that read each copy now, by the copy's id (ids are "0", "1", ...).
+        limit: jobs that one copy serves at once; 0 means no limit.
+        on_limit: what to do when all copies are full.
+        max_copies: the most copies there may be; None means no bound.
+        room_for_clone: whether the cache can hold one more copy.
+    """
+    free = [copy for copy, jobs in active.items() if limit <= 0 or jobs < limit]
+    if free:
+        return CopyChoice(copy=min(free, key=lambda copy: (active[copy], copy)))
+    may_clone = on_limit is OnLimit.CLONE or not active
+    if may_clone and room_for_clone and (max_copies is None or len(active) < max_copies):
+        number = next(i for i in range(len(active) + 1) if str(i) not in active)
+        return CopyChoice(copy=str(number), clone=True)
+    return CopyChoice(copy=None)

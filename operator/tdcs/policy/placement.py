@@ -168,6 +168,40 @@ def assign_blocks(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[As
     return _partition(plan=plan, blocks=blocks)
 
 
+def node_bytes(plan: CopyPlan) -> dict[str, int]:
+    """Bytes of the copy that each of the plan's nodes will hold, without naming the blocks.
+
+    What :func:`assign_blocks` gives for many small blocks: all of the dataset on each node that has
+    room for it when replicated, else shares by weight, where a full node's rest goes to the others.
+    """
+    if plan.mode is Mode.REPLICATE:
+        return {node.name: min(node.limit_bytes, plan.dataset_bytes) for node in plan.nodes}
+    held = dict.fromkeys((node.name for node in plan.nodes), 0)
+    left = min(plan.dataset_bytes, sum(node.limit_bytes for node in plan.nodes))
+    open_nodes = list(plan.nodes)
+    while left > 0 and open_nodes:
+        weight = sum(node.weight for node in open_nodes) or 1
+        full = [node for node in open_nodes if left * node.weight >= node.limit_bytes * weight]
+        for node in full or open_nodes:
+            held[node.name] = node.limit_bytes if full else left * node.weight // weight
+        if not full:
+            # Whole bytes: the remainder of the division goes to the first nodes that have room.
+            rest = left - sum(held[node.name] for node in open_nodes)
+            for node in open_nodes:
+                more = min(rest, node.limit_bytes - held[node.name])
+                held[node.name] += more
+                rest -= more
+            break
+        left -= sum(node.limit_bytes for node in full)
+        open_nodes = [node for node in open_nodes if node not in full]
+    return held
+
+
+def serving_nodes(*, demand: float, node_rate: float, headroom: float = 2.0) -> int:
+    """Nodes over which a copy must lie so that they can send `demand` bytes per second, with headroom."""
+    return max(math.ceil(demand * headroom / node_rate), 1)
+
+
 def _replicate(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
     left = {node.name: node.limit_bytes for node in plan.nodes}
     for block in blocks:

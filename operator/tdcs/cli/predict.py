@@ -1,0 +1,49 @@
+"""`tdcs predict`: what a training job would take with and without the cache."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tdcs.cli.input import inputs_checked
+from tdcs.simulate.plots import check_plot, plot_bars
+from tdcs.simulate.predict import predict, read_scenario
+
+
+@click.command(name="predict")
+@click.option("--file", type=click.Path(path_type=Path), required=True, help="The scenario, in YAML.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw the times into this .svg or .png."
+)
+@inputs_checked
+def command(*, file: Path, as_json: bool, plot: Path | None) -> None:
+    """Predict a job's time when it reads directly, cold, preloaded and fully cached."""
+    if plot is not None:
+        check_plot(plot)
+    prediction = predict(read_scenario(path=file))
+    runs = {
+        "direct": prediction.direct,
+        "cold cache": prediction.cold,
+        "preloaded": prediction.preloaded,
+        "fully cached": prediction.warm,
+    }
+    if plot is not None:
+        plot_bars(
+            path=plot,
+            groups=list(runs),
+            bars={"seconds": [run.seconds for run in runs.values()]},
+            ylabel="seconds",
+            title=file.name,
+        )
+    if as_json:
+        click.echo(json.dumps(prediction.document()))
+        return
+    table = Table("", "seconds", "from the source", "limited by")
+    for name, run in runs.items():
+        table.add_row(name, f"{run.seconds:,.0f}", f"{run.remote_bytes / 1e9:,.1f} GB", run.bottleneck.value)
+    console = Console()
+    console.print(table)
+    console.print(prediction.advice)

@@ -1,0 +1,218 @@
+"""`tdcs simulate`: whole traces and the paper's figure, with the operator's own decisions."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tdcs.cli.input import inputs_checked
+from tdcs.policy.allocation import StoreLimits
+from tdcs.simulate import paper
+from tdcs.simulate.plots import check_plot, plot_bars, plot_completions
+from tdcs.simulate.run import SCHEMES, Result, simulate
+from tdcs.simulate.scenario import DEFAULT_STORE, GBIT, Scenario
+from tdcs.simulate.trace import read_trace
+from tdcs.simulate.workload import MIXES, Sharing, WorkItem, assign_work
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+_COUNT = click.IntRange(min=1)
+
+
+@click.group(name="simulate")
+def command() -> None:
+    """Simulate training clusters: the operator's decisions against other schemes."""
+
+
+@command.command()
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="CSV: timestamp, duration, num_gpus, cluster.",
+)
+@click.option("--nodes", type=_COUNT, default=64, show_default=True, help="Nodes of the cluster.")
+@click.option("--gpus-per-node", type=_COUNT, default=8, show_default=True, help="GPUs of each node.")
+@click.option(
+    "--scheme",
+    type=click.Choice(list(SCHEMES)),
+    default="tdcs",
+    show_default=True,
+    help="How data reaches the jobs.",
+)
+@click.option(
+    "--mix",
+    type=click.Choice(list(MIXES)),
+    default="image",
+    show_default=True,
+    help="Image, language and speech jobs.",
+)
+@click.option(
+    "--sharing",
+    type=click.Choice([one.value for one in Sharing]),
+    default=Sharing.TENANT.value,
+    show_default=True,
+    help="Who reads the same datasets.",
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the models and datasets of the jobs."
+)
+@click.option(
+    "--remote-gbps", type=_POSITIVE, default=10.0, show_default=True, help="Gbit/s of the object store."
+)
+@click.option(
+    "--remote-requests",
+    type=_POSITIVE,
+    default=DEFAULT_STORE.requests_per_second,
+    show_default=True,
+    help="Requests per second of the object store.",
+)
+@click.option(
+    "--cache-gb-per-node",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="GB of cache on each node.",
+)
+@click.option(
+    "--nic-gbps", type=_POSITIVE, default=25.0, show_default=True, help="Gbit/s of each node's link."
+)
+@click.option("--limit", type=_COUNT, default=None, help="Take only the first so many jobs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the jobs' times into this .svg or .png.",
+)
+@inputs_checked
+def trace(
+    *,
+    trace: Path,
+    nodes: int,
+    gpus_per_node: int,
+    scheme: str,
+    mix: str,
+    sharing: str,
+    seed: int,
+    remote_gbps: float,
+    remote_requests: float,
+    cache_gb_per_node: float,
+    nic_gbps: float,
+    limit: int | None,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Run a trace of job submissions under one scheme."""
+    if plot is not None:
+        check_plot(plot)
+    scenario = Scenario(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        nic_rate=nic_gbps * GBIT,
+        cache_bytes=cache_gb_per_node * 1e9,
+        store=StoreLimits(bytes_per_second=remote_gbps * GBIT, requests_per_second=remote_requests),
+    )
+    jobs = read_trace(path=trace, limit=limit, most_gpus=scenario.gpus)
+    work = assign_work(jobs=jobs, mix=mix, seed=seed, sharing=Sharing(sharing))
+    result = _run(work=work, scenario=scenario, scheme=scheme, quiet=as_json)
+    if plot is not None:
+        plot_completions(
+            path=plot, completions={scheme: result.completions}, title=f"{trace.name}, mix {mix}"
+        )
+    if as_json:
+        click.echo(json.dumps(result.document()))
+    else:
+        Console().print(_result_table(result))
+
+
+@command.command(name="paper")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw the figure into this .svg or .png."
+)
+@inputs_checked
+def paper_figure(*, as_json: bool, plot: Path | None) -> None:
+    """Compute the paper's figure 5: 8 to 128 GPUs, from direct reads to a shared preloaded cache."""
+    if plot is not None:
+        check_plot(plot)
+        rows = list(paper.rows())
+        plot_bars(
+            path=plot,
+            groups=[f"{gpus} GPUs" for gpus in paper.SIZES],
+            bars={
+                name: [row.images_per_second for row in rows if row.configuration == name]
+                for name in paper.CONFIGURATIONS
+            },
+            ylabel="images per second",
+            title="ResNet50 on ImageNet, modelled",
+        )
+    if as_json:
+        click.echo(json.dumps(paper.document()))
+        return
+    table = Table("GPUs", "configuration", "images/s", "x direct", "published range", "ratio", "in it")
+    for row in paper.rows():
+        checks = row.checks or (None,)
+        for index, check in enumerate(checks):
+            own = (
+                str(row.gpus),
+                row.configuration,
+                f"{row.images_per_second:,.0f}",
+                f"{row.ratio_to_direct:.2f}",
+            )
+            table.add_row(
+                *(own if index == 0 else ("",) * 4),
+                *(
+                    (check.published.name, f"{check.ratio:.3f}", "yes" if check.holds else "no")
+                    if check
+                    else ()
+                ),
+            )
+    console = Console()
+    console.print(table)
+    constants = paper.Constants()
+    console.print(
+        f"Fitted, one set for all rows: {constants.store_images_per_node:,.0f} images/s from the store per node, "
+        f"{constants.epochs} epochs, {constants.first_opens_per_node:,.0f} first opens/s per node."
+    )
+
+
+def _run(*, work: list[WorkItem], scenario: Scenario, scheme: str, quiet: bool) -> Result:
+    """Simulate, with a progress bar on standard error when a person looks at it."""
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jobs"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        task = progress.add_task("simulating", total=len(work))
+        return simulate(
+            work=work,
+            scenario=scenario,
+            scheme=scheme,
+            progress=lambda done: progress.update(task, completed=done),
+        )
+
+
+def _result_table(result: Result) -> Table:
+    table = Table("", "", show_header=False, title=f"{result.jobs:,} jobs, scheme {result.scheme}")
+    table.add_row("mean completion time", _duration(result.mean_jct))
+    table.add_row("median completion time", _duration(result.p50_jct))
+    table.add_row("99th percentile", _duration(result.p99_jct))
+    table.add_row("makespan", _duration(result.makespan))
+    table.add_row("GPU time lost waiting for data", f"{result.gpu_idle_fraction:.2%}")
+    table.add_row("read from the store", f"{result.remote_bytes / 1e12:,.1f} TB")
+    table.add_row("read from the job's own nodes", f"{result.local_fraction:.1%}")
+    table.add_row("evictions", f"{result.evictions:,}")
+    table.add_row("clones", f"{result.clones:,}")
+    table.add_row("simulated in", f"{result.wall:.1f} s")
+    return table
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 3600:,.2f} h" if seconds < 172_800 else f"{seconds / 86_400:,.2f} days"

@@ -1,0 +1,1 @@
+"""A simulator of a training cluster that runs the operator's own decisions."""

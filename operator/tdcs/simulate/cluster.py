@@ -1,0 +1,69 @@
+"""The nodes and their GPUs: who runs where."""
+
+from collections.abc import Sequence
+
+from tdcs.policy import admission, colocation
+from tdcs.simulate.job import SimJob
+from tdcs.simulate.scenario import Scenario
+
+#: How many waiting jobs an admission looks at: those further back would only pass these.
+WINDOW = 64
+
+
+class Cluster:
+    """Free GPUs by node, the queue, and the running jobs by dataset."""
+
+    def __init__(self, *, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.free = dict.fromkeys(scenario.node_names(), scenario.gpus_per_node)
+        self.by_free = [0] * scenario.gpus_per_node + [scenario.nodes]
+        self.queue: list[SimJob] = []
+        self.running: dict[int, SimJob] = {}
+        self.readers: dict[str, dict[int, SimJob]] = {}
+
+    def window(self) -> Sequence[SimJob]:
+        """The waiting jobs that are looked at, first first."""
+        return self.queue[:WINDOW]
+
+    def enqueue(self, job: SimJob) -> None:
+        """Put a job into the queue, which is in the policy's order."""
+        self.queue.append(job)
+        if len(self.queue) > 1 and admission.queue_key(self.queue[-2]) > admission.queue_key(job):
+            self.queue.sort(key=admission.queue_key)
+
+    def next_to_enter(self) -> SimJob | None:
+        """Take the job that enters next out of the queue; None when all must wait."""
+        if not self.queue:
+            return None
+        place = admission.next_to_enter(queue=self.window(), nodes_by_free_gpus=self.by_free)
+        if place is None:
+            return None
+        for job in self.queue[:place]:
+            if job.ready:
+                job.passed += 1
+        return self.queue.pop(place)
+
+    def place(self, job: SimJob, *, scores: dict[str, int], now: float) -> None:
+        """Start a job whose gang fits on the nodes with the best scores."""
+        nodes = colocation.place_pods(pods=job.pods, free_gpus=self.free, scores=scores)
+        if nodes is None:
+            raise RuntimeError(f"job {job.number}: admitted although its {job.gpus} GPUs are not free")
+        for node, gpus in zip(nodes, job.pods, strict=True):
+            self._change(node, -gpus)
+        job.start(now=now, nodes=nodes)
+        self.running[job.number] = job
+        self.readers.setdefault(job.dataset.name, {})[job.number] = job
+
+    def release(self, job: SimJob) -> None:
+        """Give a finished job's GPUs back."""
+        for node, gpus in zip(job.nodes, job.pods, strict=True):
+            self._change(node, gpus)
+        del self.running[job.number]
+        del self.readers[job.dataset.name][job.number]
+        if not self.readers[job.dataset.name]:
+            del self.readers[job.dataset.name]
+
+    def _change(self, node: str, gpus: int) -> None:
+        self.by_free[self.free[node]] -= 1
+        self.free[node] += gpus
+        self.by_free[self.free[node]] += 1

@@ -1,0 +1,79 @@
+"""Pictures of results. Needs matplotlib, which the extra `plot` installs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tdcs.simulate.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg")
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a plot that cannot be made, before a long run rather than after it.
+
+    Raises:
+        InputError: the ending is unknown, the folder is missing, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: plots are written as .svg or .png; give the file one of these endings")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist; create it first")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"{path}: drawing needs matplotlib, which is not installed; run pip install 'tdcs[plot]'"
+        ) from error
+
+
+def plot_completions(*, path: Path, completions: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw which part of the jobs has ended how long after its submission, a line per scheme."""
+
+    def draw(axes: "Axes") -> None:
+        for name, times in completions.items():
+            ordered = sorted(times)
+            parts = [(index + 1) / len(ordered) for index in range(len(ordered))]
+            axes.plot([time / 3600 for time in ordered], parts, label=name)
+        axes.set_xscale("log")
+        axes.set_xlabel("hours from submission to end")
+        axes.set_ylabel("part of the jobs")
+        axes.set_title(title)
+        axes.legend()
+        axes.grid(alpha=0.3)
+
+    _save(path=path, draw=draw)
+
+
+def plot_bars(
+    *, path: Path, groups: Sequence[str], bars: Mapping[str, Sequence[float]], ylabel: str, title: str
+) -> None:
+    """Draw groups of bars: `bars` gives a name to one value per group."""
+
+    def draw(axes: "Axes") -> None:
+        width = 0.8 / len(bars)
+        for index, (name, values) in enumerate(bars.items()):
+            at = [group + (index - (len(bars) - 1) / 2) * width for group in range(len(groups))]
+            axes.bar(at, list(values), width=width, label=name)
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set_ylabel(ylabel)
+        axes.set_title(title)
+        axes.legend()
+        axes.grid(axis="y", alpha=0.3)
+
+    _save(path=path, draw=draw)
+
+
+def _save(*, path: Path, draw: Any) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # The same input gives the same file: no date, and ids from a fixed salt.
+    with mpl.rc_context({"svg.hashsalt": "tdcs"}):
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        draw(figure.subplots())
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
+        figure.savefig(path, metadata=metadata)

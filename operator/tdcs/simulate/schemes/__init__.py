@@ -1,0 +1,1 @@
+"""How data reaches the jobs: the schemes that are compared."""

@@ -1,0 +1,228 @@
+"""Like Fluid: a cache of its own for each dataset, boolean affinity, no limits.
+
+The first job of a dataset reserves a cache for it: the whole dataset over at least four nodes (the
+replicas of Fluid's own examples) when there is room, what is left otherwise. The jobs' reads fill it.
+Nothing is evicted for another dataset; when no job has read a dataset for a day its owner is assumed to
+delete it. A cache smaller than its dataset evicts its own least recently used blocks. Nodes that hold any
+of the dataset are preferred, all equally. There is no limit of jobs per cache and no second copy.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tdcs.policy import placement, scoring
+from tdcs.policy.throughput import lru_hit_ratio, no_evict_hit_ratio
+from tdcs.simulate.cluster import Cluster
+from tdcs.simulate.job import SimJob
+from tdcs.simulate.scenario import Scenario
+from tdcs.simulate.schemes import links
+from tdcs.simulate.schemes.base import Scheme
+from tdcs.simulate.workload import Dataset
+
+#: Seconds without a reader after which the owner deletes the dataset's cache.
+IDLE_BEFORE_DELETION = 86_400.0
+#: Nodes over which a cache lies at least.
+REPLICAS = 4
+#: The jobs' view is renewed when this part of a dataset has been read into its cache.
+STEP = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class RuntimeCache:
+    """The cache of one dataset.
+
+    `missing` is, for each reader, the share of what it has still to read in this epoch that is not
+    cached: its own reads do not change it, those of others do.
+    """
+
+    dataset: Dataset
+    nodes: dict[str, float]
+    filled: float = 0.0
+    shown: float = -1.0
+    settled: float = 0.0
+    missing: dict[int, float] = field(default_factory=dict)
+    epoch_end: dict[int, float] = field(default_factory=dict)
+    idle_since: float = math.inf
+
+    @property
+    def quota(self) -> float:
+        """Bytes that it may hold."""
+        return sum(self.nodes.values())
+
+    @property
+    def full(self) -> bool:
+        """Whether it holds all that it may."""
+        return self.quota - self.filled <= 1.0
+
+
+class Fluid(Scheme):
+    """A cache per dataset."""
+
+    name = "fluid-like"
+
+    def __init__(self, *, scenario: Scenario, cluster: Cluster) -> None:
+        super().__init__(scenario=scenario, cluster=cluster)
+        self.caches: dict[str, RuntimeCache] = {}
+        self.room = dict.fromkeys(scenario.node_names(), scenario.cache_bytes)
+        self._changed: set[str] = set()
+
+    def scores(self, job: SimJob) -> dict[str, int]:
+        """Any node that holds data is as good as any other that does."""
+        cache = self.caches.get(job.dataset.name)
+        return dict.fromkeys(cache.nodes, scoring.MAX_SCORE) if cache is not None else {}
+
+    def started(self, job: SimJob, *, now: float) -> None:
+        """The first reader makes the cache."""
+        name = job.dataset.name
+        if name not in self.caches:
+            self._delete_idle(now=now)
+            self.caches[name] = self._create(job.dataset, now=now)
+        cache = self.caches[name]
+        self._fill(cache, now=now)
+        cache.idle_since = math.inf
+        self._new_epoch(cache, job)
+        self.see(job, now=now, hit=0.0, local=0.0)
+        self._changed.add(name)
+
+    def finished(self, job: SimJob, *, now: float) -> None:
+        """The last reader leaves an idle cache behind."""
+        cache = self.caches[job.dataset.name]
+        self._fill(cache, now=now)
+        cache.missing.pop(job.number, None)
+        cache.epoch_end.pop(job.number, None)
+        if job.dataset.name in self.cluster.readers:
+            self._changed.add(job.dataset.name)
+        else:
+            cache.idle_since = now
+
+    def update(self, *, now: float) -> Iterable[SimJob]:
+        """Let the jobs see what their reads have filled."""
+        names = set(self._changed)
+        self._changed.clear()
+        for name, readers in self.cluster.readers.items():
+            cache = self.caches[name]
+            if cache.full or name in names:
+                continue
+            self._fill(cache, now=now)
+            ended = [
+                number for number in readers if readers[number].read_bytes >= cache.epoch_end[number] - 1.0
+            ]
+            for number in ended:
+                self._new_epoch(cache, readers[number])
+            if (
+                ended
+                or cache.full
+                or cache.filled - cache.shown >= STEP * cache.dataset.size_bytes * (1 - 1e-9)
+            ):
+                names.add(name)
+        changed: list[SimJob] = []
+        for name in sorted(names):
+            changed += self._show(self.caches[name], now=now)
+        return changed
+
+    def next_change(self, *, now: float) -> float:
+        """The next step of a cache that fills, or the end of an epoch of one of its readers."""
+        change = math.inf
+        for name, readers in self.cluster.readers.items():
+            cache = self.caches[name]
+            if cache.full or cache.quota <= 0.0:
+                continue
+            rate = sum(job.rate * job.miss for job in readers.values())
+            if rate > 0.0:
+                step = min(
+                    STEP * cache.dataset.size_bytes - (cache.filled - cache.shown), cache.quota - cache.filled
+                )
+                change = min(change, now + max(step / rate, 1.0))
+            for number, job in readers.items():
+                if job.rate > 0.0:
+                    left = cache.epoch_end[number] - job.read_bytes - job.rate * (now - job.since)
+                    change = min(change, now + max(left / job.rate, 1.0))
+        return change
+
+    def _new_epoch(self, cache: RuntimeCache, job: SimJob) -> None:
+        cache.missing[job.number] = 1.0 - no_evict_hit_ratio(fraction=cache.filled / cache.dataset.size_bytes)
+        cache.epoch_end[job.number] = job.read_bytes + cache.dataset.size_bytes
+
+    def _fill(self, cache: RuntimeCache, *, now: float) -> None:
+        """Put what was read since the last time into the cache; the others find it there."""
+        passed, cache.settled = now - cache.settled, now
+        if cache.full or passed <= 0.0:
+            return
+        readers = self.cluster.readers.get(cache.dataset.name, {})
+        own: dict[int, float] = {}
+        for number, job in readers.items():
+            before = job.remote_bytes
+            job.advance(now=now)
+            own[number] = job.remote_bytes - before
+        total = sum(own.values())
+        absent = cache.dataset.size_bytes - cache.filled
+        added = min(total, cache.quota - cache.filled)
+        for number, mine in own.items():
+            if number in cache.missing:
+                cache.missing[number] *= max(1.0 - max(added - mine, 0.0) / absent, 0.0)
+        cache.filled += added
+
+    def _show(self, cache: RuntimeCache, *, now: float) -> list[SimJob]:
+        cache.shown = cache.filled
+        readers = list(self.cluster.readers.get(cache.dataset.name, {}).values())
+        if not readers:
+            return readers
+        fraction = cache.quota / cache.dataset.size_bytes
+        if not cache.full:
+            hits = [1.0 - cache.missing[job.number] for job in readers]
+        elif fraction >= 1.0 - 1e-9:
+            hits = [1.0] * len(readers)
+        else:
+            # One reader thrashes the cache; many readers find more of what the others have just read.
+            alone = lru_hit_ratio(fraction=fraction)
+            hits = [fraction - (fraction - alone) / len(readers)] * len(readers)
+        locals_ = [links.local_share(job, held=cache.nodes, total=cache.quota) for job in readers]
+        factor = links.supply_factor(
+            away=links.away_rate(readers, hits=hits, locals_=locals_),
+            holders=len(cache.nodes),
+            nic_rate=self.scenario.nic_rate,
+        )
+        for job, hit, local in zip(readers, hits, locals_, strict=True):
+            self.see(job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=factor))
+        return readers
+
+    def _create(self, dataset: Dataset, *, now: float) -> RuntimeCache:
+        nodes = [
+            placement.CacheNode(
+                name=name,
+                capacity_bytes=int(self.scenario.cache_bytes),
+                free_bytes=int(room),
+                free_gpus=self.cluster.free[name],
+            )
+            for name, room in self.room.items()
+            if room >= 1.0
+        ]
+        held = self._spread(dataset, nodes=nodes, count=None)
+        if len(held) < REPLICAS:
+            held = self._spread(dataset, nodes=nodes, count=REPLICAS)
+        for name, taken in held.items():
+            self.room[name] -= taken
+        return RuntimeCache(
+            dataset=dataset, nodes={name: float(taken) for name, taken in held.items() if taken}, settled=now
+        )
+
+    @staticmethod
+    def _spread(
+        dataset: Dataset, *, nodes: Sequence[placement.CacheNode], count: int | None
+    ) -> dict[str, int]:
+        return placement.node_bytes(
+            placement.plan_copy(
+                dataset=dataset.name,
+                dataset_bytes=int(dataset.size_bytes),
+                nodes=nodes,
+                mode=placement.Mode.PARTITION,
+                node_count=count,
+            )
+        )
+
+    def _delete_idle(self, *, now: float) -> None:
+        for name in [n for n, one in self.caches.items() if now - one.idle_since > IDLE_BEFORE_DELETION]:
+            self.evictions += 1
+            for node, held in self.caches.pop(name).nodes.items():
+                self.room[node] += held

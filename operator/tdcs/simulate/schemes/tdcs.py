@@ -1,0 +1,422 @@
+"""TDCS: the operator's policies, called as the operator calls them.
+
+The cache is given to datasets by the bandwidth that a byte saves (`allocation`), idle ones leave by the
+next use that the queue shows (`eviction`), a copy lies on as many nodes as its readers need
+(`placement`), it is loaded once and kept (`preload`), reads that miss are not cached, a copy takes as
+many jobs as its links can feed and is cloned beyond that (`admission`), and pods go to nodes that
+hold their data (`scoring`).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tdcs.policy import admission, allocation, eviction, placement, preload, scoring
+from tdcs.simulate.cluster import Cluster
+from tdcs.simulate.job import SimJob
+from tdcs.simulate.scenario import Scenario
+from tdcs.simulate.schemes import links
+from tdcs.simulate.schemes.base import Scheme
+from tdcs.simulate.workload import Dataset
+
+#: Seconds between two plans when nothing new has turned up.
+PLAN_INTERVAL = 300.0
+#: Held bytes count for this much more than bytes that would have to be loaded.
+KEEP_MARGIN = 0.5
+#: The jobs' view of a dataset is renewed when this part of it has been loaded.
+STEP = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """Bytes of one copy that are reserved on each node; a clone can be read from `ready_at` on."""
+
+    nodes: dict[str, float] = field(default_factory=dict)
+    ready_at: float = 0.0
+
+    @property
+    def reserved(self) -> float:
+        """Bytes reserved over all nodes."""
+        return sum(self.nodes.values())
+
+
+@dataclass(slots=True, eq=False)
+class Cached:
+    """What the cache holds and plans of a dataset."""
+
+    dataset: Dataset
+    cost: float
+    copies: dict[str, Copy] = field(default_factory=lambda: {"0": Copy()})
+    demand: float = 0.0
+    filled: float = 0.0
+    shown: float = 0.0
+    away: float = 0.0
+    factor: float = 1.0
+    rate: float = 0.0
+    last_used: float = 0.0
+    waiting: int = 0
+    worth: float = 0.0
+    scores: dict[str, int] | None = None
+
+    @property
+    def planned(self) -> float:
+        """Bytes of the dataset that have a place."""
+        return self.copies["0"].reserved
+
+
+class Tdcs(Scheme):
+    """The operator's policies."""
+
+    name = "tdcs"
+
+    def __init__(self, *, scenario: Scenario, cluster: Cluster) -> None:
+        super().__init__(scenario=scenario, cluster=cluster)
+        self.cached: dict[str, Cached] = {}
+        self.room = dict.fromkeys(scenario.node_names(), scenario.cache_bytes)
+        self.loading: dict[str, Cached] = {}
+        self._grants: Mapping[str, float] = {}
+        self._settled = 0.0
+        self._plan_at = math.inf
+        self._clones_at: list[float] = []
+        self._changed: set[str] = set()
+
+    def settle(self, *, now: float) -> None:
+        """Fill what is being loaded."""
+        passed, self._settled = now - self._settled, now
+        for cached in self.loading.values():
+            loaded = min(cached.rate * passed, cached.planned - cached.filled)
+            cached.filled += loaded
+            self.loaded_bytes += loaded
+
+    def arrived(self, job: SimJob, *, now: float) -> None:
+        """A dataset that is new to the cache is planned at once."""
+        cached = self.cached.get(job.dataset.name)
+        if cached is None:
+            self.cached[job.dataset.name] = Cached(dataset=job.dataset, cost=job.cost)
+            self._plan_at = now
+        elif cached.planned < job.dataset.size_bytes:
+            self._plan_soon(now)
+
+    def scores(self, job: SimJob) -> dict[str, int]:
+        """The extender's scores of the nodes, for the copy that the job reads."""
+        cached = self.cached[job.dataset.name]
+        if cached.scores is None:
+            total = int(job.dataset.size_bytes)
+            cached.scores = scoring.node_scores(
+                [
+                    scoring.CopyOnNodes(
+                        total_bytes=total, node_bytes={node: int(held) for node, held in copy.nodes.items()}
+                    )
+                    for copy in cached.copies.values()
+                ]
+            )
+        return cached.scores
+
+    def started(self, job: SimJob, *, now: float) -> None:
+        """Give the job a copy, making one when all have as many jobs as they can feed."""
+        cached = self.cached[job.dataset.name]
+        cached.demand += job.compute
+        cached.last_used = now
+        job.copy = self._choose_copy(job, cached=cached, now=now)
+        self._show_new(job, cached=cached, now=now)
+        if cached.planned < cached.dataset.size_bytes:
+            self._plan_soon(now)
+
+    def finished(self, job: SimJob, *, now: float) -> None:
+        """What the job read may leave once nobody reads it."""
+        cached = self.cached[job.dataset.name]
+        cached.demand = max(cached.demand - job.compute, 0.0)
+        cached.last_used = now
+        cached.away = max(cached.away - job.compute * job.cache_hit * (1.0 - job.cache_local), 0.0)
+        if job.dataset.name not in self.cluster.readers:
+            cached.demand = cached.away = 0.0
+        elif cached.factor < 1.0:
+            self._changed.add(job.dataset.name)
+
+    def update(self, *, now: float) -> Iterable[SimJob]:
+        """Plan when it is time, and renew the jobs' view of what has changed."""
+        if now >= self._plan_at:
+            self._plan(now=now)
+        for name, cached in list(self.loading.items()):
+            full = cached.planned - cached.filled <= 1.0
+            if full:
+                cached.filled = cached.planned
+                cached.rate = 0.0
+                del self.loading[name]
+            if full or cached.filled - cached.shown >= STEP * cached.dataset.size_bytes * (1 - 1e-9):
+                self._changed.add(name)
+        if any(at <= now for at in self._clones_at):
+            self._clones_at = [at for at in self._clones_at if at > now]
+            self._changed.update(name for name, one in self.cached.items() if len(one.copies) > 1)
+        changed: list[SimJob] = []
+        for name in sorted(self._changed):
+            changed += self._show(self.cached[name], now=now)
+        self._changed.clear()
+        return changed
+
+    def loads(self) -> Sequence[preload.Load]:
+        """The datasets that are being loaded; bytes are counted in parts of the store."""
+        return [
+            preload.Load(
+                name=name,
+                missing_bytes=(cached.planned - cached.filled) * cached.cost,
+                worth=cached.worth,
+                waiting_jobs=cached.waiting + len(self.cluster.readers.get(name, ())),
+            )
+            for name, cached in self.loading.items()
+        ]
+
+    def set_load_rates(self, rates: Mapping[str, float], *, now: float) -> None:
+        """Load at these rates from now on."""
+        for name, rate in rates.items():
+            cached = self.loading[name]
+            cached.rate = rate / cached.cost
+
+    def next_change(self, *, now: float) -> float:
+        """The next step of a load, the next plan, or the next clone that becomes readable."""
+        change = min([self._plan_at, *self._clones_at])
+        for cached in self.loading.values():
+            if cached.rate > 0.0:
+                step = STEP * cached.dataset.size_bytes - (cached.filled - cached.shown)
+                left = min(max(step, 1.0), cached.planned - cached.filled)
+                change = min(change, now + max(left / cached.rate, 1e-3))
+        return change
+
+    def client_rate(self, *, local: float) -> float:
+        """Local bytes are hard links read at disk speed; the rest comes through FUSE."""
+        return scoring_rate(local=local, native=self.scenario.native_rate, fuse=self.scenario.fuse_rate)
+
+    # --- the view of the jobs
+
+    def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
+        """Set what a job that starts sees; the others see a change only when links become scarce."""
+        held = self._holders(cached, now=now)
+        hit = _ratio(cached.shown, cached.dataset.size_bytes)
+        local = links.local_share(job, held=held, total=cached.planned)
+        cached.away += job.compute * hit * (1.0 - local)
+        self.see(job, now=now, hit=hit, local=local)
+        if links.supply_factor(away=cached.away, holders=len(held), nic_rate=self.scenario.nic_rate) < 1.0:
+            self._changed.add(job.dataset.name)
+
+    def _show(self, cached: Cached, *, now: float) -> list[SimJob]:
+        """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
+        cached.shown = cached.filled
+        readers = list(self.cluster.readers.get(cached.dataset.name, {}).values())
+        hit = _ratio(cached.filled, cached.dataset.size_bytes)
+        held = self._holders(cached, now=now)
+        planned = cached.planned
+        locals_ = [links.local_share(job, held=held, total=planned) for job in readers]
+        cached.away = links.away_rate(readers, hits=[hit] * len(readers), locals_=locals_)
+        cached.factor = links.supply_factor(
+            away=cached.away, holders=len(held), nic_rate=self.scenario.nic_rate
+        )
+        for job, local in zip(readers, locals_, strict=True):
+            given = links.given(job, hit=hit, factor=cached.factor)
+            self.see(job, now=now, hit=hit, local=local, supply=given)
+        return readers
+
+    @staticmethod
+    def _holders(cached: Cached, *, now: float) -> Mapping[str, float]:
+        """Bytes by node of all copies that can be read; their nodes differ."""
+        if len(cached.copies) == 1:
+            return cached.copies["0"].nodes
+        held: dict[str, float] = {}
+        for copy in cached.copies.values():
+            if copy.ready_at <= now:
+                held.update(copy.nodes)
+        return held
+
+    # --- the plan
+
+    def _plan_soon(self, now: float) -> None:
+        self._plan_at = min(self._plan_at, max(now, self._settled) + PLAN_INTERVAL)
+
+    def _plan(self, *, now: float) -> None:
+        """Give the cache to the datasets that are read or waited for, evict, and start loads."""
+        self._plan_at = math.inf
+        wanted = self._wanted()
+        demands = [
+            allocation.DatasetDemand(
+                name=name,
+                size_bytes=self.cached[name].dataset.size_bytes,
+                demand=demand,
+                held_bytes=self.cached[name].planned,
+            )
+            for name, demand in wanted.items()
+        ]
+        total = self.scenario.cache_bytes * self.scenario.nodes
+        grants = allocation.allocate_cache(datasets=demands, cache_bytes=total, margin=KEEP_MARGIN)
+        growing = []
+        for one in demands:
+            cached = self.cached[one.name]
+            cached.worth = allocation.saved_per_byte(one) / (
+                cached.cost * self.scenario.store.bytes_per_second
+            )
+            if grants[one.name] - cached.planned > 1e-6 * one.size_bytes:
+                growing.append(cached)
+        self._grants = grants
+        needed = sum(grants[one.dataset.name] - one.planned for one in growing)
+        self._make_room(needed=needed, grants=grants, now=now)
+        for cached in sorted(growing, key=lambda one: (-one.worth, one.dataset.name)):
+            self._grow(
+                cached, more=grants[cached.dataset.name] - cached.planned, demand=wanted[cached.dataset.name]
+            )
+        if any(self.cached[one.name].planned < one.size_bytes * (1 - 1e-6) for one in demands):
+            self._plan_soon(now)
+
+    def _wanted(self) -> dict[str, float]:
+        """Bytes per second that the running and the next waiting jobs read, by dataset."""
+        wanted = {name: self.cached[name].demand for name in self.cluster.readers}
+        for cached in self.cached.values():
+            cached.waiting = 0
+        for job in self.cluster.window():
+            wanted[job.dataset.name] = wanted.get(job.dataset.name, 0.0) + job.compute
+            self.cached[job.dataset.name].waiting += 1
+        return wanted
+
+    def _make_room(self, *, needed: float, grants: Mapping[str, float], now: float) -> None:
+        needed -= sum(self.room.values())
+        if needed <= 0.0:
+            return
+        next_use: dict[str, int] = {}
+        for place, job in enumerate(self.cluster.window()):
+            next_use.setdefault(job.dataset.name, place)
+        idle = [
+            eviction.Candidate(
+                name=name,
+                held_bytes=self._all_reserved(cached),
+                active_jobs=len(self.cluster.readers.get(name, ())),
+                last_used=cached.last_used,
+                next_use=next_use.get(name),
+            )
+            for name, cached in self.cached.items()
+            if cached.planned > 0.0 and name not in grants
+        ]
+        for victim in eviction.choose(
+            candidates=idle, needed_bytes=needed, now=now, policy=eviction.Policy.NEXT_USE
+        ):
+            self._shrink(self.cached[victim.name], by=victim.freed_bytes)
+            needed -= victim.freed_bytes
+        for name, grant in sorted(grants.items(), key=lambda item: (item[1], item[0])):
+            over = self.cached[name].planned - grant
+            if needed > 0.0 and over > 1e-6 * self.cached[name].dataset.size_bytes:
+                self._shrink(self.cached[name], by=min(over, needed))
+                needed -= over
+
+    @staticmethod
+    def _all_reserved(cached: Cached) -> float:
+        return sum(copy.reserved for copy in cached.copies.values())
+
+    def _shrink(self, cached: Cached, *, by: float) -> None:
+        """Free bytes of a dataset: its clones first, then an even part of the copy, unloaded bytes first."""
+        self.evictions += 1
+        for number in sorted(cached.copies, reverse=True):
+            copy = cached.copies[number]
+            reserved = copy.reserved
+            if by <= 0.0 or reserved <= 0.0:
+                continue
+            freed = reserved if number != "0" else min(by, reserved)
+            keep = 1.0 - freed / reserved
+            for node, held in list(copy.nodes.items()):
+                self.room[node] += held * (1.0 - keep)
+                copy.nodes[node] = held * keep
+                if copy.nodes[node] < 1.0:
+                    del copy.nodes[node]
+            by -= freed
+            if number != "0":
+                del cached.copies[number]
+        cached.filled = min(cached.filled, cached.planned)
+        cached.scores = None
+        if cached.planned - cached.filled <= 1.0:
+            self.loading.pop(cached.dataset.name, None)
+            cached.rate = 0.0
+        self._changed.add(cached.dataset.name)
+
+    def _grow(self, cached: Cached, *, more: float, demand: float) -> None:
+        """Reserve room for more of a dataset, on as many nodes as its readers need, and load it."""
+        reserved = self._reserve(cached, more=more, demand=demand, avoid=())
+        if not reserved:
+            return
+        copy = cached.copies["0"]
+        for node, held in reserved.items():
+            copy.nodes[node] = copy.nodes.get(node, 0.0) + held
+        cached.scores = None
+        self.loading[cached.dataset.name] = cached
+
+    def _reserve(self, cached: Cached, *, more: float, demand: float, avoid: Iterable[str]) -> dict[str, int]:
+        more = preload.what_fits(missing_bytes=more, free_bytes=sum(self.room.values()))
+        held = cached.copies["0"].nodes
+        capacity = int(self.scenario.cache_bytes)
+        banned = set(avoid)
+        nodes = [
+            placement.CacheNode(
+                name=name,
+                capacity_bytes=capacity,
+                free_bytes=int(room),
+                held_bytes=int(held.get(name, 0.0)),
+                free_gpus=self.cluster.free[name],
+            )
+            for name, room in self.room.items()
+            if room >= 1.0 and name not in banned
+        ]
+        mode = placement.Mode.PARTITION
+        name = cached.dataset.name
+        plan = placement.plan_copy(dataset=name, dataset_bytes=int(more), nodes=nodes, mode=mode)
+        needed = placement.serving_nodes(demand=demand, node_rate=self.scenario.nic_rate)
+        if len(plan.nodes) < needed:
+            plan = placement.plan_copy(
+                dataset=name, dataset_bytes=int(more), nodes=nodes, mode=mode, node_count=needed
+            )
+        reserved = {node: held for node, held in placement.node_bytes(plan).items() if held > 0}
+        for node, taken in reserved.items():
+            self.room[node] -= taken
+        return reserved
+
+    def _choose_copy(self, job: SimJob, *, cached: Cached, now: float) -> str:
+        active = dict.fromkeys(cached.copies, 0)
+        for other in self.cluster.readers[job.dataset.name].values():
+            if other is not job:
+                active[other.copy if other.copy in active else "0"] += 1
+        # A copy takes as many jobs of the present kind as the links of its nodes can feed.
+        mean = cached.demand / len(self.cluster.readers[job.dataset.name])
+        limit = max(int(len(cached.copies["0"].nodes) * self.scenario.nic_rate / mean), 1)
+        full = cached.filled >= cached.dataset.size_bytes * (1 - 1e-9)
+        crowded = full and min(active.values()) >= limit
+        if crowded:
+            self._make_room(needed=cached.filled, grants=self._grants, now=now)
+        choice = admission.choose_copy(
+            active=active,
+            limit=limit if full else 0,
+            on_limit=admission.OnLimit.CLONE,
+            room_for_clone=crowded and sum(self.room.values()) >= cached.filled,
+        )
+        if choice.copy is None:
+            return min(active, key=lambda copy: (active[copy], copy))
+        if choice.clone:
+            self._clone(cached, number=choice.copy, now=now)
+        return choice.copy
+
+    def _clone(self, cached: Cached, *, number: str, now: float) -> None:
+        """Copy a dataset to other nodes; it travels between nodes, not from the store."""
+        taken = {node for copy in cached.copies.values() for node in copy.nodes}
+        reserved = self._reserve(cached, more=cached.filled, demand=cached.demand, avoid=taken)
+        rate = self.scenario.nic_rate * min(len(reserved), len(cached.copies["0"].nodes)) / 2
+        ready = now + cached.filled / rate if rate > 0 else math.inf
+        cached.copies[number] = Copy(
+            nodes={node: float(held) for node, held in reserved.items()}, ready_at=ready
+        )
+        if ready < math.inf:
+            self._clones_at.append(ready)
+        cached.scores = None
+        self.clones += 1
+
+
+def scoring_rate(*, local: float, native: float, fuse: float) -> float:
+    """The rate of a node that reads the share `local` natively and the rest through FUSE, one after another."""
+    return 1.0 / (local / native + (1.0 - local) / fuse)
+
+
+def _ratio(part: float, whole: float) -> float:
+    """A share between 0 and 1, exactly 1 when nothing but rounding is missing."""
+    ratio = part / whole
+    return 1.0 if ratio > 1.0 - 1e-9 else ratio

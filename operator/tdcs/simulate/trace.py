@@ -1,0 +1,124 @@
+"""Job traces: CSV files with the columns timestamp, duration, num_gpus and cluster.
+
+The format is that of the Philly trace as published with AdaptDL (OSDI 2021): one submission per row,
+in the order of time; durations are in seconds; `cluster` names the virtual cluster, the tenant.
+Further columns are ignored.
+"""
+
+import csv
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tdcs.simulate.errors import InputError
+
+COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceJob:
+    """One submission: seconds since the first one, seconds of training, GPUs, tenant."""
+
+    submitted: float
+    duration: float
+    gpus: int
+    tenant: str
+
+
+def read_trace(*, path: Path, limit: int | None = None, most_gpus: int | None = None) -> list[TraceJob]:
+    """Read a trace, at most `limit` jobs of it.
+
+    Raises:
+        InputError: the file cannot be read, has no jobs, or a row is wrong: a column is missing, a value
+            is no number or not positive, rows are out of order, or a job asks for more than `most_gpus`.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return _rows(path=path, reader=csv.DictReader(file), limit=limit, most_gpus=most_gpus)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a trace CSV"
+        ) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{path}: is not a CSV file in UTF-8 ({error}); export the trace as plain CSV"
+        ) from error
+
+
+def _rows(
+    *, path: Path, reader: "csv.DictReader[str]", limit: int | None, most_gpus: int | None
+) -> list[TraceJob]:
+    if reader.fieldnames is None:
+        raise InputError(f"{path}: is empty; a trace has a header and a row per job ({', '.join(COLUMNS)})")
+    missing = [name for name in COLUMNS if name not in reader.fieldnames]
+    if missing:
+        raise InputError(
+            f"{path}, row 1: the header lacks {_listed(missing)}; a trace needs the columns {', '.join(COLUMNS)}"
+        )
+    jobs: list[TraceJob] = []
+    first = last = None
+    for row in reader:
+        if limit is not None and len(jobs) >= limit:
+            break
+        where = f"{path}, row {reader.line_num}"
+        when = _time(where=where, text=row["timestamp"])
+        if last is not None and when < last:
+            raise InputError(
+                f"{where}: timestamp {row['timestamp']} is earlier than that of the row before; "
+                "sort the file by timestamp"
+            )
+        first, last = first if first is not None else when, when
+        gpus = _number(where=where, name="num_gpus", text=row["num_gpus"])
+        if gpus != int(gpus):
+            raise InputError(
+                f"{where}: num_gpus must be a whole number, got {row['num_gpus']}; correct the row"
+            )
+        if most_gpus is not None and gpus > most_gpus:
+            raise InputError(
+                f"{where}: num_gpus is {int(gpus)} but the cluster has only {most_gpus} GPUs; "
+                "remove the row or raise --nodes or --gpus-per-node"
+            )
+        tenant = (row["cluster"] or "").strip()
+        if not tenant:
+            raise InputError(f"{where}: cluster is empty; name the job's virtual cluster")
+        jobs.append(
+            TraceJob(
+                submitted=when - first,
+                duration=_number(where=where, name="duration", text=row["duration"]),
+                gpus=int(gpus),
+                tenant=tenant,
+            )
+        )
+    if not jobs:
+        raise InputError(f"{path}: has a header but no jobs; add a row per job")
+    return jobs
+
+
+def _number(*, where: str, name: str, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        raise InputError(f"{where}: {name} is not a number: {text!r}; correct the row") from None
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(f"{where}: {name} must be above zero, got {text}; correct or remove the row")
+    return value
+
+
+def _time(*, where: str, text: str | None) -> float:
+    try:
+        when = datetime.fromisoformat((text or "").strip())
+    except ValueError:
+        raise InputError(
+            f"{where}: timestamp is not a date and time: {text!r}; write it as 2017-10-01 13:45:00"
+        ) from None
+    # A time without a zone is read as if it were UTC: only differences matter.
+    return (when.replace(tzinfo=None) - (when.utcoffset() or _ZERO) - _EPOCH).total_seconds()
+
+
+_EPOCH = datetime(1970, 1, 1)
+_ZERO = _EPOCH - _EPOCH
+
+
+def _listed(names: list[str]) -> str:
+    return f"the column{'s' if len(names) > 1 else ''} {', '.join(names)}"
