@@ -271,10 +271,9 @@ def test_what_is_wrong_with_a_dataset_is_said_and_mended_without_a_restart(world
             "Secret", "keys", {"stringData": {"secretAccessKey": "s3cr3t"}}, namespace=world.namespace
         )
         world.wait_ready()
-        events = world.kube.list("Event", namespace=world.namespace)
-        reasons = {event["reason"] for event in events if event["involvedObject"]["kind"] == "Dataset"}
-        assert {"CacheClusterNotFound", "SecretNotFound", "SecretIncomplete", "Mounted", "Loaded"} <= reasons
-        assert "s3cr3t" not in str(events) + str(world.dataset())
+        expected = {"CacheClusterNotFound", "SecretNotFound", "SecretIncomplete", "Mounted", "Loaded"}
+        world.wait(lambda: expected <= {event["reason"] for event in events_of(world, "Dataset")})
+        assert "s3cr3t" not in str(events_of(world, "Dataset")) + str(world.dataset())
 
 
 def test_a_foreign_service_of_the_jobs_name_is_left_alone(world: World) -> None:
@@ -307,6 +306,12 @@ def test_a_suspended_job_has_no_pods_and_a_finished_one_goes_after_its_time(worl
 
 
 _OURS = {"tdcs.io/dataset-name": "pictures"}
+
+
+def events_of(world: World, kind: str) -> list[Object]:
+    """The events about objects of a kind."""
+    events = world.kube.list("Event", namespace=world.namespace)
+    return [event for event in events if event["involvedObject"]["kind"] == kind]
 
 
 def nodes_of(dataset: Object) -> dict[str, int]:

@@ -63,8 +63,12 @@ class Operator:
         self._nodes_seen: dict[str, object] = {}
         self._informers = {
             NODES: Informer(api=api, resource=NODES, on_change=self._on_node),
-            PODS: Informer(api=api, resource=PODS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_pod),
-            JOBS: Informer(api=api, resource=JOBS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job),
+            PODS: Informer(
+                api=api, resource=PODS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job_child
+            ),
+            JOBS: Informer(
+                api=api, resource=JOBS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job_child
+            ),
             STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
             DAEMON_SETS: self._system(api, DAEMON_SETS, settings),
         }
@@ -200,13 +204,7 @@ class Operator:
         for cluster in self._own[CACHE_CLUSTERS]:
             self._add(CACHE_CLUSTERS, cluster)
 
-    def _on_pod(self, key: Key, obj: Object | None) -> None:
-        self._owner_changed(key, obj, self._informers[PODS])
-
-    def _on_job(self, key: Key, obj: Object | None) -> None:
-        self._owner_changed(key, obj, self._informers[JOBS])
-
-    def _owner_changed(self, key: Key, obj: Object | None, _: Informer) -> None:
+    def _on_job_child(self, key: Key, obj: Object | None) -> None:
         if obj is not None:
             self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
             return

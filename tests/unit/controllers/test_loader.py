@@ -1,15 +1,21 @@
 """Loading goes on in portions that keep the status moving, and says what it could not do."""
 
 import asyncio
+import itertools
 import time
 
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.controllers.builders import block
 
 from tdcs.controllers.dataset.loader import (
-    LARGEST_PORTION,
-    MOST_BLOCKS,
-    SMALLEST_PORTION,
+    FIRST,
+    LARGEST,
+    MIB,
+    SMALLEST,
     LoadRun,
+    Portion,
+    Portions,
     next_portion,
     take,
 )
@@ -86,17 +92,32 @@ async def test_a_run_can_be_stopped() -> None:
 
 
 def test_portions_grow_when_quick_and_shrink_when_slow() -> None:
-    assert next_portion(size=8, seconds=0.1) == 16
-    assert next_portion(size=SMALLEST_PORTION * 8, seconds=10) == SMALLEST_PORTION * 4
-    assert next_portion(size=100, seconds=2) == 100
-    assert next_portion(size=LARGEST_PORTION, seconds=0) == LARGEST_PORTION
-    assert next_portion(size=SMALLEST_PORTION, seconds=99) == SMALLEST_PORTION
+    assert next_portion(Portion(size=8, count=4), seconds=0.1) == Portion(size=16, count=8)
+    slow = Portion(size=SMALLEST.size * 8, count=SMALLEST.count * 8)
+    assert next_portion(slow, seconds=10) == Portion(size=SMALLEST.size * 4, count=SMALLEST.count * 4)
+    assert next_portion(FIRST, seconds=2) == FIRST
+    assert next_portion(LARGEST, seconds=0) == LARGEST
+    assert next_portion(SMALLEST, seconds=99) == SMALLEST
 
 
 def test_a_portion_has_at_least_one_block_and_a_bounded_number() -> None:
-    small = [block(number, length=1) for number in range(MOST_BLOCKS + 10)]
-    assert take(small, start=0, size=10**9) == MOST_BLOCKS
-    assert take(small, start=MOST_BLOCKS, size=10**9) == MOST_BLOCKS + 10
+    small = [block(number, length=1) for number in range(15)]
+    assert take(small, start=0, portion=Portion(size=10**9, count=10)) == 10
+    assert take(small, start=10, portion=Portion(size=10**9, count=10)) == 15
     large = [block(number, length=100) for number in range(3)]
-    assert take(large, start=0, size=10) == 1
-    assert take(large, start=0, size=250) == 2
+    assert take(large, start=0, portion=Portion(size=10, count=10)) == 1
+    assert take(large, start=0, portion=Portion(size=250, count=10)) == 2
+
+
+@given(lengths=st.lists(st.integers(0, 10 * MIB), max_size=300), times=st.lists(st.floats(0, 10), min_size=1))
+def test_every_block_is_handed_out_once_and_in_order(lengths: list[int], times: list[float]) -> None:
+    blocks = [block(number, length=length) for number, length in enumerate(lengths)]
+    portions = Portions(blocks=blocks)
+    handed: list[Block] = []
+    for seconds in itertools.cycle(times):
+        found = portions.take()
+        if not found:
+            break
+        handed += found
+        portions.took(seconds=seconds)
+    assert handed == blocks

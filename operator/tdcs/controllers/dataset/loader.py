@@ -6,40 +6,80 @@ middle plans the rest anew and goes on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tdcs.engine.protocol import Block, Engine, EngineError, PutFailure
 
 _log = logging.getLogger(__name__)
 
-FIRST_PORTION = 8 * 1024 * 1024
-SMALLEST_PORTION = 1024 * 1024
-LARGEST_PORTION = 256 * 1024 * 1024
-MOST_BLOCKS = 500
+MIB = 1024 * 1024
 TARGET_SECONDS = 2.0
 """A portion shall take about this long, so that the status moves."""
+
+LANES = 2
+"""Portions of one worker that are under way at a time: while one waits for its last block, the next loads."""
 
 FAILURES_KEPT = 10
 
 
-def next_portion(*, size: int, seconds: float) -> int:
-    """The size of the next portion: doubled when one was quick, halved when it was slow."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """How much is given to a worker at once: at most so many bytes, and so many blocks."""
+
+    size: int
+    count: int
+
+
+FIRST = Portion(size=4 * MIB, count=50)
+SMALLEST = Portion(size=MIB, count=10)
+LARGEST = Portion(size=256 * MIB, count=1000)
+
+
+def next_portion(portion: Portion, *, seconds: float) -> Portion:
+    """The portion after one that took this long: doubled when it was quick, halved when it was slow."""
     if seconds < TARGET_SECONDS / 2:
-        return min(size * 2, LARGEST_PORTION)
+        return Portion(size=min(portion.size * 2, LARGEST.size), count=min(portion.count * 2, LARGEST.count))
     if seconds > TARGET_SECONDS * 2:
-        return max(size // 2, SMALLEST_PORTION)
-    return size
+        return Portion(
+            size=max(portion.size // 2, SMALLEST.size), count=max(portion.count // 2, SMALLEST.count)
+        )
+    return portion
 
 
-def take(blocks: Sequence[Block], *, start: int, size: int) -> int:
-    """The end of a portion that begins at `start`: at least one block, at most `size` bytes."""
+def take(blocks: Sequence[Block], *, start: int, portion: Portion) -> int:
+    """The end of a portion that begins at `start`: at least one block."""
     end, total = start, 0
-    while end < len(blocks) and end - start < MOST_BLOCKS:
+    while end < len(blocks) and end - start < portion.count:
         total += blocks[end].length
-        if end > start and total > size:
+        if end > start and total > portion.size:
             break
         end += 1
     return end
+
+
+class Portions:
+    """The blocks of one worker, handed out in portions that adapt to how long they take."""
+
+    def __init__(self, *, blocks: Sequence[Block]) -> None:
+        self._blocks = blocks
+        self._start = 0
+        self._portion = FIRST
+
+    def take(self) -> Sequence[Block]:
+        """The next blocks; empty when all were handed out."""
+        end = take(self._blocks, start=self._start, portion=self._portion)
+        blocks = self._blocks[self._start : end]
+        self._start = end
+        return blocks
+
+    def took(self, *, seconds: float) -> None:
+        """Learn from a portion that is done."""
+        self._portion = next_portion(self._portion, seconds=seconds)
+
+    def stop(self) -> None:
+        """Hand out nothing more."""
+        self._start = len(self._blocks)
 
 
 class LoadRun:
@@ -93,21 +133,21 @@ class LoadRun:
         await asyncio.gather(*(self._feed(worker, blocks) for worker, blocks in self._work.items()))
 
     async def _feed(self, worker: str, blocks: Sequence[Block]) -> None:
-        try:
-            for portion in self._portions(blocks):
-                self._count(worker, portion, await self._engine.put(worker=worker, blocks=portion))
-        except EngineError as error:
-            self.error = error
-            _log.warning("loading onto %s stopped: %s", worker, error)
+        portions = Portions(blocks=blocks)
+        await asyncio.gather(*(self._lane(worker, portions) for _ in range(LANES)))
 
-    def _portions(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
-        start, size = 0, FIRST_PORTION
-        while start < len(blocks):
-            end = take(blocks, start=start, size=size)
+    async def _lane(self, worker: str, portions: Portions) -> None:
+        while portion := portions.take():
             began = self._clock()
-            yield blocks[start:end]
-            size = next_portion(size=size, seconds=self._clock() - began)
-            start = end
+            try:
+                failures = await self._engine.put(worker=worker, blocks=portion)
+            except EngineError as error:
+                self.error = error
+                portions.stop()
+                _log.warning("loading onto %s stopped: %s", worker, error)
+                return
+            portions.took(seconds=self._clock() - began)
+            self._count(worker, portion, failures)
 
     def _count(self, worker: str, portion: Sequence[Block], failures: Sequence[PutFailure]) -> None:
         bad = {failure.block_id for failure in failures}

@@ -1,0 +1,84 @@
+"""The operator tells when its view of the cluster is not to be trusted, and who is concerned by a change."""
+
+import pytest
+from tests.unit.controllers.builders import dataset_object
+from tests.unit.kube.fake import ScriptedApi
+
+from tdcs.controllers import operator as module
+from tdcs.controllers.context import Settings
+from tdcs.controllers.engines import EnginePool
+from tdcs.controllers.operator import Operator, StaleError
+from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.api import Object
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, TRAINING_JOBS
+
+
+@pytest.fixture
+def operator() -> Operator:
+    engine = MemoryEngine(sources={}, workers={})
+    return Operator(api=ScriptedApi(), engines=EnginePool(make=lambda _: engine), settings=Settings())
+
+
+async def waiting(operator: Operator) -> list[str]:
+    """The keys in the queue, which is emptied."""
+    queue, found = operator.context.queue, []
+    while len(queue):
+        key = await queue.get()
+        queue.done(key)
+        found.append(str(key))
+    return sorted(found)
+
+
+def job(name: str, *datasets: str) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {"datasets": [{"name": dataset} for dataset in datasets]},
+    }
+
+
+def cluster(state: str) -> Object:
+    workers = [{"node": "a", "state": state, "usedBytes": 1}]
+    return {"metadata": {"name": "default"}, "status": {"workers": workers}}
+
+
+async def test_a_view_that_hears_nothing_is_unhealthy(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert operator.health()["queued"] == 0
+    monkeypatch.setattr(module, "STALE_SECONDS", -1.0)
+    with pytest.raises(StaleError, match="nothing was heard about nodes"):
+        operator.health()
+
+
+async def test_a_queue_that_does_not_move_is_unhealthy(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.seen(DATASETS, dataset_object(), deleted=False)
+    monkeypatch.setattr(module, "QUEUE_LIMIT_SECONDS", 0.0)
+    with pytest.raises(StaleError, match="oldest change"):
+        operator.health()
+
+
+async def test_a_changed_dataset_concerns_the_jobs_that_read_it(operator: Operator) -> None:
+    operator.seen(TRAINING_JOBS, job("reader", "pictures"), deleted=False)
+    operator.seen(TRAINING_JOBS, job("other", "words"), deleted=False)
+    await waiting(operator)
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    assert await waiting(operator) == ["Dataset n/pictures", "TrainingJob n/reader"]
+
+
+async def test_a_lost_worker_concerns_the_datasets_of_its_cluster(operator: Operator) -> None:
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    await waiting(operator)
+    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    assert await waiting(operator) == ["CacheCluster default"]
+    operator.seen(CACHE_CLUSTERS, cluster("Lost"), deleted=False)
+    assert await waiting(operator) == ["CacheCluster default", "Dataset n/pictures"]
+
+
+async def test_a_deleted_object_leaves_the_view(operator: Operator) -> None:
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=True)
+    assert not operator.context.stores.datasets
+    assert await waiting(operator) == ["Dataset n/pictures"]
