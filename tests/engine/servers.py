@@ -267,7 +267,7 @@ class FuseClient:
         # It reads until this run ends, however it ends, and then clears away: the JVM is a child of the entrypoint,
         # which is killed without a chance to end it.
         script = (
-            'cat >/dev/null; kill -KILL -- "-$1"; '
+            'cat >/dev/null; kill -KILL "-$1"; '
             'while grep -qsF " $0 fuse" /proc/self/mounts; do umount -l "$0" || exit; done'
         )
         self._watchman = subprocess.Popen(
@@ -286,10 +286,14 @@ class FuseClient:
             self._watchman = None
 
     def mounted(self) -> bool:
-        """Whether the mount is there and answers."""
-        with suppress(OSError):
-            os.listdir(self.folder)
-            return self.folder.is_mount()
+        """Whether the mount is there and answers.
+
+        Another process asks: one that waits for an answer through FUSE cannot even be killed.
+        """
+        if f" {self.folder} fuse" not in Path("/proc/self/mounts").read_text():
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            return subprocess.run(["ls", self.folder], capture_output=True, timeout=30).returncode == 0
         return False
 
 
