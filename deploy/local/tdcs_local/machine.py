@@ -4,6 +4,7 @@ Nothing of it is written into the repository: mirrors, certificates and pip's se
 built, and end in the locally built base image, which is for this machine only.
 """
 
+import functools
 import os
 import platform
 import re
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tdcs_local import shell
 
 APT_FOLDER = Path("/etc/apt")
 OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
@@ -93,13 +96,14 @@ def debian_sources(release: str) -> list[str]:
     return sources_for(release, known=known, own_release=_own_release())
 
 
-def apt_options() -> list[str]:
+@functools.cache
+def apt_options() -> tuple[str, ...]:
     """The machine's settings of how apt reaches archives (proxies, checks of dates), as lines of apt.conf."""
     try:
         dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout
     except FileNotFoundError:
-        return []
-    return [line for line in dump.splitlines() if _APT_OPTION.match(line)]
+        return ()
+    return tuple(line for line in dump.splitlines() if _APT_OPTION.match(line))
 
 
 def own_certificates() -> list[Path]:
@@ -119,10 +123,15 @@ def pip_config(listing: str) -> str:
     return "[global]\n" + "".join(f"{name} = {value}\n" for name, value in sorted(values.items()))
 
 
+@functools.cache
 def own_pip_config() -> str:
     """:func:`pip_config` of this machine."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    return pip_config(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    listing = shell.capture(
+        [sys.executable, "-m", "pip", "config", "list"],
+        what="pip could not tell its settings, which images are built with",
+        remedy="make the Python environment anew: rm -r .venv && make venv",
+    )
+    return pip_config(listing)
 
 
 def proxies(*, env: Mapping[str, str] = os.environ) -> dict[str, str]:
