@@ -130,7 +130,7 @@ class Simulation:
                 self._reading[job.number] = job
             else:
                 self._reading.pop(job.number, None)
-                self._pace(job, rate=job.ceiling, now=now)
+                job.pace(rate=job.ceiling, now=now)
                 job.version += 1
                 heapq.heappush(self._heap, (job.mark, job.number, job.version))
         needs = [job.need for job in self._reading.values()]
@@ -143,18 +143,17 @@ class Simulation:
         scarce = level != math.inf
         if scarce or self._scarce:
             for job in self._reading.values():
-                share = min(job.need, level) / job.cost
-                self._pace(job, rate=limited(ceiling=job.ceiling, share=share, part=job.miss), now=now)
+                rate = job.ceiling
+                if job.need > level:
+                    rate = limited(ceiling=rate, share=level / job.cost, part=job.miss)
+                # Most jobs keep their speed at most events: leave those alone.
+                if rate != job.rate or job.mark <= now:
+                    job.pace(rate=rate, now=now)
         else:
             for job in changed:
                 if job.miss > 1e-9:
-                    self._pace(job, rate=job.ceiling, now=now)
+                    job.pace(rate=job.ceiling, now=now)
         self._scarce = scarce
-
-    @staticmethod
-    def _pace(job: SimJob, *, rate: float, now: float) -> None:
-        job.advance(now=now)
-        job.run_at(rate=rate, now=now)
 
 
 def _sim_job(*, number: int, item: WorkItem, scenario: Scenario) -> SimJob:

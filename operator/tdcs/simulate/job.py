@@ -21,7 +21,8 @@ class SimJob:
         miss: share of its reads that go to the store.
         local: share of its reads that its own nodes' caches serve.
         ceiling: its rate when the store gives all that it asks for.
-        share: its present share of the store, in parts of the store per second.
+        need: parts of the store per second that it takes at its ceiling.
+        mark: when it will have ended, or ended its epoch, at its present rate.
         cost: parts of the store that one byte takes.
     """
 
@@ -51,6 +52,7 @@ class SimJob:
     miss: float = 1.0
     local: float = 0.0
     ceiling: float = 0.0
+    need: float = 0.0
     rate: float = 0.0
     since: float = 0.0
     mark: float = math.inf
@@ -58,11 +60,6 @@ class SimJob:
     remote_bytes: float = 0.0
     local_bytes: float = 0.0
     read_bytes: float = 0.0
-
-    @property
-    def need(self) -> float:
-        """Parts of the store per second that it takes at full speed."""
-        return self.ceiling * self.miss * self.cost
 
     def start(self, *, now: float, nodes: tuple[str, ...]) -> None:
         """Begin to run."""
@@ -82,8 +79,9 @@ class SimJob:
         self.remote_bytes += read * self.miss
         self.local_bytes += read * self.local
 
-    def run_at(self, *, rate: float, now: float) -> None:
-        """Change the speed; `advance` comes first. Sets the time of the next mark."""
+    def pace(self, *, rate: float, now: float) -> None:
+        """Change the speed, and reckon when the next mark is reached: the end of the job or of an epoch."""
+        self.advance(now=now)
         self.rate = rate
         self.mark = now + self.epoch_left / rate if rate > 0 else math.inf
 
@@ -120,3 +118,4 @@ class SimJob:
             hit=from_cache,
             local=self.cache_local * (1.0 - page) if page else self.cache_local,
         ).rate
+        self.need = self.ceiling * self.miss * self.cost

@@ -14,7 +14,9 @@ from tdcs.policy.placement import (
     CopyPlan,
     Mode,
     assign_blocks,
+    node_bytes,
     plan_copy,
+    serving_nodes,
 )
 
 GIB = 1 << 30
@@ -173,3 +175,32 @@ def test_no_node_is_ever_given_more_than_it_has_and_the_plan_is_stable(
         assert all(set(a.nodes) == set(names(plan)) for a in assigned)
     if plan.mode is Mode.PARTITION:
         assert all(len(a.nodes) <= 1 for a in assigned)
+
+
+@pytest.mark.parametrize("mode", [Mode.PARTITION, Mode.REPLICATE])
+def test_the_bytes_by_node_are_about_those_of_the_blocks(mode: Mode) -> None:
+    nodes = [node("a", capacity=4 * GIB, free=GIB), node("b", capacity=8 * GIB), node("c", free=6 * GIB)]
+    many = blocks(4000, length=3 * GIB // 1000)
+    total = sum(block.length for block in many)
+    plan = plan_copy(dataset="team/a", dataset_bytes=total, nodes=nodes, mode=mode, node_count=3)
+    by_block = loads(list(assign_blocks(plan=plan, blocks=many)))
+    for name, planned in node_bytes(plan).items():
+        assert planned == pytest.approx(by_block[name], rel=0.06)
+
+
+@given(
+    free=st.lists(st.integers(min_value=0, max_value=1000), min_size=1, max_size=8),
+    size=st.integers(min_value=0, max_value=5000),
+)
+def test_the_bytes_by_node_hold_all_that_fits_and_keep_to_the_limits(free: list[int], size: int) -> None:
+    nodes = [node(f"n{i}", capacity=1000, free=room) for i, room in enumerate(free)]
+    plan = plan_copy(dataset="d", dataset_bytes=size, nodes=nodes, mode=Mode.PARTITION)
+    planned = node_bytes(plan)
+    limits = {chosen.name: chosen.limit_bytes for chosen in plan.nodes}
+    assert sum(planned.values()) == min(size, sum(limits.values()))
+    assert all(0 <= planned[name] <= limits[name] for name in planned)
+
+
+def test_a_copy_lies_on_as_many_nodes_as_its_readers_need() -> None:
+    assert serving_nodes(demand=0.0, node_rate=10.0) == 1
+    assert serving_nodes(demand=30.0, node_rate=10.0, headroom=2.0) == 6

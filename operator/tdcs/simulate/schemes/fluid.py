@@ -26,6 +26,8 @@ IDLE_BEFORE_DELETION = 86_400.0
 REPLICAS = 4
 #: The jobs' view is renewed when this part of a dataset has been read into its cache.
 STEP = 0.05
+#: Seconds after which a cache that fills is looked at again whatever its rate.
+LONGEST_STEP = 3600.0
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +41,8 @@ class RuntimeCache:
     dataset: Dataset
     nodes: dict[str, float]
     filled: float = 0.0
-    shown: float = -1.0
     settled: float = 0.0
+    due: float = 0.0
     missing: dict[int, float] = field(default_factory=dict)
     epoch_end: dict[int, float] = field(default_factory=dict)
     idle_since: float = math.inf
@@ -66,6 +68,8 @@ class Fluid(Scheme):
         self.caches: dict[str, RuntimeCache] = {}
         self.room = dict.fromkeys(scenario.node_names(), scenario.cache_bytes)
         self._changed: set[str] = set()
+        self._filling: set[str] = set()
+        self._renewed: set[str] = set()
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """Any node that holds data is as good as any other that does."""
@@ -84,6 +88,8 @@ class Fluid(Scheme):
         self._new_epoch(cache, job)
         self.see(job, now=now, hit=0.0, local=0.0)
         self._changed.add(name)
+        if not cache.full:
+            self._filling.add(name)
 
     def finished(self, job: SimJob, *, now: float) -> None:
         """The last reader leaves an idle cache behind."""
@@ -98,47 +104,46 @@ class Fluid(Scheme):
 
     def update(self, *, now: float) -> Iterable[SimJob]:
         """Let the jobs see what their reads have filled."""
-        names = set(self._changed)
-        self._changed.clear()
-        for name, readers in self.cluster.readers.items():
+        names, self._changed = self._changed, set()
+        for name in list(self._filling):
             cache = self.caches[name]
-            if cache.full or name in names:
-                continue
-            self._fill(cache, now=now)
-            ended = [
-                number for number in readers if readers[number].read_bytes >= cache.epoch_end[number] - 1.0
-            ]
-            for number in ended:
-                self._new_epoch(cache, readers[number])
-            if (
-                ended
-                or cache.full
-                or cache.filled - cache.shown >= STEP * cache.dataset.size_bytes * (1 - 1e-9)
-            ):
+            if name not in self.cluster.readers or cache.full:
+                self._filling.discard(name)
                 names.add(name)
+            elif cache.due <= now or name in names:
+                names.add(name)
+                self._fill(cache, now=now)
+                for job in self.cluster.readers[name].values():
+                    if job.read_bytes >= cache.epoch_end[job.number] - 1.0:
+                        self._new_epoch(cache, job)
         changed: list[SimJob] = []
         for name in sorted(names):
             changed += self._show(self.caches[name], now=now)
+        self._renewed = names & self._filling
         return changed
 
     def next_change(self, *, now: float) -> float:
-        """The next step of a cache that fills, or the end of an epoch of one of its readers."""
-        change = math.inf
-        for name, readers in self.cluster.readers.items():
-            cache = self.caches[name]
-            if cache.full or cache.quota <= 0.0:
-                continue
-            rate = sum(job.rate * job.miss for job in readers.values())
-            if rate > 0.0:
-                step = min(
-                    STEP * cache.dataset.size_bytes - (cache.filled - cache.shown), cache.quota - cache.filled
-                )
-                change = min(change, now + max(step / rate, 1.0))
-            for number, job in readers.items():
-                if job.rate > 0.0:
-                    left = cache.epoch_end[number] - job.read_bytes - job.rate * (now - job.since)
-                    change = min(change, now + max(left / job.rate, 1.0))
-        return change
+        """The next step of a cache that fills, or the end of an epoch of one of its readers.
+
+        A cache's next step is reckoned from the rates at its last one; when they change it comes a
+        little early or late.
+        """
+        for name in self._renewed:
+            self.caches[name].due = self._due(self.caches[name], now=now)
+        self._renewed = set()
+        return min((self.caches[name].due for name in self._filling), default=math.inf)
+
+    def _due(self, cache: RuntimeCache, *, now: float) -> float:
+        readers = self.cluster.readers[cache.dataset.name]
+        due = math.inf
+        rate = sum(job.rate * job.miss for job in readers.values())
+        if rate > 0.0:
+            due = now + min(STEP * cache.dataset.size_bytes, cache.quota - cache.filled) / rate
+        for number, job in readers.items():
+            if job.rate > 0.0:
+                due = min(due, now + (cache.epoch_end[number] - job.read_bytes) / job.rate)
+        # A shared store may slow all readers down to almost nothing: look again after a while in any case.
+        return min(max(due, now + 1.0), now + LONGEST_STEP)
 
     def _new_epoch(self, cache: RuntimeCache, job: SimJob) -> None:
         cache.missing[job.number] = 1.0 - no_evict_hit_ratio(fraction=cache.filled / cache.dataset.size_bytes)
@@ -164,7 +169,6 @@ class Fluid(Scheme):
         cache.filled += added
 
     def _show(self, cache: RuntimeCache, *, now: float) -> list[SimJob]:
-        cache.shown = cache.filled
         readers = list(self.cluster.readers.get(cache.dataset.name, {}).values())
         if not readers:
             return readers

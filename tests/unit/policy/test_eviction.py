@@ -1,0 +1,82 @@
+"""What leaves the cache, and what never does."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.policy.eviction import Candidate, Policy, choose, due, lrfu_value
+
+
+def candidates() -> st.SearchStrategy[list[Candidate]]:
+    one = st.builds(
+        Candidate,
+        name=st.uuids().map(str),
+        held_bytes=st.floats(min_value=0, max_value=1e12),
+        active_jobs=st.integers(min_value=0, max_value=2),
+        pinned=st.booleans(),
+        expires_at=st.none() | st.floats(min_value=0, max_value=200),
+        last_used=st.floats(min_value=0, max_value=100),
+        uses=st.lists(st.floats(min_value=0, max_value=100), max_size=5),
+        next_use=st.none() | st.integers(min_value=0, max_value=50),
+    )
+    return st.lists(one, max_size=10, unique_by=lambda candidate: candidate.name)
+
+
+@given(
+    found=candidates(), needed=st.floats(min_value=0, max_value=1e13), policy=st.sampled_from(list(Policy))
+)
+def test_pinned_read_and_timed_datasets_stay_and_no_more_leaves_than_is_needed(
+    found: list[Candidate], needed: float, policy: Policy
+) -> None:
+    by_name = {one.name: one for one in found}
+    victims = choose(candidates=found, needed_bytes=needed, now=100.0, policy=policy)
+    assert len({victim.name for victim in victims}) == len(victims)
+    for victim in victims:
+        one = by_name[victim.name]
+        assert not one.pinned
+        assert one.active_jobs == 0
+        assert one.expires_at is None or one.expires_at <= 100.0
+        assert 0 < victim.freed_bytes <= one.held_bytes
+    may_leave = sum(
+        one.held_bytes
+        for one in found
+        if not one.pinned and not one.active_jobs and (one.expires_at is None or one.expires_at <= 100.0)
+    )
+    assert sum(victim.freed_bytes for victim in victims) == pytest.approx(min(needed, may_leave))
+
+
+@given(found=candidates(), policy=st.sampled_from(list(Policy)), shuffle=st.randoms(use_true_random=False))
+def test_the_order_of_the_candidates_does_not_matter(found, policy, shuffle) -> None:  # type: ignore[no-untyped-def]
+    once = choose(candidates=found, needed_bytes=1e11, now=100.0, policy=policy)
+    again = choose(candidates=shuffle.sample(found, len(found)), needed_bytes=1e11, now=100.0, policy=policy)
+    assert once == again
+
+
+def test_each_policy_lets_its_own_one_go_first() -> None:
+    found = [
+        Candidate(name="old but often", held_bytes=1, last_used=80, uses=[70, 74, 76, 80], next_use=0),
+        Candidate(name="new but once", held_bytes=1, last_used=90, uses=[90], next_use=7),
+        Candidate(name="newest, nobody waits", held_bytes=1, last_used=95, uses=[85, 90, 95]),
+    ]
+    first = {
+        policy: choose(candidates=found, needed_bytes=1, now=100, policy=policy, half_life=20)[0].name
+        for policy in Policy
+    }
+    assert first == {
+        Policy.LRU: "old but often",
+        Policy.LRFU: "new but once",
+        Policy.NEXT_USE: "newest, nobody waits",
+    }
+
+
+def test_a_timed_dataset_stays_until_it_is_due_then_leaves_before_all_others() -> None:
+    timed = Candidate(name="timed", held_bytes=5, expires_at=50.0, last_used=49.0)
+    other = Candidate(name="other", held_bytes=5, last_used=1.0)
+    assert [one.name for one in choose(candidates=[timed, other], needed_bytes=9, now=40)] == ["other"]
+    assert [one.name for one in choose(candidates=[timed, other], needed_bytes=5, now=50)] == ["timed"]
+    assert due(candidates=[timed, other], now=49) == ()
+    assert [one.name for one in due(candidates=[timed, other], now=50)] == ["timed"]
+
+
+def test_a_use_counts_half_after_a_half_life() -> None:
+    assert lrfu_value(uses=[0.0, 10.0], now=10.0, half_life=10.0) == pytest.approx(1.5)

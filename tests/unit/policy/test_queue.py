@@ -1,0 +1,143 @@
+"""The queue: gangs, bounded passing, and copies with a limit."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.policy.admission import (
+    MAX_PASSES,
+    OnLimit,
+    choose_copy,
+    gang_fits,
+    next_to_enter,
+    queue_key,
+)
+from tdcs.policy.colocation import place_pods
+
+
+@dataclass
+class Job:
+    pods: tuple[int, ...]
+    priority: int = 0
+    submitted: float = 0.0
+    ready: bool = True
+    passed: int = 0
+
+
+def by_free(free: dict[str, int]) -> list[int]:
+    count = Counter(free.values())
+    return [count[size] for size in range(max(free.values(), default=0) + 1)]
+
+
+@given(
+    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=6),
+    free=st.lists(st.integers(min_value=0, max_value=8), min_size=1, max_size=6),
+)
+def test_a_gang_that_is_said_to_fit_can_be_placed_and_takes_no_gpu_twice(
+    pods: list[int], free: list[int]
+) -> None:
+    nodes = {f"n{i}": gpus for i, gpus in enumerate(free)}
+    fits = gang_fits(pods=pods, nodes_by_free_gpus=by_free(nodes))
+    placed = place_pods(pods=pods, free_gpus=nodes, scores={})
+    assert fits == (placed is not None)
+    if placed:
+        taken: Counter[str] = Counter()
+        for node, gpus in zip(placed, pods, strict=True):
+            taken[node] += gpus
+        assert all(taken[node] <= nodes[node] for node in nodes)
+
+
+def test_pods_go_to_the_best_score_then_to_the_fullest_node() -> None:
+    free = {"empty": 8, "half": 4, "holds data": 8}
+    assert place_pods(pods=[2], free_gpus=free, scores={"holds data": 7}) == ("holds data",)
+    assert place_pods(pods=[2], free_gpus=free, scores={}) == ("half",)
+    assert place_pods(pods=[8, 8, 8], free_gpus=free, scores={}) is None
+
+
+@pytest.mark.parametrize(
+    ("queue", "enters"),
+    [
+        ([], None),
+        ([Job((1,))], 0),
+        ([Job((8, 8)), Job((1,))], 1),
+        ([Job((8, 8), passed=MAX_PASSES), Job((1,))], None),
+        ([Job((1,), ready=False), Job((1,))], 1),
+        ([Job((1,), ready=False, passed=10 * MAX_PASSES), Job((1,))], 1),
+    ],
+)
+def test_who_enters_a_cluster_with_one_free_node(queue: list[Job], enters: int | None) -> None:
+    assert next_to_enter(queue=queue, nodes_by_free_gpus=[3, 0, 0, 0, 0, 0, 0, 0, 1]) == enters
+
+
+def test_a_large_job_is_not_passed_for_ever() -> None:
+    """Small jobs come without end, each for a short time: the large one still gets its two nodes."""
+    large = Job((8, 8), submitted=0)
+    free, running = {"n0": 0, "n1": 0}, [("n0", 1)] * 8 + [("n1", 1)] * 8
+    queue, entered = [large, *(Job((1,), submitted=i) for i in range(1, 5))], 0
+    for step in range(1000):
+        if running:
+            node, gpus = running.pop(0)
+            free[node] += gpus
+        queue.append(Job((1,), submitted=100 + step))
+        queue.sort(key=queue_key)
+        while (place := next_to_enter(queue=queue, nodes_by_free_gpus=by_free(free))) is not None:
+            for job in queue[:place]:
+                job.passed += 1
+            job = queue.pop(place)
+            entered += 1
+            if job is large:
+                assert entered <= MAX_PASSES + 1
+                return
+            nodes = place_pods(pods=job.pods, free_gpus=free, scores={})
+            assert nodes is not None
+            for node, gpus in zip(nodes, job.pods, strict=True):
+                free[node] -= gpus
+                running.append((node, gpus))
+    pytest.fail("the large job never entered")
+
+
+def test_priority_comes_before_age() -> None:
+    queue = [Job((1,), submitted=1), Job((1,), submitted=2, priority=5)]
+    assert sorted(queue, key=queue_key)[0].priority == 5
+
+
+@pytest.mark.parametrize(
+    ("active", "options", "copy", "clone"),
+    [
+        ({"0": 3}, {}, "0", False),
+        ({"0": 3, "1": 1}, {"limit": 4}, "1", False),
+        ({"0": 4}, {"limit": 4}, None, False),
+        ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE}, "1", True),
+        ({"0": 4, "2": 4}, {"limit": 4, "on_limit": OnLimit.CLONE}, "1", True),
+        ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE, "max_copies": 1}, None, False),
+        ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE, "room_for_clone": False}, None, False),
+        ({}, {}, "0", True),
+    ],
+)
+def test_which_copy_a_job_reads(
+    active: dict[str, int], options: dict[str, object], copy: str | None, clone: bool
+) -> None:
+    choice = choose_copy(active=active, **options)  # type: ignore[arg-type]
+    assert (choice.copy, choice.clone) == (copy, clone)
+
+
+@given(
+    active=st.dictionaries(
+        st.integers(min_value=0, max_value=5).map(str), st.integers(min_value=0, max_value=9)
+    ),
+    limit=st.integers(min_value=1, max_value=9),
+    on_limit=st.sampled_from(list(OnLimit)),
+    max_copies=st.none() | st.integers(min_value=1, max_value=6),
+)
+def test_a_copy_is_never_given_more_jobs_than_its_limit(
+    active: dict[str, int], limit: int, on_limit: OnLimit, max_copies: int | None
+) -> None:
+    choice = choose_copy(active=active, limit=limit, on_limit=on_limit, max_copies=max_copies)
+    if choice.clone:
+        assert choice.copy not in active
+        assert max_copies is None or len(active) < max_copies
+    elif choice.copy is not None:
+        assert active[choice.copy] < limit
