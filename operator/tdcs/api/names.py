@@ -112,10 +112,16 @@ def worker_set_name(*, cluster: str, node: str) -> str:
 
 def node_slug(node: str, *, limit: int = 63) -> str:
     """A node's name as a DNS label of at most `limit` characters; the name itself when it is one."""
-    if len(node) <= limit and "." not in node:
-        return node
-    digest = hashlib.sha256(node.encode()).hexdigest()[:8]
-    return f"{node.replace('.', '-')[: limit - 9].strip('-')}-{digest}"
+    return dns_label(node, limit=limit)
+
+
+def dns_label(text: str, *, limit: int = 63) -> str:
+    """A DNS subdomain as a DNS label of at most `limit` characters: itself when it is one, else with a hash of
+    the whole, so that two texts with the same beginning stay apart."""
+    if len(text) <= limit and "." not in text:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{text.replace('.', '-')[: limit - 9].strip('-')}-{digest}"
 
 
 def fuse_name(*, cluster: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tdcs.api.base import JsonObject, Model, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
@@ -13,57 +13,131 @@ JobState = Literal["Waiting", "Suspended", "Starting", "Running", "Succeeded", "
 NAME_LIMIT = 50
 """The longest name whose pods' host names, NAME-worker-12345, still fit a DNS label of 63 characters."""
 
+
+def _open_object(description: str, **more: Any) -> dict[str, Any]:
+    """An object whose fields the API server checks when the pods are made, those in `more` apart."""
+    return {
+        "type": "object",
+        "description": description,
+        "x-kubernetes-preserve-unknown-fields": True,
+        **more,
+    }
+
+
+def _objects(description: str, *, limit: int, **items: Any) -> dict[str, Any]:
+    """A list of such objects; null is an empty list, as in the pods' own API."""
+    listed = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **items}
+    return {
+        "type": "array",
+        "description": description,
+        "maxItems": limit,
+        "nullable": True,
+        "items": listed,
+    }
+
+
+def _text_map(description: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": description,
+        "nullable": True,
+        "additionalProperties": {"type": "string"},
+    }
+
+
+_CONTAINER: dict[str, Any] = {
+    "required": ["name", "image"],
+    "properties": {
+        "name": {"type": "string", "description": "The container's name.", "minLength": 1, "maxLength": 63},
+        "image": {
+            "type": "string",
+            "description": "The container's image.",
+            "minLength": 1,
+            "maxLength": 1024,
+        },
+        "env": _objects("Its variables; they win over those that are added.", limit=1024),
+        "volumeMounts": _objects("What it mounts; the datasets are added.", limit=256),
+    },
+}
+
+_POD_SPEC: dict[str, Any] = {
+    "required": ["containers"],
+    "properties": {
+        "containers": {
+            **_objects("The containers; each gets the datasets mounted.", limit=64, **_CONTAINER),
+            "minItems": 1,
+            "nullable": False,
+        },
+        "initContainers": _objects(
+            "What runs before them; each gets the datasets mounted.", limit=64, **_CONTAINER
+        ),
+        "volumes": _objects("The pods' volumes; those of the datasets are added.", limit=256),
+        "restartPolicy": {
+            "type": "string",
+            "description": "Never (default) or OnFailure.",
+            "maxLength": 16,
+            "x-kubernetes-validations": [
+                rule(
+                    "self == 'Never' || self == 'OnFailure'",
+                    "must be Never or OnFailure: a training pod ends",
+                )
+            ],
+        },
+    },
+}
+
 _POD_TEMPLATE: dict[str, Any] = {
     "type": "object",
     "x-kubernetes-preserve-unknown-fields": True,
     "required": ["spec"],
     "properties": {
-        "spec": {
-            "type": "object",
-            "description": "The pod's spec. Volumes of the datasets and the rendezvous environment are added.",
-            "x-kubernetes-preserve-unknown-fields": True,
-            "required": ["containers"],
-            "properties": {
-                "containers": {
-                    "type": "array",
-                    "description": "The containers; each gets the datasets mounted.",
-                    "minItems": 1,
-                    "maxItems": 64,
-                    "items": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                        "required": ["name", "image"],
-                        "properties": {
-                            "name": {
-                                "type": "string",
-                                "description": "The container's name.",
-                                "minLength": 1,
-                                "maxLength": 63,
-                            },
-                            "image": {
-                                "type": "string",
-                                "description": "The container's image.",
-                                "minLength": 1,
-                                "maxLength": 1024,
-                            },
-                        },
-                    },
-                },
-                "restartPolicy": {
-                    "type": "string",
-                    "description": "Never (default) or OnFailure.",
-                    "maxLength": 16,
-                    "x-kubernetes-validations": [
-                        rule(
-                            "self == 'Never' || self == 'OnFailure'",
-                            "must be Never or OnFailure: a training pod ends",
-                        )
-                    ],
-                },
+        "metadata": _open_object(
+            "Labels and annotations of the pods; TDCS adds its own.",
+            nullable=True,
+            properties={
+                "labels": _text_map("Labels of the pods."),
+                "annotations": _text_map("Annotations of the pods."),
             },
-        }
+        ),
+        "spec": _open_object(
+            "The pod's spec. Volumes of the datasets and the rendezvous environment are added.", **_POD_SPEC
+        ),
     },
 }
+
+
+class _ContainerShape(Model):
+    env: list[dict[str, Any]] | None = None
+    volume_mounts: list[dict[str, Any]] | None = None
+
+
+class _PodShape(Model):
+    containers: Annotated[list[_ContainerShape], Field(min_length=1)]
+    init_containers: list[_ContainerShape] | None = None
+    volumes: list[dict[str, Any]] | None = None
+
+
+class _MetadataShape(Model):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _TemplateShape(Model):
+    """What of a pod template TDCS itself reads and adds to."""
+
+    metadata: _MetadataShape | None = None
+    spec: _PodShape
+
+
+def _well_shaped(template: dict[str, Any]) -> dict[str, Any]:
+    """The template itself; the schema says the same, but objects may be older than the schema.
+
+    Raises:
+        ValidationError: TDCS could not add to it; pydantic reports it as the field's own error.
+    """
+    _TemplateShape.model_validate(template)
+    return template
+
 
 _MOUNT_RULES = rules(
     rule(
@@ -86,7 +160,7 @@ class ReplicaSpec(Model):
         Field(le=1000, json_schema_extra=rules(rule("self >= 1", "must be at least 1: a job needs a pod"))),
     ] = 1
     """How many pods."""
-    template: Annotated[JsonObject, Field(json_schema_extra=_POD_TEMPLATE)]
+    template: Annotated[JsonObject, AfterValidator(_well_shaped), Field(json_schema_extra=_POD_TEMPLATE)]
     """The pods, as in a Job. schedulerName defaults to tdcs-scheduler."""
 
 

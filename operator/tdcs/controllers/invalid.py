@@ -6,7 +6,9 @@ from pydantic import ValidationError
 def explain(error: ValidationError) -> str:
     """Which fields are wrong and why, with what to do."""
     parts = [
-        f"{'.'.join(str(step) for step in found['loc'])}: {found['msg']}" for found in error.errors()[:5]
+        # pydantic goes on with the name of a class, which says nothing to people.
+        f"{'.'.join(str(step) for step in found['loc'])}: {found['msg'].partition(' or instance of ')[0]}"
+        for found in error.errors()[:5]
     ]
     return (
         f"the object cannot be understood ({'; '.join(parts)}): correct these fields, and check that the "

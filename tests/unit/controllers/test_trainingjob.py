@@ -1,12 +1,15 @@
 """When a job may start, what its pods get, and what its status says."""
 
 import json
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 
 from tdcs.api.dataset import Dataset
-from tdcs.api.trainingjob import PodPlacement, TrainingJobStatus
+from tdcs.api.trainingjob import DatasetUse, PodPlacement, TrainingJobSpec, TrainingJobStatus
+from tdcs.controllers.invalid import explain
 from tdcs.controllers.trainingjob import children
 from tdcs.controllers.trainingjob.plan import (
     JobView,
@@ -112,6 +115,51 @@ def test_what_tdcs_adds_to_a_bare_template() -> None:
     reads = json.loads(spec["template"]["metadata"]["annotations"]["tdcs.io/datasets"])
     assert reads == [{"dataset": "n/pictures", "copy": "0"}]
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "pictures", "readOnly": True}
+
+
+MALFORMED = [
+    ("metadata", {"metadata": "x"}),
+    ("metadata.labels", {"metadata": {"labels": ["x"]}}),
+    ("spec.volumes", {"spec": {"volumes": "x"}}),
+    ("spec.containers", {"spec": {"containers": []}}),
+    ("spec.initContainers", {"spec": {"initContainers": "abc"}}),
+    ("spec.containers.0.env", {"spec": {"containers": [{"name": "main", "env": "abc"}]}}),
+    ("spec.containers.0.env.0", {"spec": {"containers": [{"name": "main", "env": ["abc"]}]}}),
+    ("spec.containers.0.volumeMounts", {"spec": {"containers": [{"name": "main", "volumeMounts": 1}]}}),
+]
+
+
+def with_template(change: dict[str, Any]) -> TrainingJobSpec:
+    pod = {"containers": [{"name": "main", "image": "train"}], **change.get("spec", {})}
+    return job_spec(replicaSpecs={"Worker": {"template": {**change, "spec": pod}}})
+
+
+@pytest.mark.parametrize(("field", "change"), MALFORMED)
+def test_a_template_that_nothing_can_be_added_to_is_an_invalid_spec(
+    field: str, change: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        with_template(change)
+    told = explain(refused.value)
+    assert f"template.{field}: " in told
+    assert "Shape" not in told
+
+
+def test_null_in_a_template_is_the_same_as_nothing() -> None:
+    empty = {"name": "main", "image": "train", "env": None, "volumeMounts": None}
+    spec = {"volumes": None, "initContainers": None, "containers": [empty]}
+    nulls = with_template({"metadata": {"labels": None, "annotations": None}, "spec": spec})
+    assert children.pod_template(owner=JOB_OBJECT, spec=with_template({"metadata": None}))
+    made = children.pod_template(owner=JOB_OBJECT, spec=nulls)
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["data-pictures"]
+    assert len(made["spec"]["containers"][0]["env"]) == 2
+
+
+def test_volumes_of_long_names_stay_apart() -> None:
+    uses = [DatasetUse(name="d" * 60 + end, mount_path=f"/{end}") for end in "ab"]
+    found = {children.volume_name(use) for use in uses}
+    assert len(found) == 2
+    assert max(map(len, found)) <= 63
 
 
 def test_a_job_without_a_framework_gets_no_rendezvous() -> None:

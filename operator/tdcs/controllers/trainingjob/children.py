@@ -82,7 +82,7 @@ def pod_template(*, owner: Object, spec: TrainingJobSpec) -> Object:
     template = spec.replica_specs.worker.template
     metadata, pod = template.get("metadata") or {}, template["spec"]
     reads = [{"dataset": f"{namespace}/{use.name}", "copy": COPY} for use in spec.datasets]
-    annotations = {**metadata.get("annotations", {})}
+    annotations = {**(metadata.get("annotations") or {})}
     if reads:
         annotations[names.ANNOTATION_DATASETS] = json.dumps(reads, separators=(",", ":"))
     environment = _environment(job=name, namespace=namespace, spec=spec)
@@ -98,14 +98,14 @@ def pod_template(*, owner: Object, spec: TrainingJobSpec) -> Object:
             _container(given, spec.datasets, environment) for given in pod["initContainers"]
         ]
     if spec.datasets:
-        made["volumes"] = [*pod.get("volumes", ()), *(_volume(use) for use in spec.datasets)]
-    labels = {**metadata.get("labels", {}), **labels_of(job=name)}
+        made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
+    labels = {**(metadata.get("labels") or {}), **labels_of(job=name)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
 
 
 def volume_name(use: DatasetUse) -> str:
     """Name of a dataset's volume inside the pod; at most 63 characters."""
-    return f"data-{use.name}"[:63].rstrip("-")
+    return names.dns_label(f"data-{use.name}")
 
 
 def _volume(use: DatasetUse) -> Object:
@@ -122,9 +122,9 @@ def _container(given: Object, datasets: list[DatasetUse], environment: list[Obje
         mounts = [
             {"name": volume_name(use), "mountPath": use.mount_path, "readOnly": True} for use in datasets
         ]
-        made["volumeMounts"] = [*given.get("volumeMounts", ()), *mounts]
+        made["volumeMounts"] = [*(given.get("volumeMounts") or ()), *mounts]
     if environment:
-        own = given.get("env", [])
+        own = given.get("env") or ()
         taken = {variable.get("name") for variable in own}
         ours = [variable for variable in environment if variable["name"] not in taken]
         made["env"] = [*ours, *own]
