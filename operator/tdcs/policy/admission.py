@@ -5,8 +5,10 @@ cache as the job asks for. Until then its Job stays suspended, so no GPU is held
 
 Among several jobs (:func:`next_to_enter`) the order is priority, then age. A job whose pods do not
 all fit at once (its gang) may be passed by later ones, so that free GPUs are used, but only a bounded
-number of times: then nothing passes it until it has its place. A job that waits for its data may be
-passed freely, because that wait has its own bound, the readiness timeout. So no job starves.
+number of times. Then nodes are set aside for it (:func:`nodes_to_set_aside`): they fill with nothing
+else until it has its place, while the other nodes go on serving the queue. One job at a time has nodes set
+aside, the first in the queue that needs them. A job that waits for its data may be passed freely, because
+that wait has its own bound, the readiness timeout. So no job starves, and few GPUs wait idle.
 
 A copy of a dataset may have a limit of jobs that read it at once (:func:`choose_copy`): over it a
 job waits, or a new copy is made.
@@ -149,24 +151,51 @@ def gang_fits(*, pods: Sequence[int], nodes_by_free_gpus: Sequence[int]) -> bool
     return True
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """Whose turn it is: the place in the queue of the job that enters, or of the one to set nodes aside for."""
+
+    enters: int | None = None
+    starves: int | None = None
+
+
 def next_to_enter(
-    *, queue: Sequence[Waiting], nodes_by_free_gpus: Sequence[int], max_passes: int = MAX_PASSES
-) -> int | None:
-    """The place in the queue of the job that enters next, or None when all must wait.
+    *,
+    queue: Sequence[Waiting],
+    nodes_by_free_gpus: Sequence[int],
+    holder: Waiting | None = None,
+    max_passes: int = MAX_PASSES,
+) -> Turn:
+    """Who enters next; nobody when all must wait.
 
     The queue is in the order of :func:`queue_key`. The caller counts the passes: every job that is
-    ready and stands before the chosen one was passed once more.
+    ready and stands before the one that enters was passed once more.
+
+    Args:
+        queue: the waiting jobs.
+        nodes_by_free_gpus: how many nodes have 0, 1, 2, ... free GPUs, those set aside left out.
+        holder: the job that nodes are set aside for; whether it fits on them is for the caller to see.
+        max_passes: how often a job may be passed.
     """
-    if not any(nodes_by_free_gpus[1:]) and not any(not job.pods for job in queue[:1]):
-        return None
+    if not any(nodes_by_free_gpus[1:]):
+        return Turn()
     for place, job in enumerate(queue):
-        if not job.ready:
+        if job is holder or not job.ready:
             continue
         if gang_fits(pods=job.pods, nodes_by_free_gpus=nodes_by_free_gpus):
-            return place
-        if job.passed >= max_passes:
-            return None
-    return None
+            return Turn(enters=place)
+        if job.passed >= max_passes and holder is None:
+            return Turn(starves=place)
+    return Turn()
+
+
+def nodes_to_set_aside(*, pods: Sequence[int], free_gpus: Mapping[str, int]) -> tuple[str, ...]:
+    """A node for each pod of a job that was passed too often: those with the most free GPUs.
+
+    The caller gives only nodes that could hold any of the job's pods when they are empty. Fewer nodes
+    come back when there are not enough; then the job can never run.
+    """
+    return tuple(sorted(free_gpus, key=lambda node: (-free_gpus[node], node))[: len(pods)])
 
 
 class OnLimit(StrEnum):

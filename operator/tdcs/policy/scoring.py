@@ -15,6 +15,9 @@ from dataclasses import dataclass
 #: Largest score of a kube-scheduler extender (`MaxExtenderPriority`).
 MAX_SCORE = 10
 
+#: Part of its link that a job must need before it matters where its data lies.
+LOCALITY_FLOOR = 0.05
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyOnNodes:
@@ -35,6 +38,15 @@ def node_scores(copies: Sequence[CopyOnNodes]) -> dict[str, int]:
     weighed = [_weigh(copy) for copy in copies]
     nodes = {node for copy in copies for node, held in copy.node_bytes.items() if held > 0}
     return {node: max(math.ceil(MAX_SCORE * _closeness(node, weighed) - 1e-9), 1) for node in nodes}
+
+
+def locality_matters(*, demand: float, link: float) -> bool:
+    """Whether a job of this demand gains from data on its own node; both in bytes per second.
+
+    A job that needs next to nothing of its nodes' links is as fast anywhere, and to place it by its
+    data would only scatter the free GPUs that large jobs wait for.
+    """
+    return demand > LOCALITY_FLOOR * link
 
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:

@@ -18,6 +18,8 @@ class Cluster:
         self.free = dict.fromkeys(scenario.node_names(), scenario.gpus_per_node)
         self.by_free = [0] * scenario.gpus_per_node + [scenario.nodes]
         self.queue: list[SimJob] = []
+        self._holder: SimJob | None = None
+        self._aside: tuple[str, ...] = ()
         self.running: dict[int, SimJob] = {}
         self.readers: dict[str, dict[int, SimJob]] = {}
 
@@ -33,19 +35,49 @@ class Cluster:
 
     def next_to_enter(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
-        if not self.queue:
+        holder = self._holder
+        if holder is not None and self._fits_aside(holder):
+            self._enter(self.queue.index(holder))
+            return holder
+        window = self.window()
+        turn = admission.next_to_enter(queue=window, nodes_by_free_gpus=self.by_free, holder=holder)
+        if turn.starves is not None:
+            self._set_aside(window[turn.starves])
+            return self.next_to_enter()
+        if turn.enters is None:
             return None
-        place = admission.next_to_enter(queue=self.window(), nodes_by_free_gpus=self.by_free)
-        if place is None:
-            return None
+        job = window[turn.enters]
+        self._enter(turn.enters)
+        return job
+
+    def _enter(self, place: int) -> None:
         for job in self.queue[:place]:
             if job.ready:
                 job.passed += 1
-        return self.queue.pop(place)
+        del self.queue[place]
+
+    def _fits_aside(self, job: SimJob) -> bool:
+        return all(self.free[node] >= gpus for node, gpus in zip(self._aside, job.pods, strict=True))
+
+    def _set_aside(self, job: SimJob) -> None:
+        self._holder = job
+        self._aside = admission.nodes_to_set_aside(pods=job.pods, free_gpus=self.free)
+        for node in self._aside:
+            self.by_free[self.free[node]] -= 1
 
     def place(self, job: SimJob, *, scores: dict[str, int], now: float) -> None:
-        """Start a job whose gang fits on the nodes with the best scores."""
-        nodes = colocation.place_pods(pods=job.pods, free_gpus=self.free, scores=scores)
+        """Start a job whose gang fits: on the nodes set aside for it, else on those with the best scores."""
+        nodes: tuple[str, ...] | None
+        if job is self._holder:
+            nodes = self._aside
+            self._holder, self._aside = None, ()
+            for node in nodes:
+                self.by_free[self.free[node]] += 1
+        else:
+            free = self.free
+            if self._aside:
+                free = {node: gpus for node, gpus in free.items() if node not in self._aside}
+            nodes = colocation.place_pods(pods=job.pods, free_gpus=free, scores=scores)
         if nodes is None:
             raise RuntimeError(f"job {job.number}: admitted although its {job.gpus} GPUs are not free")
         for node, gpus in zip(nodes, job.pods, strict=True):
@@ -64,6 +96,8 @@ class Cluster:
             del self.readers[job.dataset.name]
 
     def _change(self, node: str, gpus: int) -> None:
-        self.by_free[self.free[node]] -= 1
-        self.free[node] += gpus
-        self.by_free[self.free[node]] += 1
+        before = self.free[node]
+        self.free[node] = before + gpus
+        if node not in self._aside:
+            self.by_free[before] -= 1
+            self.by_free[before + gpus] += 1

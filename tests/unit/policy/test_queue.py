@@ -1,5 +1,6 @@
 """The queue: gangs, bounded passing, and copies with a limit."""
 
+import random
 from collections import Counter
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from tdcs.policy.admission import (
     choose_copy,
     gang_fits,
     next_to_enter,
+    nodes_to_set_aside,
     queue_key,
 )
 from tdcs.policy.colocation import place_pods
@@ -58,45 +60,64 @@ def test_pods_go_to_the_best_score_then_to_the_fullest_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "enters"),
+    ("queue", "enters", "starves"),
     [
-        ([], None),
-        ([Job((1,))], 0),
-        ([Job((8, 8)), Job((1,))], 1),
-        ([Job((8, 8), passed=MAX_PASSES), Job((1,))], None),
-        ([Job((1,), ready=False), Job((1,))], 1),
-        ([Job((1,), ready=False, passed=10 * MAX_PASSES), Job((1,))], 1),
+        ([], None, None),
+        ([Job((1,))], 0, None),
+        ([Job((8, 8)), Job((1,))], 1, None),
+        ([Job((8, 8), passed=MAX_PASSES), Job((1,))], None, 0),
+        ([Job((1,), ready=False), Job((1,))], 1, None),
+        ([Job((1,), ready=False, passed=10 * MAX_PASSES), Job((1,))], 1, None),
     ],
 )
-def test_who_enters_a_cluster_with_one_free_node(queue: list[Job], enters: int | None) -> None:
-    assert next_to_enter(queue=queue, nodes_by_free_gpus=[3, 0, 0, 0, 0, 0, 0, 0, 1]) == enters
+def test_who_enters_a_cluster_with_one_free_node(
+    queue: list[Job], enters: int | None, starves: int | None
+) -> None:
+    turn = next_to_enter(queue=queue, nodes_by_free_gpus=[3, 0, 0, 0, 0, 0, 0, 0, 1])
+    assert (turn.enters, turn.starves) == (enters, starves)
+
+
+def test_while_one_job_has_nodes_set_aside_the_others_go_on() -> None:
+    first, second = Job((8, 8), passed=MAX_PASSES), Job((8, 8), passed=MAX_PASSES)
+    turn = next_to_enter(queue=[first, second, Job((1,))], nodes_by_free_gpus=[0, 1], holder=first)
+    assert (turn.enters, turn.starves) == (2, None)
+    assert nodes_to_set_aside(pods=first.pods, free_gpus={"n0": 1, "n1": 3, "n2": 2}) == ("n1", "n2")
 
 
 def test_a_large_job_is_not_passed_for_ever() -> None:
     """Small jobs come without end, each for a short time: the large one still gets its two nodes."""
     large = Job((8, 8), submitted=0)
-    free, running = {"n0": 0, "n1": 0}, [("n0", 1)] * 8 + [("n1", 1)] * 8
-    queue, entered = [large, *(Job((1,), submitted=i) for i in range(1, 5))], 0
-    for step in range(1000):
-        if running:
-            node, gpus = running.pop(0)
-            free[node] += gpus
+    free = {f"n{i}": 0 for i in range(4)}
+    running = [(node, 1) for node in free for _ in range(8)]
+    random.Random(5).shuffle(running)
+    queue = [large, *(Job((1,), submitted=i) for i in range(1, 5))]
+    aside: tuple[str, ...] = ()
+    for step in range(2000):
+        node, gpus = running.pop(0)
+        free[node] += gpus
+        if aside and all(free[name] >= 8 for name in aside):
+            return
         queue.append(Job((1,), submitted=100 + step))
-        queue.sort(key=queue_key)
-        while (place := next_to_enter(queue=queue, nodes_by_free_gpus=by_free(free))) is not None:
-            for job in queue[:place]:
+        while True:
+            rest = {name: gpus for name, gpus in free.items() if name not in aside}
+            holder = large if aside else None
+            turn = next_to_enter(queue=queue, nodes_by_free_gpus=by_free(rest), holder=holder)
+            if turn.starves is not None:
+                assert queue[turn.starves] is large
+                aside = nodes_to_set_aside(pods=large.pods, free_gpus=free)
+                continue
+            if turn.enters is None:
+                break
+            for job in queue[: turn.enters]:
                 job.passed += 1
-            job = queue.pop(place)
-            entered += 1
-            if job is large:
-                assert entered <= MAX_PASSES + 1
-                return
-            nodes = place_pods(pods=job.pods, free_gpus=free, scores={})
+            entering = queue.pop(turn.enters)
+            nodes = place_pods(pods=entering.pods, free_gpus=rest, scores={})
             assert nodes is not None
-            for node, gpus in zip(nodes, job.pods, strict=True):
-                free[node] -= gpus
-                running.append((node, gpus))
-    pytest.fail("the large job never entered")
+            for name, gpus in zip(nodes, entering.pods, strict=True):
+                free[name] -= gpus
+                running.append((name, gpus))
+        assert large.passed <= MAX_PASSES or aside
+    pytest.fail("the large job never got its nodes")
 
 
 def test_priority_comes_before_age() -> None:

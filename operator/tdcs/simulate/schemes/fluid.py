@@ -35,16 +35,17 @@ class RuntimeCache:
     """The cache of one dataset.
 
     `missing` is, for each reader, the share of what it has still to read in this epoch that is not
-    cached: its own reads do not change it, those of others do.
+    cached: its own reads do not change it, those of others do. `counted` are the bytes from the store
+    that each reader has put into the cache.
     """
 
     dataset: Dataset
     nodes: dict[str, float]
     filled: float = 0.0
-    settled: float = 0.0
     due: float = 0.0
     missing: dict[int, float] = field(default_factory=dict)
     epoch_end: dict[int, float] = field(default_factory=dict)
+    counted: dict[int, float] = field(default_factory=dict)
     idle_since: float = math.inf
 
     @property
@@ -94,9 +95,10 @@ class Fluid(Scheme):
     def finished(self, job: SimJob, *, now: float) -> None:
         """The last reader leaves an idle cache behind."""
         cache = self.caches[job.dataset.name]
-        self._fill(cache, now=now)
+        self._fill(cache, now=now, ended=job)
         cache.missing.pop(job.number, None)
         cache.epoch_end.pop(job.number, None)
+        cache.counted.pop(job.number, None)
         if job.dataset.name in self.cluster.readers:
             self._changed.add(job.dataset.name)
         else:
@@ -149,17 +151,18 @@ class Fluid(Scheme):
         cache.missing[job.number] = 1.0 - no_evict_hit_ratio(fraction=cache.filled / cache.dataset.size_bytes)
         cache.epoch_end[job.number] = job.read_bytes + cache.dataset.size_bytes
 
-    def _fill(self, cache: RuntimeCache, *, now: float) -> None:
+    def _fill(self, cache: RuntimeCache, *, now: float, ended: SimJob | None = None) -> None:
         """Put what was read since the last time into the cache; the others find it there."""
-        passed, cache.settled = now - cache.settled, now
-        if cache.full or passed <= 0.0:
+        if cache.full:
             return
-        readers = self.cluster.readers.get(cache.dataset.name, {})
+        readers = dict(self.cluster.readers.get(cache.dataset.name, {}))
+        if ended is not None:
+            readers[ended.number] = ended
         own: dict[int, float] = {}
         for number, job in readers.items():
-            before = job.remote_bytes
             job.advance(now=now)
-            own[number] = job.remote_bytes - before
+            own[number] = job.remote_bytes - cache.counted.get(number, 0.0)
+            cache.counted[number] = job.remote_bytes
         total = sum(own.values())
         absent = cache.dataset.size_bytes - cache.filled
         added = min(total, cache.quota - cache.filled)
@@ -181,7 +184,7 @@ class Fluid(Scheme):
             # One reader thrashes the cache; many readers find more of what the others have just read.
             alone = lru_hit_ratio(fraction=fraction)
             hits = [fraction - (fraction - alone) / len(readers)] * len(readers)
-        locals_ = [links.local_share(job, held=cache.nodes, total=cache.quota) for job in readers]
+        locals_ = [links.share_on_nodes(job, held=cache.nodes, total=cache.quota) for job in readers]
         factor = links.supply_factor(
             away=links.away_rate(readers, hits=hits, locals_=locals_),
             holders=len(cache.nodes),
@@ -208,7 +211,7 @@ class Fluid(Scheme):
         for name, taken in held.items():
             self.room[name] -= taken
         return RuntimeCache(
-            dataset=dataset, nodes={name: float(taken) for name, taken in held.items() if taken}, settled=now
+            dataset=dataset, nodes={name: float(taken) for name, taken in held.items() if taken}
         )
 
     @staticmethod

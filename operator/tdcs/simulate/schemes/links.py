@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from tdcs.simulate.job import SimJob
 
 
-def local_share(job: SimJob, *, held: Mapping[str, float], total: float) -> float:
+def share_on_nodes(job: SimJob, *, held: Mapping[str, float], total: float) -> float:
     """The share of a dataset's cached bytes that lie on the job's own nodes, its GPUs as weights."""
     if total <= 0.0:
         return 0.0

@@ -99,6 +99,9 @@ class Tdcs(Scheme):
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """The extender's scores of the nodes, for the copy that the job reads."""
+        link = self.scenario.nic_rate * job.gpus / self.scenario.gpus_per_node
+        if not scoring.locality_matters(demand=job.compute, link=link):
+            return {}
         cached = self.cached[job.dataset.name]
         if cached.scores is None:
             total = int(job.dataset.size_bytes)
@@ -192,7 +195,7 @@ class Tdcs(Scheme):
         """Set what a job that starts sees; the others see a change only when links become scarce."""
         held = self._holders(cached, now=now)
         hit = _ratio(cached.shown, cached.dataset.size_bytes)
-        local = links.local_share(job, held=held, total=cached.planned)
+        local = links.share_on_nodes(job, held=held, total=cached.planned)
         cached.away += job.compute * hit * (1.0 - local)
         self.see(job, now=now, hit=hit, local=local)
         if links.supply_factor(away=cached.away, holders=len(held), nic_rate=self.scenario.nic_rate) < 1.0:
@@ -205,7 +208,7 @@ class Tdcs(Scheme):
         hit = _ratio(cached.filled, cached.dataset.size_bytes)
         held = self._holders(cached, now=now)
         planned = cached.planned
-        locals_ = [links.local_share(job, held=held, total=planned) for job in readers]
+        locals_ = [links.share_on_nodes(job, held=held, total=planned) for job in readers]
         cached.away = links.away_rate(readers, hits=[hit] * len(readers), locals_=locals_)
         cached.factor = links.supply_factor(
             away=cached.away, holders=len(held), nic_rate=self.scenario.nic_rate

@@ -1,0 +1,88 @@
+"""One rule, one place: the simulator calls the policies that the operator calls, and has none of its own."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+from tests.unit.simulate.conftest import synthetic_jobs
+
+import tdcs.policy
+import tdcs.simulate
+from tdcs.policy import admission, allocation, colocation, eviction, placement, preload, scoring, throughput
+from tdcs.simulate import cluster, engine, job, predict
+from tdcs.simulate.run import simulate
+from tdcs.simulate.scenario import Scenario
+from tdcs.simulate.schemes import tdcs as tdcs_scheme
+from tdcs.simulate.workload import assign_work
+
+
+def modules(package: object) -> list[object]:
+    return [
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")  # type: ignore[attr-defined]
+    ]
+
+
+def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
+    assert tdcs_scheme.placement is placement
+    assert tdcs_scheme.eviction is eviction
+    assert tdcs_scheme.allocation is allocation
+    assert tdcs_scheme.admission is cluster.admission is admission
+    assert cluster.colocation is colocation
+    assert tdcs_scheme.scoring is scoring
+    assert tdcs_scheme.preload is preload
+    assert engine.fair_level is allocation.fair_level
+    assert engine.budget is preload.budget
+    assert engine.limited is throughput.limited
+    assert job.estimate is predict.estimate is throughput.estimate
+    assert predict.plan_copy is placement.plan_copy
+
+
+def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
+    rules = {
+        name
+        for module in modules(tdcs.policy)
+        for name, found in vars(module).items()
+        if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
+    }
+    assert {"plan_copy", "next_to_enter", "choose", "share", "estimate"} <= rules
+    own = {
+        (module.__name__, node.name)  # type: ignore[attr-defined]
+        for module in modules(tdcs.simulate)
+        for node in ast.parse(inspect.getsource(module)).body  # type: ignore[arg-type]
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert {name for _, name in own} & rules <= {"predict"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (placement, "plan_copy"),
+        (placement, "node_bytes"),
+        (placement, "serving_nodes"),
+        (scoring, "node_scores"),
+        (admission, "next_to_enter"),
+        (admission, "choose_copy"),
+        (eviction, "choose"),
+        (preload, "what_fits"),
+        (allocation, "allocate_cache"),
+        (colocation, "place_pods"),
+    ],
+)
+def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> None:
+    calls = 0
+    real = getattr(module, name)
+
+    def counted(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, counted)
+    # A cache so small that datasets must leave, and many jobs on few nodes.
+    scenario = Scenario(nodes=8, cache_bytes=60e9)
+    simulate(work=assign_work(jobs=synthetic_jobs(count=120)), scenario=scenario, scheme="tdcs")
+    assert calls > 0

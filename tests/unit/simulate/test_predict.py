@@ -1,0 +1,116 @@
+"""Predictions against published times, and what must hold for any job."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.cli.main import main
+from tdcs.simulate.predict import JobScenario, predict
+
+IMAGENET = 1_281_167 * 114_660
+#: What the NAS of the published runs gave, fitted once for all rows.
+NAS = 180e6
+
+
+@pytest.mark.parametrize(
+    ("nodes", "warm", "direct", "cold"), [(1, 12_855, 13_750, 13_840), (4, 5_542, 8_159, 6_223)]
+)
+def test_the_published_runs_are_predicted_within_five_percent(
+    nodes: int, warm: float, direct: float, cold: float
+) -> None:
+    """ResNet50, 90 epochs, V100, NAS: Fluid's documentation, "Accelerate PVC with Fluid"."""
+    found = predict(
+        JobScenario(
+            gpus=8 * nodes,
+            nodes=nodes,
+            epochs=90,
+            dataset_bytes=IMAGENET,
+            cache_bytes=600e9,
+            page_cache_bytes=200e9,
+            remote_rate=NAS,
+            compute_rate=IMAGENET * 90 / warm,
+        )
+    )
+    assert found.direct.seconds == pytest.approx(direct, rel=0.05)
+    assert found.cold.seconds == pytest.approx(cold, rel=0.05)
+    assert found.warm.seconds == pytest.approx(warm)
+
+
+scenarios = st.builds(
+    JobScenario,
+    gpus=st.just(8),
+    nodes=st.integers(min_value=1, max_value=8),
+    epochs=st.integers(min_value=1, max_value=40),
+    dataset_bytes=st.floats(min_value=1e6, max_value=1e12),
+    cache_bytes=st.floats(min_value=1e6, max_value=1e12),
+    remote_rate=st.floats(min_value=1e6, max_value=1e10),
+    compute_rate=st.floats(min_value=1e6, max_value=1e10),
+    page_cache_bytes=st.floats(min_value=0, max_value=1e12),
+)
+
+
+@given(scenario=scenarios)
+def test_more_cache_earlier_is_never_slower(scenario: JobScenario) -> None:
+    found = predict(scenario)
+    slack = 1 + 1e-9
+    assert found.warm.seconds <= found.preloaded.seconds * slack
+    assert found.preloaded.seconds <= found.cold.seconds * slack
+    assert found.cold.seconds <= found.direct.seconds * slack
+    assert found.cold.remote_bytes <= found.direct.remote_bytes * slack
+
+
+def test_many_epochs_cost_no_time_to_predict() -> None:
+    found = predict(
+        JobScenario(
+            gpus=8,
+            nodes=4,
+            epochs=10**9,
+            dataset_bytes=1e9,
+            cache_bytes=5e8,
+            remote_rate=1e8,
+            compute_rate=1e9,
+        )
+    )
+    assert found.cold.seconds == pytest.approx(1e9 * 5e8 / 1e8, rel=0.01)
+
+
+def test_a_cache_that_holds_a_part_reads_the_rest_every_epoch() -> None:
+    found = predict(
+        JobScenario(
+            gpus=8, nodes=2, epochs=10, dataset_bytes=1e9, cache_bytes=8e8, remote_rate=1e8, compute_rate=1e9
+        )
+    )
+    assert found.cold.remote_bytes == pytest.approx(1e9 + 9 * 2e8)
+    assert found.preloaded.remote_bytes == pytest.approx(8e8 + 10 * 2e8)
+    assert "80% of it fits" in found.advice
+
+
+def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) -> None:
+    path, plot = tmp_path / "job.yaml", tmp_path / "job.svg"
+    path.write_text(
+        "gpus: 8\nnodes: 1\nepochs: 90\ndatasetBytes: 137Gi\ndatasetFiles: 1281167\ncacheBytes: 600e9\n"
+        "remoteBytesPerSecond: 180M\nimagesPerSecondPerGpu: 1160\n",
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(main, ["predict", "--file", str(path), "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {
+        "directSeconds",
+        "coldSeconds",
+        "preloadedSeconds",
+        "warmSeconds",
+        "bottleneck",
+        "remoteBytes",
+        "advice",
+    } <= set(found)
+    assert found["bottleneck"] == "remote"
+    pytest.importorskip("matplotlib", reason="drawing needs matplotlib (the extra plot)")
+    result = CliRunner().invoke(main, ["predict", "--file", str(path), "--plot", str(plot)])
+    assert result.exit_code == 0, result.output
+    assert "preloaded" in result.stdout
+    assert plot.read_text(encoding="utf-8").lstrip().startswith("<?xml")
