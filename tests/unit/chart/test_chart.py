@@ -1,5 +1,6 @@
 """What the chart installs, and what it refuses."""
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 import click
@@ -9,6 +10,7 @@ from tests.unit.chart.conftest import CHART, LOCAL_VALUES, NAMESPACE, Helm, Obje
 
 from tdcs.api import crd, names
 from tdcs.api.cachecluster import CacheCluster
+from tdcs.controllers.cachecluster.children import labels_of
 from tdcs_scheduler.configuration import scheduler_configuration
 
 CLUSTER_SCOPED = {"CacheCluster", "ClusterRole", "ClusterRoleBinding", "CSIDriver"}
@@ -122,6 +124,30 @@ def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> Non
     }
 
 
+def selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector (equality, Exists) fits."""
+    wanted = selector.get("matchLabels", {})
+    present = [term["key"] for term in selector.get("matchExpressions", []) if term["operator"] == "Exists"]
+    return wanted.items() <= labels.items() and all(key in labels for key in present)
+
+
+def test_only_the_operator_and_the_cache_itself_can_call_the_cache(rendered: Rendered) -> None:
+    spec = rendered.one("NetworkPolicy", "tdcs-cache")["spec"]
+    workloads = rendered.all("Deployment") + rendered.all("DaemonSet")
+    pods = {o["metadata"]["name"]: o["spec"]["template"]["metadata"]["labels"] for o in workloads}
+    for component in (names.COMPONENT_MASTER, names.COMPONENT_WORKER, names.COMPONENT_FUSE):
+        pods[component] = labels_of(cluster="any", component=component)
+
+    guarded = {name for name, labels in pods.items() if selects(spec["podSelector"], labels)}
+    assert guarded == {"master", "worker", "fuse"}
+    assert spec["policyTypes"] == ["Ingress"]
+    (ingress,) = spec["ingress"]
+    peers = ingress["from"]
+    assert all(set(peer) == {"podSelector"} for peer in peers), "only pods of the release's namespace"
+    admitted = {n for n, labels in pods.items() if any(selects(p["podSelector"], labels) for p in peers)}
+    assert admitted == {"tdcs-operator", "master", "worker", "fuse"}
+
+
 def test_the_csi_plugin_cannot_talk_to_the_api_server(default: Rendered) -> None:
     assert default.pod_specs()["tdcs-csi"]["automountServiceAccountToken"] is False
 
@@ -158,6 +184,7 @@ def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, def
 @pytest.mark.parametrize(
     ("value", "gone"),
     [
+        ("networkPolicy.enabled", "tdcs-cache"),
         ("scheduler.enabled", "tdcs-scheduler"),
         ("csi.enabled", "tdcs-csi"),
         ("crds.upgrade", "tdcs-crd-upgrade"),
@@ -269,6 +296,7 @@ def test_only_an_upgrade_runs_the_hook(default: Rendered) -> None:
         ("extender.weight", "2.5"),
         ("csi.kubeletDir", '"var/lib/kubelet"'),
         ("csi.waitSeconds", "1000"),
+        ("networkPolicy.enabled", '"yes"'),
         ("cacheCluster.name", '"Upper"'),
         ("cacheCluster.name", '"a-name-of-more-than-twenty"'),
         ("cacheCluster.spec", "[]"),

@@ -27,7 +27,7 @@ def source_of(*, spec: DatasetSpec, credentials: Credentials | None) -> Source:
 def engine_path(*, source: Source) -> str:
     """The engine path of a source.
 
-    The credentials take part, as a digest, so that a Dataset never reads what other people's keys cached.
+    The credentials take part, as a digest, so that Datasets with different keys never share a mount.
     """
     seed = json.dumps([source.uri, sorted(source.options.items()), digest(source)], sort_keys=True)
     return f"{names.ENGINE_DATASETS_ROOT}/{hashlib.sha256(seed.encode()).hexdigest()[:16]}"

@@ -92,7 +92,8 @@ _MASTER = {
     "alluxio.master.update.check.enabled": "false",
     "alluxio.web.ui.enabled": "false",
     "alluxio.logger.type": "Console",
-    # The cluster's network policy guards the ports; a claimed user name would be believed anyway.
+    # A claimed user name would be believed anyway. Whoever reaches the ports can read everything: the chart's
+    # NetworkPolicy alone guards them, and only where the network plugin enforces it.
     "alluxio.security.authentication.type": "NOSASL",
     "alluxio.security.authorization.permission.enabled": "false",
     # A user id without a name in /etc/passwd cannot log in otherwise.
