@@ -10,6 +10,8 @@ from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, messa
 from tests.support.kube import Object, condition
 from tests.support.waiting import eventually
 
+from tdcs.engine.protocol import Source
+
 __all__ = ["world"]
 
 
@@ -341,3 +343,29 @@ def _versions(world: World) -> dict[str, str]:
 def _quiet(operator: RunningOperator) -> bool:
     """Whether a whole round of polls has gone by without a write."""
     return operator.idle_seconds() > 3.0
+
+
+def test_a_source_that_refuses_is_reported_once_and_tried_again_without_a_write(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = 0
+    mount = world.engine.mount
+
+    async def counted(*, path: str, source: Source) -> None:
+        nonlocal attempts
+        attempts += 1
+        await mount(path=path, source=source)
+
+    monkeypatch.setattr(world.engine, "mount", counted)
+    world.create_cluster()
+    world.create_dataset(source={"uri": "s3://nowhere/at-all"})
+    with world.operator():
+        world.wait(lambda: reason_of(world.dataset(), "Mounted") == "SourceRefused")
+        before, tries = world.dataset(), attempts
+        assert before["status"]["state"] == "Failed"
+        assert before["status"]["mountPath"]
+        labels = {"metadata": {"labels": {"looked-at": "again"}}}
+        world.kube.patch("Dataset", "pictures", labels, namespace=world.namespace)
+        world.wait(lambda: attempts > tries)
+        world.wait(lambda: reason_of(world.dataset(), "Mounted") == "SourceRefused")
+        assert world.dataset()["status"] == before["status"]

@@ -108,6 +108,10 @@ class Operator:
         async with asyncio.timeout(SYNC_SECONDS):
             for informer in self._informers.values():
                 await informer.synced.wait()
+            # Without all kinds in view a first pass would report as missing what merely was not told yet.
+            for resource in self._own:
+                for obj in (await self.context.api.list(resource)).items:
+                    self.seen(resource, obj, deleted=False)
         self._tasks += [asyncio.create_task(self._work()) for _ in range(PASSES_AT_ONCE)]
         self._tasks.append(asyncio.create_task(self._resync()))
 
@@ -130,7 +134,9 @@ class Operator:
             store.pop(key, None)
         else:
             store[key] = obj
-        self._add(resource, key)
+        # A status is the operator's own word: looking again because of it could go round for ever.
+        if deleted or before is None or _asked(before) != _asked(obj):
+            self._add(resource, key)
         if resource is DATASETS:
             self._dataset_changed(key)
         if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
@@ -237,6 +243,21 @@ class Operator:
 
 class StaleError(Exception):
     """The operator's view of the cluster cannot be trusted any more."""
+
+
+def _asked(obj: Object) -> tuple[Any, ...]:
+    """What of an object others decide: everything but its status and the server's book-keeping."""
+    metadata = obj["metadata"]
+    kept = (
+        "uid",
+        "generation",
+        "deletionTimestamp",
+        "finalizers",
+        "labels",
+        "annotations",
+        "ownerReferences",
+    )
+    return tuple(metadata.get(field) for field in kept)
 
 
 def _worker_view(cluster: Object | None) -> Any:

@@ -72,9 +72,21 @@ async def test_a_lost_worker_concerns_the_datasets_of_its_cluster(operator: Oper
     operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
     await waiting(operator)
     operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
-    assert await waiting(operator) == ["CacheCluster default"]
+    assert await waiting(operator) == []
     operator.seen(CACHE_CLUSTERS, cluster("Lost"), deleted=False)
-    assert await waiting(operator) == ["CacheCluster default", "Dataset n/pictures"]
+    assert await waiting(operator) == ["Dataset n/pictures"]
+
+
+async def test_a_status_alone_makes_no_work_but_a_changed_spec_and_a_deletion_do(operator: Operator) -> None:
+    asked = dataset_object("pictures")
+    operator.seen(DATASETS, asked, deleted=False)
+    await waiting(operator)
+    operator.seen(DATASETS, {**asked, "status": {"state": "Failed"}}, deleted=False)
+    assert await waiting(operator) == []
+    for change in ({"generation": 7}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+        asked = {**asked, "metadata": {**asked["metadata"], **change}}
+        operator.seen(DATASETS, asked, deleted=False)
+        assert await waiting(operator) == ["Dataset n/pictures"]
 
 
 async def test_a_deleted_object_leaves_the_view(operator: Operator) -> None:

@@ -77,6 +77,26 @@ def test_the_repeated_request_is_cut_off() -> None:
     assert plain_reason("") == "no reason given"
 
 
+NO_CREDENTIALS = (
+    "ClientException:Unable to load AWS credentials from any provider in the chain: [Environment: …, "
+    "com.amazonaws.auth.profile.ProfileCredentialsProvider@{address}: profile file cannot be null, "
+    "EC2ContainerCredentialsProviderWrapper@56f1b314: Forbidden (Status Code: 403; Request ID: {address}; Proxy: null)]"
+)
+
+
+def test_the_same_failure_reads_the_same_each_time() -> None:
+    first, second = (explain(NO_CREDENTIALS.format(address=address)) for address in ("16363695", "26262a06"))
+    assert first == second
+    assert "ProfileCredentialsProvider: profile file" in first[0]
+
+
+def test_a_long_complaint_is_cut_but_understood_whole() -> None:
+    reason, remedy = explain("word " * 500 + "NoSuchBucket")
+    assert reason.startswith("there is no such bucket")
+    assert len(reason) < 500
+    assert "spec.source.uri" in remedy
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -93,6 +113,7 @@ def test_the_repeated_request_is_cut_off() -> None:
             "ClientException:Unable to execute HTTP request: Connect to 127.0.0.1:1 failed: Connection refused",
             "the endpoint does not answer",
         ),
+        (NO_CREDENTIALS, "the source asks for credentials, and none were given"),
         ("something new", "something new"),
     ],
 )

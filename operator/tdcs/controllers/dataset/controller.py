@@ -56,7 +56,10 @@ class DatasetController:
                 return await self._tear_down(key, obj, dataset)
             return await self._keep(key, obj, dataset)
         except NotYetError as cause:
-            await self._publish_blocked(obj, cause)
+            # The pass may have written the status since it read the object, and that must stand.
+            latest = await self._context.api.get(DATASETS, name=key.name, namespace=key.namespace)
+            if latest is not None:
+                await self._publish_blocked(latest, cause)
             return cause.retry_after
 
     async def close(self) -> None:

@@ -52,14 +52,11 @@ class TrainingJobController:
             refused = finding(names.ADMITTED, False, reason, str(error))
             await self._publish(obj, seen.known.model_copy(update={"state": "Waiting"}), [refused])
             return REFUSED_RETRY
-        await self._publish(
-            obj,
-            plan.status_of(
-                seen, decision=decision, state=plan.state_of(seen, decision), now=self._context.now()
-            ),
-            plan.findings_of(seen, decision),
-        )
-        return None
+        state = plan.state_of(seen, decision)
+        wanted = plan.status_of(seen, decision=decision, state=state, now=self._context.now())
+        await self._publish(obj, wanted, plan.findings_of(seen, decision))
+        # A job that has just ended is looked at once more, which then counts its time to live.
+        return 0.0 if wanted.completion_time is not None else None
 
     def _observe(self, obj: Object, job: TrainingJob, live: Object | None) -> Observed:
         stores, namespace = self._context.stores, obj["metadata"]["namespace"]

@@ -79,17 +79,30 @@ def mounted_digest(properties: Mapping[str, str]) -> str:
 # Alluxio begins the text of a failed mount with the whole request, credentials included.
 _ECHO = re.compile(r"\Amount command: .*?\nshared: (?:true|false)\n(?:remount: \w+\n)?}\n", re.DOTALL)
 _NOISE = re.compile(r"Acquired mount ID for the new mount point: \d+\n|alluxio\.underfs\.s3a\.\w+Exception: ")
+# Java's object addresses and the ids of requests: another one each time, so that equal failures would look different.
+_CHANGING = re.compile(r"@[0-9a-f]{5,16}\b|;? ?(?:S3 Extended )?Request ID: [^;,)\]]+")
+_LONGEST = 400
 
 
 def plain_reason(text: str) -> str:
-    """Alluxio's own words without the repeated request and without class names; one line."""
-    text = _NOISE.sub("", _ECHO.sub("", text))
+    """Alluxio's own words without the repeated request, class names and what differs each time; one line."""
+    line = _one_line(text)
+    return line if len(line) <= _LONGEST else line[:_LONGEST].rstrip() + " …"
+
+
+def _one_line(text: str) -> str:
+    text = _CHANGING.sub("", _NOISE.sub("", _ECHO.sub("", text)))
     return (
         "; ".join(line.strip().rstrip(".") for line in text.splitlines() if line.strip()) or "no reason given"
     )
 
 
 _REMEDIES = (
+    (
+        r"Unable to load (AWS )?credentials",
+        "the source asks for credentials, and none were given",
+        "Name a Secret with accessKeyId and secretAccessKey in spec.source.secretRef",
+    ),
     (
         r"NoSuchBucket",
         "there is no such bucket",
@@ -125,8 +138,8 @@ _REMEDIES = (
 
 def explain(text: str) -> tuple[str, str]:
     """Reason and remedy for a complaint about a source; the complaint itself stays in the reason."""
-    plain = plain_reason(text)
+    plain, whole = plain_reason(text), _one_line(text)
     for pattern, reason, remedy in _REMEDIES:
-        if re.search(pattern, plain):
+        if re.search(pattern, whole):
             return f"{reason} ({plain})", remedy
     return plain, "Check spec.source, and the log of the cache's master"
