@@ -20,6 +20,7 @@ from tdcs.engine.memory import MemoryEngine
 CHECKOUT = Path(__file__).parents[2]
 API_VERSION = "tdcs.io/v1alpha1"
 SOURCE = "s3://pictures/train"
+STORE_KEYS = "store-keys"
 FILE_BYTES = 1_000_000
 FILES = {f"{number:04d}.jpg": FILE_BYTES for number in range(40)}
 TOTAL = FILE_BYTES * len(FILES)
@@ -63,13 +64,21 @@ class World:
         )
 
     def create_dataset(self, name: str = "pictures", **spec: Any) -> Object:
-        """A Dataset on two nodes, partitioned, unless `spec` says otherwise."""
+        """A Dataset on two nodes, partitioned, with keys, unless `spec` says otherwise."""
         wanted = {
-            "source": {"uri": SOURCE},
             "cacheCluster": self.cluster,
             "placement": {"mode": "Partition", "nodeCount": 2},
             **spec,
+            "source": {"uri": SOURCE, "secretRef": {"name": STORE_KEYS}, **spec.get("source", {})},
         }
+        self.kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": STORE_KEYS, "namespace": self.namespace},
+                "stringData": {"accessKeyId": "me", "secretAccessKey": "s3cr3t"},
+            }
+        )
         return self.kube.create(
             {
                 "apiVersion": API_VERSION,

@@ -101,7 +101,7 @@ def put_dataset(extender: Extender, kube: Kube, *, namespace: str, held: Mapping
             "apiVersion": "tdcs.io/v1alpha1",
             "kind": "Dataset",
             "metadata": {"name": name, "namespace": namespace},
-            "spec": {"source": {"uri": f"s3://{namespace}/{name}"}},
+            "spec": {"source": {"uri": f"s3://{namespace}/{name}", "secretRef": {"name": "keys"}}},
         }
     )
     copy = {"id": "0", "nodes": [{"name": node, "bytes": size} for node, size in held.items()]}

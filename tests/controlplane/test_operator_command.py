@@ -95,6 +95,25 @@ def start(world: World, *, release: str, tmp_path: Path, speed: float = 20_000_0
     )
 
 
+def allow_secrets(world: World, *, release: str) -> None:
+    """What the owner of a namespace does, so that the operator may read its Secrets."""
+    world.kube.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "secrets", "namespace": world.namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": f"{release}-dataset-secrets",
+            },
+            "subjects": [
+                {"kind": "ServiceAccount", "name": f"{release}-operator", "namespace": world.namespace}
+            ],
+        }
+    )
+
+
 def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     world: World, release: str, tmp_path: Path
 ) -> None:
@@ -118,21 +137,7 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     assert f"Secret {world.namespace}/keys" in told
     assert "RoleBinding" in told
     assert "datasetNamespaces" in told
-    kube.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "secrets", "namespace": world.namespace},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": f"{release}-dataset-secrets",
-            },
-            "subjects": [
-                {"kind": "ServiceAccount", "name": f"{release}-operator", "namespace": world.namespace}
-            ],
-        }
-    )
+    allow_secrets(world, release=release)
     world.wait_ready()
     world.wait(lambda: condition(world.job(), "Succeeded") == "True")
     kube.patch(
@@ -154,6 +159,7 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
 def test_a_killed_process_is_followed_by_one_that_ends_the_work(
     world: World, release: str, tmp_path: Path
 ) -> None:
+    allow_secrets(world, release=release)
     world.create_cluster()
     world.create_dataset()
     world.create_job()

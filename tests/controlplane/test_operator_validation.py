@@ -36,7 +36,7 @@ def dataset(*, namespace: str, name: str = "pictures") -> Object:
         "apiVersion": API_VERSION,
         "kind": "Dataset",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"source": {"uri": "s3://bucket/prefix"}},
+        "spec": {"source": {"uri": "s3://bucket/prefix", "secretRef": {"name": "keys"}}},
     }
 
 
@@ -89,6 +89,7 @@ BAD = [
     ("Dataset", "spec.source.uri", "s3://user:key@bucket/p", "the bucket's name must be"),
     ("Dataset", "spec.source.uri", "s3://bucket/a/../b", "without '..'"),
     ("Dataset", "spec.source", ..., "spec.source: Required value"),
+    ("Dataset", "spec.source.secretRef", ..., "spec.source.secretRef: Required value: name a Secret"),
     ("Dataset", "spec.source.options.endpoint", "store:9000", "must be a URL such as"),
     ("Dataset", "spec.placement.mode", "Everywhere", 'supported values: "Auto", "Partition", "Replicate"'),
     ("Dataset", "spec.placement.nodeCount", 0, "should be greater than or equal to 1"),

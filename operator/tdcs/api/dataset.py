@@ -33,6 +33,12 @@ _URI_RULES = rules(
 )
 
 
+KEYS_NEEDED = (
+    "name a Secret of the Dataset's namespace that holds accessKeyId and secretAccessKey; "
+    "public buckets without credentials are not supported yet"
+)
+
+
 class SourceOptions(Model):
     """How the object store is reached."""
 
@@ -73,7 +79,8 @@ class Source(Model):
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
     secret_ref: SecretRef | None = None
-    """The Secret with the keys of the store; left out for a public bucket."""
+    """The Secret with the keys of the store. Every source needs one: without it the cache would read with the
+    credentials of its node."""
 
 
 class Preload(Model):
@@ -102,6 +109,12 @@ class DatasetSpec(Model):
         Source,
         Field(
             json_schema_extra=rules(
+                rule(
+                    "has(self.secretRef)",
+                    KEYS_NEEDED,
+                    field=".secretRef",
+                    reason="FieldValueRequired",
+                ),
                 rule(
                     "self.uri == oldSelf.uri",
                     "cannot be changed, because volumes and cached blocks belong to it: "

@@ -29,6 +29,7 @@ WARNINGS = frozenset(
         "SecretForbidden",
         "SecretIncomplete",
         "SecretNotFound",
+        "SecretNotNamed",
         "SourceEmpty",
         "SourceRefused",
         "WorkerLost",

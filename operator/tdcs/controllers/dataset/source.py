@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Mapping
 
 from tdcs.api import names
-from tdcs.api.dataset import DatasetSpec
+from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
 from tdcs.controllers.context import Context
 from tdcs.engine.protocol import (
     Credentials,
@@ -41,14 +41,19 @@ class NotYetError(Exception):
         self.mounted = mounted
 
 
-async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpec) -> Credentials | None:
-    """The keys of the store, from the Secret in the Dataset's own namespace; None when none is named.
+async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpec) -> Credentials:
+    """The keys of the store, from the Secret in the Dataset's own namespace.
+
+    Without keys the cache would fall back on the credentials of its node, which are not the tenant's.
 
     Raises:
-        NotYetError: there is no such Secret, a key is missing, or the operator may not read it.
+        NotYetError: none is named, there is no such Secret, a key is missing, or the operator may not read it.
     """
     if spec.source.secret_ref is None:
-        return None
+        raise NotYetError(
+            reason="SecretNotNamed",
+            message=f"spec.source.secretRef is missing: {KEYS_NEEDED}",
+        )
     name = spec.source.secret_ref.name
     where = f"Secret {namespace}/{name} (spec.source.secretRef)"
     try:
