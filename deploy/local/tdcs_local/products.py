@@ -18,6 +18,11 @@ from tdcs_local.paths import LOCAL, log_file
 from tdcs_local.steps import Reporter, Step
 
 KUBERNETES_VERSION = "v1.34.4"
+OLDEST_GO = (1, 26)
+"""The compiler that all of ``deploy/local/go/*/go.mod`` are content with (etcd asks for the newest)."""
+OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
+FETCHING_GO = (1, 21)
+"""From it on, Go fetches the toolchain that a go.mod asks for by itself, unless GOTOOLCHAIN forbids it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ class GoProduct:
         return cache.digest([cache.files_digest(self.folder, files), *recipe])
 
     def build(self, scratch: Path, log: Path, step: Step) -> None:
-        require_go(self.folder / "go.mod")
+        require_go(self.name)
         command = ["go", "build", "-v", "-trimpath"]
         if self.tags:
             command += ["-tags", self.tags]
@@ -215,16 +220,21 @@ def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
     )
 
 
-def require_go(gomod: Path) -> None:
-    """Raises :class:`LocalError` unless Go is installed and can build a module of this go.mod."""
-    wanted = _match(r"^go (\S+)$", gomod.read_text())
-    remedy = f"install Go {wanted} or newer (https://go.dev/doc/install) and put it on PATH, then run again"
+def require_go(name: str) -> None:
+    """Raises :class:`LocalError` unless Go is installed and can build the product of that name."""
+    remedy = f"install Go {OLDEST_GO_TEXT} or newer (https://go.dev/doc/install) and put it on PATH, then run again"
     if shutil.which("go") is None:
-        raise LocalError(what=f"Go is not installed; {gomod.parent.name} is built with it", remedy=remedy)
-    found = shell.capture(["go", "env", "GOVERSION"], what="`go env GOVERSION` failed", remedy=remedy)
-    # from 1.21 on, Go fetches the toolchain that a go.mod asks for through GOPROXY by itself
-    if version_tuple(found) < (1, 21):
-        raise LocalError(what=f"{found} is too old to build {gomod.parent.name}", remedy=remedy)
+        raise LocalError(what=f"Go is not installed; {name} is built with it", remedy=remedy)
+    settings = ["go", "env", "GOVERSION", "GOTOOLCHAIN"]
+    found = shell.capture(settings, what=f"`{' '.join(settings)}` failed", remedy=remedy).split()
+    if not go_suffices(version=found[0], toolchain=found[1] if found[1:] else ""):
+        raise LocalError(what=f"{found[0]} is too old to build {name}", remedy=remedy)
+
+
+def go_suffices(*, version: str, toolchain: str) -> bool:
+    """Whether a Go of that version, with that GOTOOLCHAIN, can build everything here."""
+    numbers = version_tuple(version)
+    return numbers >= OLDEST_GO or (numbers >= FETCHING_GO and toolchain not in {"local", "path"})
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

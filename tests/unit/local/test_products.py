@@ -1,11 +1,13 @@
 """What a product is keyed by, and the sentences when one cannot be built."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tdcs_local import products
 from tdcs_local.errors import LocalError
+from tdcs_local.paths import LOCAL
 
 
 def test_every_product_has_its_inputs_in_the_repository() -> None:
@@ -44,11 +46,10 @@ def test_an_unknown_product_is_answered_with_the_known_ones() -> None:
 
 def test_a_missing_go_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "go.mod").write_text("module x\n\ngo 1.26.0\n")
     with pytest.raises(LocalError) as caught:
-        products.require_go(tmp_path / "go.mod")
+        products.require_go("etcd")
     assert "Go is not installed" in str(caught.value)
-    assert "1.26.0 or newer" in str(caught.value)
+    assert f"{products.OLDEST_GO_TEXT} or newer" in str(caught.value)
 
 
 def test_an_old_go_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +57,31 @@ def test_an_old_go_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     go.write_text("#!/bin/sh\necho go1.19.8\n")
     go.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (tmp_path / "go.mod").write_text("module x\n\ngo 1.26.0\n")
     with pytest.raises(LocalError, match=r"go1\.19\.8 is too old"):
-        products.require_go(tmp_path / "go.mod")
+        products.require_go("etcd")
+
+
+def test_the_oldest_go_is_what_the_modules_ask_for() -> None:
+    wanted = {
+        file.parent.name: products.version_tuple(re.findall(r"^go (\S+)$", file.read_text(), re.MULTILINE)[0])
+        for file in (LOCAL / "go").glob("*/go.mod")
+    }
+    assert set(wanted) >= {"kubernetes", "etcd", "kind"}
+    assert max(version[:2] for version in wanted.values()) == products.OLDEST_GO
+
+
+@pytest.mark.parametrize(
+    ("version", "toolchain", "suffices"),
+    [
+        pytest.param("go1.26.8", "local", True, id="new enough"),
+        pytest.param("go1.25.3", "auto", True, id="fetches a newer one by itself"),
+        pytest.param("go1.25.3", "local", False, id="may not fetch a newer one"),
+        pytest.param("go1.25.3", "path", False, id="may take a newer one from PATH only"),
+        pytest.param("go1.20.1", "", False, id="cannot fetch"),
+    ],
+)
+def test_which_go_suffices(version: str, toolchain: str, suffices: bool) -> None:
+    assert products.go_suffices(version=version, toolchain=toolchain) is suffices
 
 
 def test_the_kubernetes_programs_carry_the_version_that_the_cluster_has() -> None:
