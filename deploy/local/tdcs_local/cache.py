@@ -5,12 +5,14 @@ product's name is whole. One lock per product name keeps two builds of it apart;
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 
@@ -71,6 +73,31 @@ def locked(name: str, *, on_wait: Callable[[], None] | None = None, timeout: flo
         lock.release()
 
 
+@contextmanager
+def shared(name: str, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Holds the lock of that name together with others that share it; waits while one has it :func:`exclusive`."""
+    with _open_lock(name) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is not None:
+                on_wait()
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def exclusive(name: str) -> Iterator[bool]:
+    """Holds the lock of that name alone, if nobody has it now; tells whether it does."""
+    with _open_lock(name) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
 def product(
     name: str, key: str, build: Callable[[Path], None], *, on_wait: Callable[[], None] | None = None
 ) -> Path:
@@ -118,6 +145,13 @@ def make_folder(folder: Path) -> None:
             why=str(error),
             remedy="make it writable, or set TDCS_CACHE to a folder that is",
         ) from error
+
+
+def _open_lock(name: str) -> IO[bytes]:
+    """The file of a lock; the lock ends with the file, or with the process."""
+    folder = cache_root() / "locks"
+    make_folder(folder)
+    return (folder / f"{name}.lock").open("ab")
 
 
 def _touch(folder: Path) -> None:

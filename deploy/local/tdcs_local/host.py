@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,7 @@ PACKAGES = {
 KERNEL_LIMITS = {"fs/inotify/max_user_instances": 8192, "fs/inotify/max_user_watches": 1_048_576}
 """What systemd, kubelet and containerd of four nodes need together; the kernel's default is for one system."""
 
+ENGINE_LOCK = "engine-use"
 ENGINE_START_SECONDS = 60.0
 ENGINE_STOP_SECONDS = 40.0
 SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -91,9 +94,33 @@ def raise_limits(*, reporter: Reporter) -> None:
         Path("/lib/modules").mkdir(exist_ok=True)  # kind mounts it into nodes; some machines have no modules
 
 
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """``state``: "answers", "denied" (it does not let this user in) or "absent"; ``version`` if it answers."""
+
+    state: str
+    version: str = ""
+
+
+def look_at_engine() -> Engine:
+    """Asks the container engine for its version."""
+    try:
+        version = shell.capture(["docker", "version", "--format", "{{.Server.Version}}"], timeout=20)
+    except LocalError as error:
+        return Engine(state="denied" if "permission denied" in error.why.lower() else "absent")
+    return Engine(state="answers", version=version)
+
+
 def engine_answers() -> bool:
     """Whether a container engine runs and lets this user in."""
-    return shell.succeeds(["docker", "version"], timeout=20)
+    return look_at_engine().state == "answers"
+
+
+@contextmanager
+def engine_in_use(*, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Keeps every other process's :func:`stop_engine` off the engine, also between two uses of it."""
+    with cache.shared(ENGINE_LOCK, on_wait=on_wait):
+        yield
 
 
 def start_engine(*, reporter: Reporter) -> None:
@@ -111,25 +138,33 @@ def start_engine(*, reporter: Reporter) -> None:
 
 
 def stop_engine(*, reporter: Reporter) -> None:
-    """Stops dockerd if it was started here and no container is left in it."""
+    """Stops dockerd if it was started here, no container is left in it and no other process needs it now."""
     process = own_engine()
     if process is None:
         return
-    left = docker.containers(every=False)
-    if left:
-        reporter.say(f"the container engine stays: it runs {', '.join(left)}")
-        return
-    with cache.locked("engine"), reporter.step("stop the container engine"):
-        shell.succeeds(["docker", "network", "rm", "kind"])  # kind's own, empty now; another may not be
-        process.terminate()
-        try:
-            process.wait(ENGINE_STOP_SECONDS)
-        except psutil.TimeoutExpired as error:
-            raise LocalError(
-                what=f"dockerd (process {process.pid}) did not stop within {ENGINE_STOP_SECONDS:.0f} s",
-                log=_folder() / "dockerd.log",
-                remedy="look at its log, then stop it by hand",
-            ) from error
+    with cache.exclusive(ENGINE_LOCK) as alone:
+        if not alone:
+            reporter.say("the container engine stays: another process makes a cluster or images with it")
+            return
+        left = docker.containers(every=False)
+        if left:
+            reporter.say(f"the container engine stays: it runs {', '.join(left)}")
+            return
+        with cache.locked("engine"), reporter.step("stop the container engine"):
+            _end(process)
+
+
+def _end(process: psutil.Process) -> None:
+    shell.succeeds(["docker", "network", "rm", "kind"])  # kind's own, empty now; another may not be
+    process.terminate()
+    try:
+        process.wait(ENGINE_STOP_SECONDS)
+    except psutil.TimeoutExpired as error:
+        raise LocalError(
+            what=f"dockerd (process {process.pid}) did not stop within {ENGINE_STOP_SECONDS:.0f} s",
+            log=_folder() / "dockerd.log",
+            remedy="look at its log, then stop it by hand",
+        ) from error
 
 
 def own_engine() -> psutil.Process | None:

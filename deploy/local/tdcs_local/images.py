@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tdcs_local import base_image, cache, cluster, docker, image_archive, products, shell
+from tdcs_local import base_image, cache, cluster, docker, host, image_archive, products, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, log_file
 from tdcs_local.steps import Reporter, Step
@@ -73,7 +73,11 @@ def ensure(names: Sequence[str], *, reporter: Reporter) -> dict[str, str]:
 
     Raises :class:`LocalError` for an unknown name, a cluster that is not up, a failed build or load.
     """
-    specs = [spec_of(name) for name in names]
+    with host.engine_in_use():
+        return _ensure([spec_of(name) for name in names], reporter)
+
+
+def _ensure(specs: Sequence[Spec], reporter: Reporter) -> dict[str, str]:
     cluster_name = cluster.name()
     cluster.require_own(cluster_name)
     wanted = {spec.name: tag(spec) for spec in specs}

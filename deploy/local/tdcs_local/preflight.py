@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tdcs_local import access, cluster, docker, host, node_image, products, shell
+from tdcs_local import access, cluster, docker, host, node_image, products
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, KUBECONFIG, cache_root
 
@@ -85,7 +85,7 @@ def require(facts: Facts) -> None:
 
 def facts() -> Facts:
     """Looks at this machine; changes nothing."""
-    engine, version = _look_at_engine()
+    engine = host.look_at_engine()
     cold = not _built()
     port = cluster.api_port()
     try:
@@ -96,19 +96,19 @@ def facts() -> Facts:
         root=os.geteuid() == 0,
         apt=shutil.which("apt-get") is not None,
         lacking_packages=host.missing_packages(MEANT_FOR),
-        engine=engine,
-        engine_version=version,
+        engine=engine.state,
+        engine_version=products.version_tuple(engine.version),
         fuse=Path("/dev/fuse").exists(),
         disks=[
             _disk_of("programs (TDCS_CACHE)", cache_root()),
-            _disk_of("containers", _engine_root(engine)),
+            _disk_of("containers", _engine_root(engine.state)),
             _disk_of("the checkout", CHECKOUT),
         ],
         memory=psutil.virtual_memory().total,
         cold=cold,
         go=shutil.which("go") is not None,
         port=port,
-        port_taken=port is not None and _taken(port) and not _is_own(engine),
+        port_taken=port is not None and _taken(port) and not _is_own(engine.state),
         foreign_contexts=strange,
         kubeconfig_variable=os.environ.get("KUBECONFIG", ""),
     )
@@ -189,7 +189,7 @@ def _rest(facts: Facts) -> list[Problem]:
         found.append(
             Problem(
                 what="Go is not installed, and Kubernetes is built with it here",
-                remedy="install Go 1.26 or newer (https://go.dev/doc/install) and put it on PATH",
+                remedy=f"install Go {products.OLDEST_GO_TEXT} or newer (https://go.dev/doc/install) and put it on PATH",
             )
         )
     if facts.port is not None and facts.port_taken:
@@ -220,15 +220,6 @@ def _rest(facts: Facts) -> list[Problem]:
 
 def _lines(found: Iterable[Problem]) -> str:
     return "\n".join(f"- {problem.what}\n  try: {problem.remedy}" for problem in found)
-
-
-def _look_at_engine() -> tuple[str, tuple[int, ...]]:
-    try:
-        version = shell.capture(["docker", "version", "--format", "{{.Server.Version}}"], timeout=20)
-    except LocalError as error:
-        denied = "permission denied" in error.why.lower()
-        return ("denied" if denied else "absent"), ()
-    return "answers", products.version_tuple(version)
 
 
 def _engine_root(engine: str) -> Path:
