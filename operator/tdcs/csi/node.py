@@ -141,7 +141,7 @@ class NodeVolumes:
             raise SourceNotReadyError(
                 f"cache cluster {volume.cluster} cannot be read on node {self._settings.node}: its FUSE "
                 "client did not answer for "
-                f"{patience:g} s; look at its pod: kubectl -n {names.SYSTEM_NAMESPACE} get pods -o wide | "
+                f"{patience:g} s; look at its pod: kubectl get pods -A -o wide | "
                 "grep "
                 f"{names.fuse_name(cluster=volume.cluster)}"
             ) from error

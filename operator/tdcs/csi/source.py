@@ -46,7 +46,7 @@ def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
     """
     point = os.path.join(os.path.realpath(fuse_root), volume.cluster)
     client = names.fuse_name(cluster=volume.cluster)
-    pods = f"see its FUSE client's pods: kubectl -n {names.SYSTEM_NAMESPACE} get pods -o wide | grep {client}"
+    pods = f"see its FUSE client's pods: kubectl get pods -A -o wide | grep {client}"
     if mountinfo.top(mounts=mountinfo.read(), point=point) is None:
         raise SourceNotReadyError(
             f"cache cluster {volume.cluster} is not mounted on node {node} (nothing is mounted at {point}); "
