@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down images status demo test quick lint unit controlplane engine e2e crds lock bench doctor
+.PHONY: help venv up down images status doctor demo test quick lint types contracts unit controlplane engine e2e crds lock
 
 PYTHON ?= python3
 VENV   := .venv
@@ -39,13 +39,13 @@ doctor: venv ## check this machine for what the local cluster needs
 demo: venv ## from nothing to a training job placed by its data; prints what happened
 	@$(LOCAL) demo
 
-test: venv ## all tiers: lint, unit, controlplane, engine, e2e
+test: venv ## all tiers: lint, types, contracts, unit, controlplane, engine, e2e
 	@$(TIERS)
 
-quick: venv ## the tiers that take seconds: lint and unit
-	@$(TIERS) lint unit
+quick: venv ## the quick tiers: lint, types, contracts, unit
+	@$(TIERS) lint types contracts unit
 
-lint unit controlplane engine e2e: venv
+lint types contracts unit controlplane engine e2e: venv
 	@$(TIERS) $@
 
 crds: venv ## regenerate crds/ from the models

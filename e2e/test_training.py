@@ -5,6 +5,7 @@ Runs what `make demo` runs, with its files, and asserts what the demo prints.
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,11 +18,31 @@ from tdcs_local.steps import Reporter
 PRINT_CHECKSUMS = "cd /data; find . -type f | LC_ALL=C sort | cut -c3- | xargs -d '\\n' sha256sum | sha256sum"
 
 
+@dataclass(frozen=True)
+class Preload:
+    """How the example Dataset came onto its nodes: what the source sent, and every status on the way."""
+
+    load: demo.Load
+    statuses: list[dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def loaded(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> dict[str, int]:
-    """The example Dataset, loaded; the bytes of it on each node."""
-    demo.load_dataset(reporter=reporter, kubectl=kubectl)
-    return demo.node_bytes(kubectl)
+def preload(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> Preload:
+    """The example Dataset, loaded from nothing: what an earlier run left is deleted first."""
+    for job in kubectl.list("trainingjobs.tdcs.io", namespace=demo.NAMESPACE):
+        kubectl.delete("trainingjobs.tdcs.io", job["metadata"]["name"], namespace=demo.NAMESPACE)
+    kubectl.delete("datasets.tdcs.io", demo.DATASET, namespace=demo.NAMESPACE)
+    statuses: list[dict[str, Any]] = []
+    load = demo.load_dataset(
+        reporter=reporter, kubectl=kubectl, seen=lambda dataset: statuses.append(dataset.get("status", {}))
+    )
+    return Preload(load, statuses)
+
+
+@pytest.fixture
+def loaded(preload: Preload) -> dict[str, int]:
+    """The bytes of the loaded Dataset on each node."""
+    return preload.load.held
 
 
 @pytest.fixture
@@ -96,6 +117,14 @@ def logs_of(kubectl: Kubectl, job: str) -> list[str]:
     return [kubectl("logs", pod["metadata"]["name"], "-n", demo.NAMESPACE) for pod in pods]
 
 
+def test_the_source_sends_each_byte_once_for_each_copy_and_the_status_follows(preload: Preload) -> None:
+    total = store.manifest(demo.DATASET)["totalBytes"]
+    assert preload.load.source_bytes == pytest.approx(2 * total, rel=0.05)
+    sizes = [status["physicalBytes"] for status in preload.statuses if "physicalBytes" in status]
+    assert any(0 < size < 2 * total for size in sizes)
+    assert sizes[-1] == 2 * total
+
+
 def test_the_dataset_lies_whole_on_two_of_three_nodes(loaded: dict[str, int], workers: list[str]) -> None:
     total = store.manifest(demo.DATASET)["totalBytes"]
     assert len(loaded) == 2
@@ -104,10 +133,16 @@ def test_the_dataset_lies_whole_on_two_of_three_nodes(loaded: dict[str, int], wo
 
 
 def test_training_runs_on_the_nodes_with_the_data_and_reads_nothing_from_the_source(
-    loaded: dict[str, int], kubectl: Kubectl, reporter: Reporter
+    preload: Preload,
+    loaded: dict[str, int],
+    kubectl: Kubectl,
+    reporter: Reporter,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("mnist-first", "mnist-second"):
-        run = demo.train(reporter=reporter, kubectl=kubectl, name=name)
+    runs = [
+        demo.train(reporter=reporter, kubectl=kubectl, name=name) for name in ("mnist-first", "mnist-second")
+    ]
+    for run in runs:
         assert {pod["node"] for pod in run.pods} <= set(loaded)
         assert len(run.pods) == 2
         assert run.locality == 1.0
@@ -115,6 +150,9 @@ def test_training_runs_on_the_nodes_with_the_data_and_reads_nothing_from_the_sou
         assert run.images_per_second > 0
         # Nothing but the odd metadata request may reach the source.
         assert run.source_bytes < 0.01 * sum(loaded.values())
+    demo.show(preload.load, runs)
+    table = capsys.readouterr().out
+    assert all(words in table for words in ("mnist-first", "mnist-second", "preload", "13.4 MB", *loaded))
 
 
 def test_every_worker_reads_the_very_bytes_that_the_store_holds(

@@ -5,7 +5,7 @@ Everything a user would apply is applied as it stands in ``deploy/examples``; on
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ from tdcs_local.steps import Reporter, duration
 EXAMPLES = CHECKOUT / "deploy" / "examples"
 NAMESPACE = "tdcs-demo"
 DATASET = "mnist"
-LINK = "200mbit"
+LINK = "20mbit"
+"""Slow enough for the preload to be seen: two copies of 6.7 MB take some six seconds."""
 IMAGES = ("tdcs", "alluxio", "store", "train-tensorflow")
 
 
@@ -73,8 +74,19 @@ def prepare_store(*, reporter: Reporter) -> None:
     store.set_link(egress=LINK, ingress="unlimited", reporter=reporter)
 
 
-def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> Load:
-    """Apply the example Dataset and wait until its bytes are on the nodes that the placement chose."""
+def load_dataset(
+    *, reporter: Reporter, kubectl: Kubectl, seen: Callable[[Object], None] = lambda _: None
+) -> Load:
+    """Apply the example Dataset and wait until its bytes are on the nodes that the placement chose.
+
+    ``seen`` is called with the Dataset as it is at each look, for whoever wants to follow the progress.
+    """
+
+    def look() -> str | None:
+        dataset = kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE)
+        seen(dataset or {})
+        return _loading(dataset)
+
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
     )
@@ -85,7 +97,7 @@ def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> Load:
         kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / file)))
     with reporter.step(f"preload Dataset {DATASET} over a {LINK} link") as step:
         kubectl.wait(
-            lambda: _loading(kubectl.get("datasets.tdcs.io", DATASET, namespace=NAMESPACE)),
+            look,
             what=f"Dataset {NAMESPACE}/{DATASET} was not loaded",
             seconds=300,
             step=step,

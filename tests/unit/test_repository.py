@@ -1,0 +1,84 @@
+"""What holds for the repository as a whole."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# In pieces, so that this file does not hold what it looks for.
+REGISTRY_HOSTS = (
+    "proxy.golang" + ".org",
+    "sum.golang" + ".org",
+    "pypi" + ".org",
+    "files.pythonhosted" + ".org",
+    "registry.npmjs" + ".org",
+    "deb.debian" + ".org",
+    "repo1.maven" + ".org",
+    "repo.maven.apache" + ".org",
+)
+DEVELOPMENT_PATHS = re.compile(r"(?<![\w./-])/(?:home|Users|work)/(?!me\b)\w+")
+
+
+def tracked_texts() -> list[tuple[str, str]]:
+    """Every tracked text file with its content."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    found = []
+    for name in filter(None, names):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            if b"\0" not in content:
+                found.append((name, content.decode()))
+    return found
+
+
+def locked(name: str) -> dict[str, str]:
+    """Package names and versions of a lock file."""
+    text = (ROOT / name).read_text()
+    return {
+        canonicalize_name(found[1]): found[2]
+        for found in re.finditer(r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)", text, re.MULTILINE)
+    }
+
+
+def wanted(*groups: str) -> list[Requirement]:
+    """What pyproject.toml asks for: the runtime, and the named groups."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = list(project["project"]["dependencies"])
+    for group in groups:
+        lines += project["dependency-groups"][group]
+    return [Requirement(line) for line in lines]
+
+
+def test_no_file_names_the_host_of_a_package_registry() -> None:
+    named = [(name, host) for name, text in tracked_texts() for host in REGISTRY_HOSTS if host in text]
+    assert not named
+
+
+def test_no_file_holds_a_path_of_a_development_machine() -> None:
+    named = [(name, found[0]) for name, text in tracked_texts() if (found := DEVELOPMENT_PATHS.search(text))]
+    assert not named
+
+
+@pytest.mark.parametrize(
+    ("lock", "groups"), [("requirements.txt", ()), ("requirements-dev.txt", ("test", "lint"))]
+)
+def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
+    versions = locked(lock)
+    for requirement in wanted(*groups):
+        name = canonicalize_name(requirement.name)
+        assert name in versions, f"{name} is not in {lock}: run `make lock`"
+        assert requirement.specifier.contains(versions[name]), f"{lock} holds another {name}: run `make lock`"
+
+
+def test_development_and_runtime_agree_on_every_version() -> None:
+    runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
+    assert {name: development.get(name) for name in runtime} == runtime
