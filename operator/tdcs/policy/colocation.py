@@ -5,9 +5,9 @@ most when it holds the datasets with the most pods on the node, and pods of one 
 most when they stand together, as far as GPUs allow.
 
 :func:`place_pods` places one gang at a time: the node with the best score, among equals the fullest
-one, so that large free nodes stay free for large pods. :func:`plan` places a batch: greedy by the local
-bytes that a placement adds, then moves and swaps while they add more (a local search with a bound
-on its passes). Limits: the search may stop in a local optimum; the distance to the true optimum is
+one, so that large free nodes stay free for large pods; or the other way round. :func:`plan` places a
+batch: greedy by the local bytes that a placement adds, then moves and swaps while they add more (a local
+search with a bound on its passes). Limits: the search may stop in a local optimum; the distance to the true optimum is
 measured by ``bench/placement_optimum.py``.
 """
 
@@ -43,7 +43,11 @@ class JointPlan:
 
 
 def place_pods(
-    *, pods: Sequence[int], free_gpus: Mapping[str, int], scores: Mapping[str, int]
+    *,
+    pods: Sequence[int],
+    free_gpus: Mapping[str, int],
+    scores: Mapping[str, int],
+    data_first: bool = True,
 ) -> tuple[str, ...] | None:
     """The nodes of a gang's pods, in the order of `pods`; None when they do not all fit.
 
@@ -51,6 +55,9 @@ def place_pods(
         pods: GPUs of each pod.
         free_gpus: GPUs that are free, by node.
         scores: the score of each node (:func:`tdcs.policy.scoring.node_scores`); a missing one is 0.
+        data_first: whether the score comes before packing. Where the job does not gain from data on its
+            own node (:func:`tdcs.policy.scoring.locality_matters`) packing comes first, and the score decides
+            among equally full nodes: scattered free GPUs keep large jobs waiting.
     """
     taken: dict[str, int] = {}
     chosen: dict[int, str] = {}
@@ -61,7 +68,8 @@ def place_pods(
             room = free - taken.get(name, 0) if taken else free
             if room < gpus:
                 continue
-            rank = (-scores.get(name, 0), room, name)
+            score = -scores.get(name, 0)
+            rank = (score, room, name) if data_first else (room, score, name)
             if best is None or rank < best:
                 best = rank
         if best is None:

@@ -197,9 +197,32 @@ def node_bytes(plan: CopyPlan) -> dict[str, int]:
     return held
 
 
-def serving_nodes(*, demand: float, node_rate: float, headroom: float = 2.0) -> int:
-    """Nodes over which a copy must lie so that they can send `demand` bytes per second, with headroom."""
-    return max(math.ceil(demand * headroom / node_rate), 1)
+def serving_nodes(
+    *,
+    demand: float,
+    node_rate: float,
+    headroom: float = 2.0,
+    copy_bytes: int = 0,
+    node_bytes_total: int = 0,
+    largest_share: float = 1 / 8,
+) -> int:
+    """Nodes over which a copy should lie so that its readers do not wait for the holders' links.
+
+    Enough to send the demand with headroom; and, where the cache of a node is known, enough that the copy
+    takes no more than `largest_share` of it: who will read a dataset later is not known, and a small
+    dataset on a single node is slow for all as soon as a sweep of many jobs reads it.
+
+    Args:
+        demand: bytes per second that its readers take now.
+        node_rate: bytes per second that a node sends.
+        headroom: by how much the demand may grow before links become scarce.
+        copy_bytes: size of the copy.
+        node_bytes_total: cache of a node; 0 leaves the second rule out.
+        largest_share: the most of a node's cache that one copy should take.
+    """
+    by_rate = math.ceil(demand * headroom / node_rate)
+    by_share = math.ceil(copy_bytes / (node_bytes_total * largest_share)) if node_bytes_total > 0 else 0
+    return max(by_rate, by_share, 1)
 
 
 def _replicate(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:

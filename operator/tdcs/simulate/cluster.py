@@ -65,7 +65,7 @@ class Cluster:
         for node in self._aside:
             self.by_free[self.free[node]] -= 1
 
-    def place(self, job: SimJob, *, scores: dict[str, int], now: float) -> None:
+    def place(self, job: SimJob, *, scores: dict[str, int], data_first: bool, now: float) -> None:
         """Start a job whose gang fits: on the nodes set aside for it, else on those with the best scores."""
         nodes: tuple[str, ...] | None
         if job is self._holder:
@@ -77,7 +77,7 @@ class Cluster:
             free = self.free
             if self._aside:
                 free = {node: gpus for node, gpus in free.items() if node not in self._aside}
-            nodes = colocation.place_pods(pods=job.pods, free_gpus=free, scores=scores)
+            nodes = colocation.place_pods(pods=job.pods, free_gpus=free, scores=scores, data_first=data_first)
         if nodes is None:
             raise RuntimeError(f"job {job.number}: admitted although its {job.gpus} GPUs are not free")
         for node, gpus in zip(nodes, job.pods, strict=True):

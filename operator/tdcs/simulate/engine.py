@@ -118,7 +118,9 @@ class Simulation:
     def _admit(self, *, now: float) -> list[SimJob]:
         started: list[SimJob] = []
         while (job := self.cluster.next_to_enter()) is not None:
-            self.cluster.place(job, scores=self.scheme.scores(job), now=now)
+            self.cluster.place(
+                job, scores=self.scheme.scores(job), data_first=self.scheme.data_first(job), now=now
+            )
             self.scheme.started(job, now=now)
             started.append(job)
         return started

@@ -36,6 +36,10 @@ class Scheme:
         """The scores of the nodes for a job that is about to be placed."""
         return {}
 
+    def data_first(self, job: SimJob) -> bool:
+        """Whether the scores come before packing the nodes."""
+        return True
+
     def started(self, job: SimJob, *, now: float) -> None:
         """A job began to run; its view of the cache must be set."""
         self.see(job, now=now, hit=0.0, local=0.0)

@@ -74,7 +74,6 @@ class Tdcs(Scheme):
         self.cached: dict[str, Cached] = {}
         self.room = dict.fromkeys(scenario.node_names(), scenario.cache_bytes)
         self.loading: dict[str, Cached] = {}
-        self._grants: Mapping[str, float] = {}
         self._settled = 0.0
         self._plan_at = math.inf
         self._clones_at: list[float] = []
@@ -99,9 +98,6 @@ class Tdcs(Scheme):
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """The extender's scores of the nodes, for the copy that the job reads."""
-        link = self.scenario.nic_rate * job.gpus / self.scenario.gpus_per_node
-        if not scoring.locality_matters(demand=job.compute, link=link):
-            return {}
         cached = self.cached[job.dataset.name]
         if cached.scores is None:
             total = int(job.dataset.size_bytes)
@@ -114,6 +110,11 @@ class Tdcs(Scheme):
                 ]
             )
         return cached.scores
+
+    def data_first(self, job: SimJob) -> bool:
+        """Whether the job's demand is such that it gains from local data."""
+        link = self.scenario.nic_rate * job.gpus / self.scenario.gpus_per_node
+        return scoring.locality_matters(demand=job.compute, link=link)
 
     def started(self, job: SimJob, *, now: float) -> None:
         """Give the job a copy, making one when all have as many jobs as they can feed."""
@@ -238,6 +239,28 @@ class Tdcs(Scheme):
         """Give the cache to the datasets that are read or waited for, evict, and start loads."""
         self._plan_at = math.inf
         wanted = self._wanted()
+        demands, grants = self._allocate(wanted=wanted, beside=0.0)
+        growing = []
+        for one in demands:
+            cached = self.cached[one.name]
+            cached.worth = allocation.saved_per_byte(one) / (
+                cached.cost * self.scenario.store.bytes_per_second
+            )
+            if grants[one.name] - cached.planned > 1e-6 * one.size_bytes:
+                growing.append(cached)
+        needed = sum(grants[one.dataset.name] - one.planned for one in growing)
+        self._make_room(needed=needed, grants=grants, now=now)
+        for cached in sorted(growing, key=lambda one: (-one.worth, one.dataset.name)):
+            self._grow(
+                cached, more=grants[cached.dataset.name] - cached.planned, demand=wanted[cached.dataset.name]
+            )
+        if any(self.cached[one.name].planned < one.size_bytes * (1 - 1e-6) for one in demands):
+            self._plan_soon(now)
+
+    def _allocate(
+        self, *, wanted: Mapping[str, float], beside: float
+    ) -> tuple[list[allocation.DatasetDemand], dict[str, float]]:
+        """What each wanted dataset gets of the cache beside the clones and so many more bytes."""
         demands = [
             allocation.DatasetDemand(
                 name=name,
@@ -247,25 +270,9 @@ class Tdcs(Scheme):
             )
             for name, demand in wanted.items()
         ]
-        total = self.scenario.cache_bytes * self.scenario.nodes
-        grants = allocation.allocate_cache(datasets=demands, cache_bytes=total, margin=KEEP_MARGIN)
-        growing = []
-        for one in demands:
-            cached = self.cached[one.name]
-            cached.worth = allocation.saved_per_byte(one) / (
-                cached.cost * self.scenario.store.bytes_per_second
-            )
-            if grants[one.name] - cached.planned > 1e-6 * one.size_bytes:
-                growing.append(cached)
-        self._grants = grants
-        needed = sum(grants[one.dataset.name] - one.planned for one in growing)
-        self._make_room(needed=needed, grants=grants, now=now)
-        for cached in sorted(growing, key=lambda one: (-one.worth, one.dataset.name)):
-            self._grow(
-                cached, more=grants[cached.dataset.name] - cached.planned, demand=wanted[cached.dataset.name]
-            )
-        if any(self.cached[one.name].planned < one.size_bytes * (1 - 1e-6) for one in demands):
-            self._plan_soon(now)
+        clones = sum(self._all_reserved(one) - one.planned for one in self.cached.values())
+        total = self.scenario.cache_bytes * self.scenario.nodes - clones - beside
+        return demands, allocation.allocate_cache(datasets=demands, cache_bytes=total, margin=KEEP_MARGIN)
 
     def _wanted(self) -> dict[str, float]:
         """Bytes per second that the running and the next waiting jobs read, by dataset."""
@@ -279,6 +286,8 @@ class Tdcs(Scheme):
 
     def _make_room(self, *, needed: float, grants: Mapping[str, float], now: float) -> None:
         needed -= sum(self.room.values())
+        if needed > 0.0:
+            needed -= self._drop_idle_clones()
         if needed <= 0.0:
             return
         next_use: dict[str, int] = {}
@@ -305,6 +314,17 @@ class Tdcs(Scheme):
             if needed > 0.0 and over > 1e-6 * self.cached[name].dataset.size_bytes:
                 self._shrink(self.cached[name], by=min(over, needed))
                 needed -= over
+
+    def _drop_idle_clones(self) -> float:
+        """Free the clones of datasets whose first copy can feed all readers again."""
+        freed = 0.0
+        for cached in self.cached.values():
+            enough = len(cached.copies["0"].nodes) * self.scenario.nic_rate >= 2.0 * cached.demand
+            if len(cached.copies) > 1 and enough:
+                clones = self._all_reserved(cached) - cached.planned
+                self._shrink(cached, by=clones)
+                freed += clones
+        return freed
 
     @staticmethod
     def _all_reserved(cached: Cached) -> float:
@@ -365,7 +385,9 @@ class Tdcs(Scheme):
         mode = placement.Mode.PARTITION
         name = cached.dataset.name
         plan = placement.plan_copy(dataset=name, dataset_bytes=int(more), nodes=nodes, mode=mode)
-        needed = placement.serving_nodes(demand=demand, node_rate=self.scenario.nic_rate)
+        needed = placement.serving_nodes(
+            demand=demand, node_rate=self.scenario.nic_rate, copy_bytes=int(more), node_bytes_total=capacity
+        )
         if len(plan.nodes) < needed:
             plan = placement.plan_copy(
                 dataset=name, dataset_bytes=int(more), nodes=nodes, mode=mode, node_count=needed
@@ -386,7 +408,8 @@ class Tdcs(Scheme):
         full = cached.filled >= cached.dataset.size_bytes * (1 - 1e-9)
         crowded = full and min(active.values()) >= limit
         if crowded:
-            self._make_room(needed=cached.filled, grants=self._grants, now=now)
+            _, grants = self._allocate(wanted=self._wanted(), beside=cached.filled)
+            self._make_room(needed=cached.filled, grants=grants, now=now)
         choice = admission.choose_copy(
             active=active,
             limit=limit if full else 0,
@@ -395,14 +418,17 @@ class Tdcs(Scheme):
         )
         if choice.copy is None:
             return min(active, key=lambda copy: (active[copy], copy))
-        if choice.clone:
-            self._clone(cached, number=choice.copy, now=now)
-        return choice.copy
+        return self._clone(cached, number=choice.copy, now=now) if choice.clone else choice.copy
 
-    def _clone(self, cached: Cached, *, number: str, now: float) -> None:
-        """Copy a dataset to other nodes; it travels between nodes, not from the store."""
+    def _clone(self, cached: Cached, *, number: str, now: float) -> str:
+        """Copy a dataset to other nodes; it travels between nodes, not from the store. Gives the copy to read."""
         taken = {node for copy in cached.copies.values() for node in copy.nodes}
         reserved = self._reserve(cached, more=cached.filled, demand=cached.demand, avoid=taken)
+        if sum(reserved.values()) < cached.filled * (1 - 1e-6):
+            # The free room lies on nodes that hold the dataset already.
+            for node, held in reserved.items():
+                self.room[node] += held
+            return "0"
         rate = self.scenario.nic_rate * min(len(reserved), len(cached.copies["0"].nodes)) / 2
         ready = now + cached.filled / rate if rate > 0 else math.inf
         cached.copies[number] = Copy(
@@ -412,6 +438,7 @@ class Tdcs(Scheme):
             self._clones_at.append(ready)
         cached.scores = None
         self.clones += 1
+        return number
 
 
 def scoring_rate(*, local: float, native: float, fuse: float) -> float:
