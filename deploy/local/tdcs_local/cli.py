@@ -59,14 +59,18 @@ def images_command(names: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--quiet", is_flag=True, help="Only by the exit status: 0 if this checkout's cluster is up.")
+@click.option("--quiet", is_flag=True, help="Say nothing; answer by the exit status only.")
 def status(quiet: bool) -> None:
-    """Say what of the cluster is there."""
-    lines, up = life.status()
+    """Say what of the cluster is there.
+
+    Exit status: 0 if this checkout's cluster is up, 3 if it has one that is not (stopped, unfinished or sick;
+    while no engine answers: its kubeconfig is there), 1 if it has none.
+    """
+    lines, code = life.status()
     if not quiet:
         for line in lines:
             click.echo(line)
-    sys.exit(0 if up else 1)
+    sys.exit(code)
 
 
 @main.command()

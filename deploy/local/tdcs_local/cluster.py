@@ -5,14 +5,13 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tdcs_local import access, docker, node_image, products, shell
+from tdcs_local.cluster_state import Answer, Node, State, certainly_gone, judge, well
 from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl
 from tdcs_local.node_image import NodeImages
@@ -28,40 +27,13 @@ TRANSFER = STATE / "transfer"
 """Files for the nodes: they see this folder read-only at ``NODE_TRANSFER``. It also tells who owns a cluster."""
 NODE_TRANSFER = "/kind/transfer"
 COMPLETE = "tdcs.io/local-cluster-complete"
-"""Annotation of the namespace kube-system: the value is the digest of the configuration it was made with."""
+"""Annotation of the namespace kube-system, set when all was done once: the control plane's image, by its key."""
+ADMIN = "/etc/kubernetes/admin.conf"
+JOINED = "/etc/kubernetes/kubelet.conf"
+"""kubeadm leaves it on every node that has become one of the cluster."""
 
 NODES_READY_SECONDS = 180.0
 RESTART_SECONDS = 120.0
-
-
-class State(Enum):
-    """What there is under a cluster's name."""
-
-    ABSENT = "there is none"
-    FOREIGN = "another checkout made it"
-    STOPPED = "its nodes do not run"
-    BROKEN = "it was not completed, or it does not answer"
-    UNFINISHED = "it runs, but the last steps of its making are missing"
-    RUNNING = "it runs"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A node's container. ``owner`` is the checkout that made it, "" if that cannot be told."""
-
-    name: str
-    running: bool
-    owner: str
-    image: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What the cluster's API said: whether it is ready, the registered nodes, the annotation of completeness."""
-
-    ready: bool
-    nodes: frozenset[str] = frozenset()
-    complete: str = ""
 
 
 def name() -> str:
@@ -80,21 +52,6 @@ def node_names(cluster: str) -> list[str]:
     """The nodes of a cluster, as kind names them."""
     workers = [f"{cluster}-worker{'' if number == 1 else number}" for number in range(1, WORKERS + 1)]
     return [f"{cluster}-control-plane", *workers]
-
-
-def judge(*, nodes: Sequence[Node], expected: Sequence[str], owner: str, answer: Answer) -> State:
-    """What there is, seen from the checkout ``owner``."""
-    if not nodes:
-        return State.ABSENT
-    if any(node.owner != owner for node in nodes):
-        return State.FOREIGN
-    if {node.name for node in nodes} != set(expected):
-        return State.BROKEN
-    if not all(node.running for node in nodes):
-        return State.STOPPED
-    if not answer.ready or answer.nodes != set(expected):
-        return State.BROKEN
-    return State.RUNNING if answer.complete else State.UNFINISHED
 
 
 def configuration(*, cluster: str, images: NodeImages, transfer: Path, port: int | None) -> dict[str, Any]:
@@ -146,7 +103,7 @@ def look(cluster: str) -> State:
     found = nodes(cluster)
     answer = Answer(ready=False)
     if found and all(node.running for node in found) and all(node.owner == str(CHECKOUT) for node in found):
-        answer = _ask()
+        answer = _ask(cluster)
     return judge(nodes=found, expected=node_names(cluster), owner=str(CHECKOUT), answer=answer)
 
 
@@ -155,14 +112,25 @@ def require_own(cluster: str) -> None:
     state = look(cluster)
     if state is State.FOREIGN:
         raise foreign(cluster)
-    if state is not State.RUNNING:
+    if state not in {State.RUNNING, State.UNWELL}:
         raise LocalError(what=f"the cluster {cluster} is not up: {state.value}", remedy="make up")
 
 
+def older(cluster: str) -> bool:
+    """Whether the nodes were made of another image than this checkout's files make."""
+    images = node_image.references()
+    return any(node.image not in {images.control_plane, images.worker} for node in nodes(cluster))
+
+
 def abandoned(cluster: str) -> bool:
-    """Whether this tool made the cluster from a checkout that is there no more."""
-    owners = {node.owner for node in nodes(cluster)}
-    return all(owner and not Path(owner).is_dir() for owner in owners)
+    """Whether the checkout that made the cluster is certainly gone, and the cluster of no use to anybody.
+
+    Nodes that run and answer may belong to somebody whose folder this process cannot see, so they stay.
+    """
+    found = nodes(cluster)
+    if not all(node.owner and certainly_gone(Path(node.owner)) for node in found):
+        return False
+    return not any(node.running for node in found) or not _answers_inside(cluster)
 
 
 def foreign(cluster: str) -> LocalError:
@@ -171,7 +139,8 @@ def foreign(cluster: str) -> LocalError:
     return LocalError(
         what=f"the cluster {cluster} is not this checkout's",
         why=f"it was made by {', '.join(owners)}; nothing was changed",
-        remedy=f"use a name of your own ({NAME_VARIABLE}=tdcs-two make up), or run `make down` there first",
+        remedy=f"use a name of your own ({NAME_VARIABLE}=tdcs-two make up), or run `make down` there first; if that "
+        "checkout is no more, remove its cluster: PYTHONPATH=deploy/local .venv/bin/python -m tdcs_local down --force",
     )
 
 
@@ -222,11 +191,19 @@ def delete(*, cluster: str, reporter: Reporter) -> None:
         )
 
 
+def reconnect(*, cluster: str, reporter: Reporter) -> None:
+    """Writes the access to a cluster whose nodes run, and waits for its API: it may be slow, or just starting."""
+    with reporter.step(f"wait for {cluster} to answer") as step:
+        access.write(cluster)
+        _wait_for_api(Kubectl(), step)
+
+
 def restart(*, cluster: str, reporter: Reporter) -> None:
-    """Starts the nodes of a cluster that was stopped, as by a reboot of the machine, and waits for its API."""
-    with reporter.step(f"start the nodes of {cluster} again") as step:
+    """Starts the nodes of a cluster that stopped, as by a reboot of the machine, or that answers no more."""
+    verb = "restart" if all(node.running for node in nodes(cluster)) else "start"
+    with reporter.step(f"{verb} the nodes of {cluster}") as step:
         shell.run(
-            ["docker", "start", *node_names(cluster)],
+            ["docker", verb, *node_names(cluster)],
             what=f"starting the nodes of {cluster} failed",
             log=log_file("kind-create"),
         )
@@ -259,9 +236,8 @@ def finish(*, cluster: str, reporter: Reporter) -> None:
         with reporter.step(title):
             kubectl("rollout", "status", f"deployment/{deployment}", f"--namespace={namespace}", "--timeout=170s",
                     timeout=180)  # fmt: skip
-    version = kubectl("version", "-o", "json")
-    served = json.loads(version)["serverVersion"]["gitVersion"]
-    kubectl("annotate", "namespace", "kube-system", f"{COMPLETE}={served}", "--overwrite")
+    image = nodes(cluster)[0].image  # sorted by name: the control plane's
+    kubectl("annotate", "namespace", "kube-system", f"{COMPLETE}={image}", "--overwrite")
 
 
 def _node(container: Mapping[str, Any]) -> Node:
@@ -277,29 +253,44 @@ def _node(container: Mapping[str, Any]) -> Node:
     )
 
 
-def _ask() -> Answer:
+def _ask(cluster: str) -> Answer:
     if not KUBECONFIG.exists():
-        return Answer(ready=False)
+        return Answer(ready=False, joined=_joined(cluster))
     kubectl = Kubectl()
     try:
         kubectl("get", "--raw", "/readyz", timeout=10)
-        registered = kubectl("get", "nodes", "-o", "name", timeout=10)
+        registered = kubectl.list("nodes")
         system = kubectl.get("namespace", "kube-system") or {}
     except LocalError:
-        return Answer(ready=False)
+        return Answer(ready=False, joined=_joined(cluster))
     return Answer(
         ready=True,
-        nodes=frozenset(line.removeprefix("node/") for line in registered.split()),
+        nodes=frozenset(node["metadata"]["name"] for node in registered),
+        well=well(registered, workers=node_names(cluster)[1:], resource=GPU, amount=GPUS_PER_WORKER),
         complete=system.get("metadata", {}).get("annotations", {}).get(COMPLETE, ""),
     )
 
 
+def _joined(cluster: str) -> bool:
+    """Whether all nodes once joined; a node that cannot be asked counts as one that did."""
+    script = f"test -e {JOINED} || echo lacking"
+    for node in node_names(cluster):
+        try:
+            if shell.capture(["docker", "exec", node, "sh", "-c", script], timeout=20):
+                return False
+        except LocalError:
+            continue
+    return True
+
+
+def _answers_inside(cluster: str) -> bool:
+    """Whether the API answers on its own node, for a cluster whose access this checkout does not have."""
+    ask = ["kubectl", f"--kubeconfig={ADMIN}", "get", "--raw", "/readyz"]
+    return shell.succeeds(["docker", "exec", node_names(cluster)[0], *ask])
+
+
 def _nodes_missing(kubectl: Kubectl, expected: Sequence[str]) -> str | None:
-    ready = {
-        node["metadata"]["name"]
-        for node in kubectl.list("nodes")
-        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
-    }
+    ready = well(kubectl.list("nodes"))
     missing = [node for node in expected if node not in ready]
     return f"waiting for {', '.join(missing)}" if missing else None
 

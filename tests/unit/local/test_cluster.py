@@ -1,16 +1,20 @@
 """Whose cluster it is, what is left of it, and how kind is asked for one."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tdcs_local import access, cluster
-from tdcs_local.cluster import Answer, Node, State
+from tdcs_local import access, cluster, node_image, shell
+from tdcs_local.cluster_state import Answer, Node, State, certainly_gone, judge, well
 from tdcs_local.errors import LocalError
 from tdcs_local.node_image import NodeImages
+from tdcs_local.paths import CHECKOUT
 
 EXPECTED = cluster.node_names("tdcs")
-ALL_WELL = Answer(ready=True, nodes=frozenset(EXPECTED), complete="v1.34.4")
+ALL_WELL = Answer(ready=True, nodes=frozenset(EXPECTED), well=frozenset(EXPECTED), complete="tdcs/node:1")
 
 
 def nodes(*, running: bool = True, owner: str = "/mine", names: list[str] | None = None) -> list[Node]:
@@ -34,7 +38,19 @@ def nodes(*, running: bool = True, owner: str = "/mine", names: list[str] | None
         ),
         pytest.param(nodes(names=EXPECTED[:2]), ALL_WELL, State.BROKEN, id="killed while nodes were made"),
         pytest.param(nodes(running=False), Answer(ready=False), State.STOPPED, id="the machine was rebooted"),
-        pytest.param(nodes(), Answer(ready=False), State.BROKEN, id="killed before Kubernetes answered"),
+        pytest.param(
+            nodes(), Answer(ready=False, joined=False), State.BROKEN, id="killed before Kubernetes answered"
+        ),
+        pytest.param(nodes(), Answer(ready=False), State.SILENT, id="slow, or its kubeconfig is missing"),
+        pytest.param(
+            nodes(), replace(ALL_WELL, well=frozenset(EXPECTED[:3])), State.UNWELL, id="a node is not ready"
+        ),
+        pytest.param(
+            nodes(),
+            replace(ALL_WELL, nodes=frozenset(EXPECTED[:3]), well=frozenset(EXPECTED[:3])),
+            State.UNWELL,
+            id="a node of a complete cluster is registered no more",
+        ),
         pytest.param(
             nodes(),
             Answer(ready=True, nodes=frozenset(EXPECTED[:2])),
@@ -50,7 +66,97 @@ def nodes(*, running: bool = True, owner: str = "/mine", names: list[str] | None
     ],
 )
 def test_what_there_is(found: list[Node], answer: Answer, state: State) -> None:
-    assert cluster.judge(nodes=found, expected=EXPECTED, owner="/mine", answer=answer) is state
+    assert judge(nodes=found, expected=EXPECTED, owner="/mine", answer=answer) is state
+
+
+def api_node(name: str, *, ready: str = "True", gpus: str = "4") -> dict[str, Any]:
+    status = {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {"gpu": gpus}}
+    return {"metadata": {"name": name}, "status": status}
+
+
+def test_a_worker_is_well_when_it_is_ready_and_has_its_gpus() -> None:
+    found = [
+        api_node("control-plane", gpus="0"),
+        api_node("good"),
+        api_node("poor", gpus="0"),
+        api_node("late", ready="Unknown"),
+        {"metadata": {"name": "new"}, "status": {}},
+    ]
+    workers = ["good", "poor", "late", "new"]
+    assert well(found, workers=workers, resource="gpu", amount=4) == {"control-plane", "good"}
+    assert well(found) == {"control-plane", "good", "poor"}
+
+
+def test_a_checkout_is_gone_only_if_its_place_can_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    (there / "deploy").mkdir(parents=True)
+    (tmp_path / "again/.local/transfer").mkdir(parents=True)
+    assert not certainly_gone(there)
+    assert certainly_gone(tmp_path / "removed")
+    assert certainly_gone(tmp_path / "again"), (
+        "the engine made the mounted folder again, nothing else is there"
+    )
+    assert not certainly_gone(tmp_path / "unmounted/checkout"), "where its folder is may be out of sight"
+
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert not certainly_gone(tmp_path / "removed")
+
+
+@pytest.mark.parametrize(
+    ("running", "answers", "owner", "abandoned"),
+    [
+        pytest.param(False, False, "removed", True, id="left by a run that was killed with its engine"),
+        pytest.param(True, False, "removed", True, id="its nodes were started again, but serve nobody"),
+        pytest.param(True, True, "removed", False, id="it works"),
+        pytest.param(False, False, "there", False, id="stopped, and its checkout is there"),
+        pytest.param(False, False, "", False, id="made by hand with kind"),
+    ],
+)
+def test_whose_cluster_may_be_replaced(
+    running: bool,
+    answers: bool,
+    owner: str,
+    abandoned: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "there/deploy").mkdir(parents=True)
+    found = nodes(running=running, owner=str(tmp_path / owner) if owner else "")
+    monkeypatch.setattr(cluster, "nodes", lambda name: found)
+    monkeypatch.setattr(shell, "succeeds", lambda command: answers)
+    assert cluster.abandoned("tdcs") is abandoned
+
+
+def test_a_cluster_of_another_node_image_is_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = NodeImages(control_plane="i", worker="i-worker")
+    monkeypatch.setattr(cluster, "nodes", lambda name: nodes())
+    monkeypatch.setattr(node_image, "references", lambda: images)
+    assert not cluster.older("tdcs")
+    monkeypatch.setattr(node_image, "references", lambda: replace(images, control_plane="j"))
+    assert cluster.older("tdcs")
+
+
+def test_a_node_that_never_joined_is_known_from_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking: set[str] = set()
+
+    def ask(command: list[str], timeout: float) -> str:
+        if command[2] == EXPECTED[0]:
+            raise LocalError(what="docker exec failed")  # cannot be asked: no reason to call it unmade
+        return "lacking" if command[2] in lacking else ""
+
+    monkeypatch.setattr(shell, "capture", ask)
+    monkeypatch.setattr(cluster, "KUBECONFIG", Path("/nowhere/kubeconfig"))
+    monkeypatch.setattr(
+        cluster, "nodes", lambda name: nodes(owner=str(CHECKOUT), names=cluster.node_names(name))
+    )
+    assert cluster.look("tdcs") is State.SILENT
+    lacking.add(EXPECTED[2])
+    assert cluster.look("tdcs") is State.BROKEN
 
 
 def test_nodes_have_the_names_that_kind_gives_them() -> None:
