@@ -85,6 +85,8 @@ def start(world: World, *, release: str, tmp_path: Path, speed: float = 20_000_0
             "operator",
             f"--namespace={world.namespace}",
             f"--health-port={port}",
+            f"--secrets-role={release}-dataset-secrets",
+            f"--service-account={release}-operator",
             "--engine=memory",
             f"--memory-engine={tmp_path / 'engine.json'}",
         ],
@@ -135,8 +137,8 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     world.wait(lambda: reason_of(world.dataset(), "Ready") == "SecretForbidden")
     told = message_of(world.dataset(), "Ready")
     assert f"Secret {world.namespace}/keys" in told
-    assert "RoleBinding" in told
-    assert "datasetNamespaces" in told
+    assert f"kubectl create rolebinding tdcs-dataset-secrets --clusterrole={release}-dataset-secrets" in told
+    assert f"--serviceaccount={world.namespace}:{release}-operator -n {world.namespace}" in told
     allow_secrets(world, release=release)
     world.wait_ready()
     world.wait(lambda: condition(world.job(), "Succeeded") == "True")

@@ -17,6 +17,8 @@ KIND_TRAINING_JOB: Final = "TrainingJob"
 # Where the parts run and what they are called.
 SYSTEM_NAMESPACE: Final = "tdcs-system"
 SCHEDULER_NAME: Final = "tdcs-scheduler"
+OPERATOR_ACCOUNT: Final = "tdcs-operator"
+SECRETS_ROLE: Final = "tdcs-dataset-secrets"
 CSI_DRIVER: Final = "csi.tdcs.io"
 FIELD_MANAGER: Final = "tdcs"
 DEFAULT_CACHE_CLUSTER: Final = "default"

@@ -161,7 +161,7 @@ class ReplicaSpec(Model):
     ] = 1
     """How many pods."""
     template: Annotated[JsonObject, AfterValidator(_well_shaped), Field(json_schema_extra=_POD_TEMPLATE)]
-    """The pods, as in a Job. schedulerName defaults to tdcs-scheduler."""
+    """The pods, as in a Job. schedulerName defaults to the scheduler that was installed with TDCS."""
 
 
 class ReplicaSpecs(Model):

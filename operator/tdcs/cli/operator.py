@@ -36,6 +36,31 @@ from tdcs.kube.api import LightkubeApi
     help="Image of the cache's pods where a CacheCluster names none.",
 )
 @click.option(
+    "--image-pull-secret",
+    "image_pull_secrets",
+    multiple=True,
+    help="Secret in that namespace with which the cache's pods pull their image; may be repeated.",
+)
+@click.option(
+    "--scheduler-name",
+    default=names.SCHEDULER_NAME,
+    show_default=True,
+    envvar="TDCS_SCHEDULER_NAME",
+    help="Who places the pods of jobs whose template names nobody; empty: the cluster's default scheduler.",
+)
+@click.option(
+    "--secrets-role",
+    default=names.SECRETS_ROLE,
+    show_default=True,
+    help="ClusterRole that allows to read Secrets; told to users who have to bind it.",
+)
+@click.option(
+    "--service-account",
+    default=names.OPERATOR_ACCOUNT,
+    show_default=True,
+    help="The operator's own service account; told to users who have to bind a role to it.",
+)
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     default=8080,
@@ -54,6 +79,10 @@ from tdcs.kube.api import LightkubeApi
 def command(
     namespace: str,
     image: str,
+    image_pull_secrets: tuple[str, ...],
+    scheduler_name: str,
+    secrets_role: str,
+    service_account: str,
     health_port: int,
     kubeconfig: Path | None,
     log_format: str,
@@ -78,7 +107,14 @@ def command(
         engines: Engines = (
             _memory_engines(memory_engine) if memory_engine else alluxio_engines(namespace=namespace)
         )
-        settings = Settings(namespace=namespace, image=image)
+        settings = Settings(
+            namespace=namespace,
+            image=image,
+            image_pull_secrets=image_pull_secrets,
+            scheduler_name=scheduler_name,
+            secrets_role=secrets_role,
+            service_account=service_account,
+        )
         operator = Operator(api=LightkubeApi(config=config), engines=engines, settings=settings)
         await shell.run(operator=operator, config=config, liveness_endpoint=endpoint)
 

@@ -22,6 +22,10 @@ class Settings:
     Attributes:
         namespace: where the pods of cache clusters live.
         image: image of the cache's pods when a CacheCluster names none.
+        image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
+        scheduler_name: who places the pods of jobs whose template names nobody; empty: the cluster's default.
+        secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
+        service_account: the operator's own, named in remedies.
         poll_seconds: how often a cache cluster's workers are asked for.
         progress_seconds: how often a load's progress is written to the status.
         survey_seconds: how often the blocks of a dataset that rests are looked at.
@@ -30,6 +34,10 @@ class Settings:
 
     namespace: str = names.SYSTEM_NAMESPACE
     image: str = names.DEFAULT_IMAGE
+    image_pull_secrets: tuple[str, ...] = ()
+    scheduler_name: str = names.SCHEDULER_NAME
+    secrets_role: str = names.SECRETS_ROLE
+    service_account: str = names.OPERATOR_ACCOUNT
     poll_seconds: float = 5.0
     progress_seconds: float = 2.0
     survey_seconds: float = 60.0

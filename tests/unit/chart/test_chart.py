@@ -224,6 +224,36 @@ def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, defa
     assert "--image=tdcs/alluxio:t2" in other["tdcs-operator/operator"]["args"]
 
 
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, names.SCHEDULER_NAME),
+        ({"scheduler.name": '"other"'}, "other"),
+        ({"scheduler.enabled": "false"}, ""),
+    ],
+)
+def test_jobs_ask_for_the_scheduler_that_is_there(helm: Helm, values: dict[str, str], name: str) -> None:
+    operator = helm.template(values).containers()["tdcs-operator/operator"]
+    assert f"--scheduler-name={name}" in operator["args"]
+
+
+def test_the_caches_pods_pull_with_the_charts_secrets(helm: Helm) -> None:
+    rendered = helm.template({"imagePullSecrets": '[{"name": "a"}, {"name": "b"}]'})
+    arguments = rendered.containers()["tdcs-operator/operator"]["args"]
+    assert [a for a in arguments if "pull" in a] == ["--image-pull-secret=a", "--image-pull-secret=b"]
+
+
+def test_the_operator_tells_users_names_that_exist(helm: Helm) -> None:
+    rendered = helm.template(release="team")
+    told = dict(
+        argument.removeprefix("--").split("=", 1)
+        for argument in rendered.containers()["team-tdcs-operator/operator"]["args"]
+        if argument.startswith("--")
+    )
+    assert rendered.one("ClusterRole", told["secrets-role"])
+    assert rendered.one("ServiceAccount", told["service-account"])
+
+
 @pytest.mark.parametrize("version", ["v1.33.2", "v1.33.2+k3s1", "v1.33.2-eks-1a2b3c"])
 def test_the_scheduler_has_the_version_of_the_cluster(helm: Helm, version: str) -> None:
     told = helm.run("template", "tdcs", CHART, "--kube-version", version)

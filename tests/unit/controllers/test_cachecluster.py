@@ -1,5 +1,6 @@
 """Which nodes have a cache worker, what its pods look like, and when the cache is ready."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,12 +85,20 @@ READINESS = {
 def test_the_cache_is_ready_when_master_workers_and_clients_are(reason: str) -> None:
     workers, fuse, failure = READINESS[reason]
     states = worker_states(wanted=["a"], workers=workers)
-    found = readiness(workers=states, fuse=fuse, failure=failure)
+    found = readiness(workers=states, fuse=fuse, namespace="cache-home", failure=failure)
     assert (found.reason, found.status) == (reason, "True" if reason == "AllReady" else "False")
 
 
+def test_who_lost_a_worker_is_sent_to_the_namespace_of_its_pods() -> None:
+    states = worker_states(wanted=["a"], workers=[worker("a", live=False)])
+    assert (
+        "pods of namespace cache-home"
+        in readiness(workers=states, fuse=FuseView(), namespace="cache-home").message
+    )
+
+
 def test_a_cache_without_a_node_says_what_to_change() -> None:
-    found = readiness(workers=[], fuse=FuseView())
+    found = readiness(workers=[], fuse=FuseView(), namespace="cache-home")
     assert found.reason == "NoCacheNode"
     assert "spec.nodeSelector" in found.message
 
@@ -159,6 +168,14 @@ def test_a_change_of_properties_restarts_every_process() -> None:
 def test_the_users_jvm_options_come_last_so_that_they_win() -> None:
     made = children.worker(blueprint(worker={"jvmOptions": ["-Xmx4g"]}), node="n1")
     assert env(made)["ALLUXIO_JAVA_OPTS"].endswith(" -Xmx4g")
+
+
+def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
+    open_, closed = blueprint(), replace(blueprint(), pull_secrets=("registry", "mirror"))
+    for make in (children.master, children.fuse, lambda plan: children.worker(plan, node="n1")):
+        assert "imagePullSecrets" not in make(open_)["spec"]["template"]["spec"]
+        pod = make(closed)["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror"}]
 
 
 def test_only_the_client_is_privileged() -> None:

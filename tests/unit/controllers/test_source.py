@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.controllers.builders import dataset_object
-from tests.unit.kube.fake import ScriptedApi
+from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.api.dataset import Dataset, DatasetSpec
 from tdcs.controllers.context import Context, Settings
@@ -14,6 +14,7 @@ from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import Resource
 
 
@@ -76,3 +77,13 @@ async def test_the_keys_are_those_of_the_secret() -> None:
     secret = {"data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
     found = await read_credentials(context=context(SecretApi(secret)), namespace="n", spec=spec(**NAMED))
     assert (found.access_key_id, found.secret_access_key) == ("me", "hidden")
+
+
+async def test_a_forbidden_secret_comes_with_the_command_that_allows_it() -> None:
+    settings = Settings(namespace="home", secrets_role="my-dataset-secrets", service_account="my-operator")
+    cause = await refusal(error(ForbiddenError), settings, **NAMED)
+    assert cause.reason == "SecretForbidden"
+    assert cause.message.endswith(
+        "kubectl create rolebinding tdcs-dataset-secrets --clusterrole=my-dataset-secrets "
+        "--serviceaccount=home:my-operator -n n"
+    )

@@ -100,6 +100,21 @@ def test_what_the_user_wrote_into_the_template_stays() -> None:
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/data"]
 
 
+def test_the_default_scheduler_places_jobs_where_tdcs_has_none() -> None:
+    for name, expected in (("other", "other"), ("", None)):
+        job = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True, scheduler_name=name)
+        assert job["spec"]["template"]["spec"].get("schedulerName") == expected
+
+
+def test_a_job_that_exists_keeps_its_scheduler() -> None:
+    made = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True, scheduler_name="old")
+    defaulted = {"spec": {"template": {"spec": {"schedulerName": "default-scheduler"}}}}
+    assert children.scheduler_for(live=None, configured="new") == "new"
+    assert children.scheduler_for(live=made, configured="new") == "old"
+    assert children.scheduler_for(live=defaulted, configured="new") == "default-scheduler"
+    assert children.scheduler_for(live=defaulted, configured="") == ""
+
+
 def test_what_tdcs_adds_to_a_bare_template() -> None:
     job = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True)
     spec = job["spec"]

@@ -33,12 +33,14 @@ class Blueprint:
         spec: its parsed spec.
         namespace: where the children live.
         image: the image when the spec names none.
+        pull_secrets: Secrets of `namespace` with which it is pulled.
     """
 
     owner: Object
     spec: CacheClusterSpec
     namespace: str
     image: str
+    pull_secrets: tuple[str, ...] = ()
 
     @property
     def cluster(self) -> str:
@@ -280,6 +282,8 @@ def _template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object
         made["tolerations"] = [
             toleration.model_dump(by_alias=True, exclude_none=True) for toleration in plan.spec.tolerations
         ]
+    if plan.pull_secrets:
+        made["imagePullSecrets"] = [{"name": secret} for secret in plan.pull_secrets]
     annotations = {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
 

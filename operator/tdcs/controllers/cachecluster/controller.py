@@ -49,6 +49,7 @@ class CacheClusterController:
             spec=cluster.spec,
             namespace=self._context.settings.namespace,
             image=self._context.settings.image,
+            pull_secrets=self._context.settings.image_pull_secrets,
         )
         try:
             await self._apply(blueprint, wanted)
@@ -58,7 +59,12 @@ class CacheClusterController:
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
         workers, failure = await self._workers(key.name, cluster, wanted)
-        ready = plan.readiness(workers=workers, fuse=self._fuse(key.name), failure=failure)
+        ready = plan.readiness(
+            workers=workers,
+            fuse=self._fuse(key.name),
+            namespace=self._context.settings.namespace,
+            failure=failure,
+        )
         await self._publish(obj, plan.status_of(cluster=key.name, workers=workers), ready)
         return self._context.settings.poll_seconds
 

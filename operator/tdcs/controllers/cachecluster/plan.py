@@ -101,8 +101,17 @@ def status_of(*, cluster: str, workers: Sequence[CacheWorker]) -> CacheClusterSt
     )
 
 
-def readiness(*, workers: Sequence[CacheWorker], fuse: FuseView, failure: str = "") -> Finding:
-    """The Ready condition. `failure`: why the engine could not be asked; empty when it answered."""
+def readiness(
+    *, workers: Sequence[CacheWorker], fuse: FuseView, namespace: str, failure: str = ""
+) -> Finding:
+    """The Ready condition.
+
+    Args:
+        workers: the wanted workers.
+        fuse: the clients.
+        namespace: where the cache's pods are.
+        failure: why the engine could not be asked; empty when it answered.
+    """
     if failure:
         return finding(names.READY, False, "CacheUnavailable", failure)
     if not workers:
@@ -116,7 +125,7 @@ def readiness(*, workers: Sequence[CacheWorker], fuse: FuseView, failure: str = 
     ready = sum(worker.state == "Ready" for worker in workers)
     count = f"{ready} of {len(workers)} cache workers are registered"
     if lost:
-        text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {names.SYSTEM_NAMESPACE}"
+        text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {namespace}"
         return finding(names.READY, False, "WorkerLost", text)
     if ready < len(workers):
         return finding(names.READY, False, "WorkersStarting", count)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tdcs.api import names
 from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
-from tdcs.controllers.context import Context
+from tdcs.controllers.context import Context, Settings
 from tdcs.engine.protocol import (
     Credentials,
     EngineError,
@@ -62,10 +62,8 @@ async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpe
         raise NotYetError(
             reason="SecretForbidden",
             message=(
-                f"{where} may not be read by the operator: create a Role in namespace {namespace} that allows "
-                f"get on the secret {name}, and a RoleBinding that gives it to the operator's service account "
-                f"in namespace {context.settings.namespace}; or install the chart with {namespace} in the "
-                "value datasetNamespaces"
+                f"{where} may not be read by the operator; allow it: "
+                f"{secrets_remedy(settings=context.settings, namespace=namespace)}"
             ),
             retry_after=RETRY_SOON,
         ) from error
@@ -80,6 +78,15 @@ async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpe
     return Credentials(
         access_key_id=_value(data, names.SECRET_ACCESS_KEY_ID, where=where),
         secret_access_key=_value(data, names.SECRET_SECRET_ACCESS_KEY, where=where),
+    )
+
+
+def secrets_remedy(*, settings: Settings, namespace: str) -> str:
+    """The command with which the owner of a namespace lets the operator read its Secrets."""
+    account = f"{settings.namespace}:{settings.service_account}"
+    return (
+        f"kubectl create rolebinding tdcs-dataset-secrets --clusterrole={settings.secrets_role} "
+        f"--serviceaccount={account} -n {namespace}"
     )
 
 

@@ -14,6 +14,9 @@ TENSORFLOW_PORT = 2222
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """The variable that the Job controller gives to pods; declared here first, so that others can refer to it."""
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server puts into pods that name no scheduler."""
+
 COPY = "0"
 """The copy that jobs read: there is one."""
 
@@ -48,7 +51,13 @@ def service(*, owner: Object) -> Object:
     }
 
 
-def job(*, owner: Object, spec: TrainingJobSpec, suspended: bool) -> Object:
+def job(
+    *,
+    owner: Object,
+    spec: TrainingJobSpec,
+    suspended: bool,
+    scheduler_name: str = names.SCHEDULER_NAME,
+) -> Object:
     """The Indexed Job of the workers."""
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     policy, worker = spec.run_policy, spec.replica_specs.worker
@@ -57,7 +66,7 @@ def job(*, owner: Object, spec: TrainingJobSpec, suspended: bool) -> Object:
         "completions": worker.replicas,
         "parallelism": worker.replicas,
         "suspend": suspended,
-        "template": pod_template(owner=owner, spec=spec),
+        "template": pod_template(owner=owner, spec=spec, scheduler_name=scheduler_name),
     }
     if policy.backoff_limit is not None:
         found["backoffLimit"] = policy.backoff_limit
@@ -76,8 +85,28 @@ def job(*, owner: Object, spec: TrainingJobSpec, suspended: bool) -> Object:
     }
 
 
-def pod_template(*, owner: Object, spec: TrainingJobSpec) -> Object:
-    """The user's template with what TDCS adds: names, scheduler, volumes of the datasets, environment."""
+def scheduler_for(*, live: Object | None, configured: str) -> str:
+    """The scheduler of a job's pods: a Job's template cannot change, so one that exists keeps what it has.
+
+    Args:
+        live: the Job as it is, None before it is made.
+        configured: what new Jobs get; empty: the cluster's default scheduler, which the server fills in.
+    """
+    template: Object = (live or {}).get("spec", {}).get("template", {})
+    present = str(template.get("spec", {}).get("schedulerName") or "")
+    return configured if not present or (present == DEFAULT_SCHEDULER and not configured) else present
+
+
+def pod_template(
+    *, owner: Object, spec: TrainingJobSpec, scheduler_name: str = names.SCHEDULER_NAME
+) -> Object:
+    """The user's template with what TDCS adds: names, scheduler, volumes of the datasets, environment.
+
+    Args:
+        owner: the TrainingJob.
+        spec: its parsed spec.
+        scheduler_name: who places pods of a template that names nobody; empty: the cluster's default scheduler.
+    """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     template = spec.replica_specs.worker.template
     metadata, pod = template.get("metadata") or {}, template["spec"]
@@ -87,7 +116,7 @@ def pod_template(*, owner: Object, spec: TrainingJobSpec) -> Object:
         annotations[names.ANNOTATION_DATASETS] = json.dumps(reads, separators=(",", ":"))
     environment = _environment(job=name, namespace=namespace, spec=spec)
     made: Object = {
-        "schedulerName": names.SCHEDULER_NAME,
+        **({"schedulerName": scheduler_name} if scheduler_name else {}),
         "restartPolicy": "Never",
         **pod,
         "subdomain": name,

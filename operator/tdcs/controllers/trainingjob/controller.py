@@ -97,7 +97,12 @@ class TrainingJobController:
             # The view may lag behind what an earlier pass made, or behind a stranger's Job of that name.
             job_name = names.worker_job_name(job=name)
             live = await context.api.get(JOBS, name=job_name, namespace=namespace)
-        wanted = children.job(owner=obj, spec=seen.spec, suspended=suspended)
+        wanted = children.job(
+            owner=obj,
+            spec=seen.spec,
+            suspended=suspended,
+            scheduler_name=children.scheduler_for(live=live, configured=context.settings.scheduler_name),
+        )
         await context.applier.apply(JOBS, wanted=wanted, live=live, owner=obj)
 
     async def _expire(self, obj: Object, seen: Observed) -> float | None:
