@@ -53,16 +53,21 @@ def conditions_of(obj: Object) -> list[Condition]:
 
 
 def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[Condition]:
-    """The conditions whose status or reason is new, those that merely started as False or Unknown left out."""
+    """The conditions to tell of: those whose status or reason is new.
+
+    Left out are those that merely started as False, those that are Unknown (what they wait for is told of
+    itself), and those that repeat another one's reason and message, as Ready does with the cause of a failure.
+    """
     known = {condition.type: condition for condition in before}
-    found = []
+    found: list[Condition] = []
     for condition in after:
         old = known.get(condition.type)
         if old is None:
             fresh = condition.status == "True" or condition.reason in WARNINGS
         else:
             fresh = (old.status, old.reason) != (condition.status, condition.reason)
-        if fresh:
+        told = any((one.reason, one.message) == (condition.reason, condition.message) for one in found)
+        if fresh and not told and condition.status != "Unknown":
             found.append(condition)
     return found
 

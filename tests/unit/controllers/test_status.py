@@ -1,0 +1,43 @@
+"""Which changes of conditions are worth an event."""
+
+from tests.unit.controllers.builders import NOW
+
+from tdcs.api.conditions import Condition, Finding, finding, merge
+from tdcs.controllers.dataset import report
+from tdcs.controllers.status import changed
+
+
+def conditions(findings: list[Finding], known: list[Condition] | None = None) -> list[Condition]:
+    return merge(known=known or [], findings=findings, generation=1, now=NOW)
+
+
+def told(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, str]]:
+    return [(condition.type, condition.reason) for condition in changed(before=before, after=after)]
+
+
+def test_one_cause_is_told_once() -> None:
+    refused = conditions(report.blocked(reason="SecretNotFound", message="Secret n/keys does not exist"))
+    assert len(refused) == 3
+    assert told(before=[], after=refused) == [("Mounted", "SecretNotFound")]
+
+
+def test_another_cause_is_told_again_and_the_same_is_not() -> None:
+    first = conditions(report.blocked(reason="SecretNotFound", message="no Secret"))
+    second = conditions(report.blocked(reason="SecretIncomplete", message="no key"), first)
+    assert told(before=first, after=second) == [("Mounted", "SecretIncomplete")]
+    assert told(before=second, after=second) == []
+
+
+def test_conditions_with_messages_of_their_own_are_all_told() -> None:
+    first = conditions([finding("Mounted", False, "Mounting", "x"), finding("Ready", False, "Mounting", "x")])
+    second = conditions(
+        [finding("Mounted", True, "Mounted", "it can be read"), finding("Ready", True, "Loaded", "1 MB")],
+        first,
+    )
+    assert told(before=first, after=second) == [("Mounted", "Mounted"), ("Ready", "Loaded")]
+
+
+def test_what_is_unknown_is_not_told_even_when_it_was_known() -> None:
+    loaded = conditions([finding("Loaded", True, "Loaded", "all")])
+    unknown = conditions([finding("Loaded", None, "CacheUnavailable", "cannot be known")], loaded)
+    assert told(before=loaded, after=unknown) == []
