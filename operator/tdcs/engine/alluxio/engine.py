@@ -58,11 +58,12 @@ class AlluxioEngine:
         self._loading = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_LOADS_AT_ONCE))
         self._reserved = defaultdict[str, int](int)
         self._removals = Removals(settled_after=_HEARTBEATS)
-        self._secrets: set[str] = set()
+        self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
 
     async def mount(self, *, path: str, source: Source) -> None:
         checked_path(path)
-        self._secrets.update(source.credentials.secrets if source.credentials else ())
+        keys = frozenset(source.credentials.secrets if source.credentials else ())
+        self._keys[path] = self._keys.get(path, frozenset()) | keys
         uri, properties = canonical_uri(source.uri), mount_properties(source)
         with self._errors(attempted=f"mount {uri} at {path}", path=path, source=True):
             table = await self._master.mount_table()
@@ -79,6 +80,7 @@ class AlluxioEngine:
                 if present is None:
                     await self._master.unmount(path=path)
                 raise
+        self._keys[path] = keys  # replaced ones are of no use any more
 
     async def _mount(self, *, path: str, uri: str, properties: Mapping[str, str], update: bool) -> None:
         try:
@@ -93,6 +95,7 @@ class AlluxioEngine:
         attempted = f"unmount {path}"
         with self._errors(attempted=attempted, path=path):
             if path not in await self._master.mount_table():
+                self._keys.pop(path, None)
                 return
             await self._master.pin(path=path, pinned=False)
             held = defaultdict[str, list[int]](list)
@@ -116,6 +119,7 @@ class AlluxioEngine:
                 )
             await self._master.remove_path_properties(path=path)
             await self._master.unmount(path=path)
+        self._keys.pop(path, None)
 
     async def mounts(self) -> Mapping[str, str]:
         with self._errors(attempted="read the mount table"):
@@ -186,6 +190,10 @@ class AlluxioEngine:
         with self._errors(attempted=attempted, path=path):
             await self._require_mount(path=path, attempted=attempted)
             await self._master.pin(path=path, pinned=pinned)
+
+    @property
+    def _secrets(self) -> frozenset[str]:
+        return frozenset[str]().union(*self._keys.values())
 
     async def close(self) -> None:
         workers, self._workers = list(self._workers.values()), {}
