@@ -188,6 +188,10 @@ class DatasetStatus(Model):
     """Bytes in the cache, every copy of a block counted."""
     cached_ratio: float = 0.0
     """cachedBytes over totalBytes, between 0 and 1."""
+    cached: str | None = None
+    """cachedRatio as a whole percentage, rounded down, such as 95%; for display only."""
+    size: str | None = None
+    """totalBytes in a readable unit, such as 1.2 MB; for display only."""
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
     """The copies, and on which nodes they lie."""
     claim_name: str = ""

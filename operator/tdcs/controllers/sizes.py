@@ -14,6 +14,11 @@ def human(size: int) -> str:
     return f"{value:.1f} {_UNITS[unit]}" if value < 99.95 else f"{value:.0f} {_UNITS[unit]}"
 
 
+def percent(part: int, whole: int) -> str:
+    """A share such as 95%, rounded down, so that 100% means all of it; of nothing, everything is there."""
+    return f"{100 * part // whole if whole else 100}%"
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 node, 2 nodes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -109,3 +109,17 @@ def test_a_claim_waits_until_the_volume_was_taken_in_but_not_for_ever() -> None:
     assert volumes.is_unseen(fresh, now="2026-01-01T00:00:01Z")
     assert not volumes.is_unseen(fresh, now="2026-01-01T00:00:09Z")
     assert not volumes.is_unseen({**fresh, "status": {"phase": "Available"}}, now="2026-01-01T00:00:01Z")
+
+
+@pytest.mark.parametrize(
+    ("cached", "shown"), [(0, "0%"), (949_999, "94%"), (999_999, "99%"), (1_000_000, "100%")]
+)
+def test_people_see_a_percentage_and_a_size(cached: int, shown: str) -> None:
+    held = Holdings(total_bytes=1_000_000, total_files=3, cached_bytes=cached)
+    status = report.status_of(held=held, claim_name="c", mount_path="/m", state="Loading")
+    assert (status.cached, status.size) == (shown, "1.0 MB")
+
+
+def test_nothing_is_shown_before_anything_is_known() -> None:
+    status = report.status_of(held=Holdings(), claim_name="c", mount_path="/m", state="Mounting")
+    assert (status.cached, status.size) == (None, None)

@@ -8,7 +8,7 @@ from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes
 from tdcs.controllers.dataset.plan import LoadPlan
 from tdcs.controllers.dataset.survey import Survey, held_nodes, ratio
-from tdcs.controllers.sizes import counted, human
+from tdcs.controllers.sizes import counted, human, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,8 @@ def status_of(*, held: Holdings, claim_name: str, mount_path: str, state: Datase
         cached_bytes=held.cached_bytes,
         physical_bytes=sum(size for _, size in nodes),
         cached_ratio=ratio(held.cached_bytes, held.total_bytes) if held.total_files else 0.0,
+        cached=percent(held.cached_bytes, held.total_bytes) if held.total_files else None,
+        size=human(held.total_bytes) if held.total_files else None,
         copies=[Copy(id="0", nodes=[NodeBytes(name=name, bytes=size) for name, size in nodes])],
         claim_name=claim_name,
         mount_path=mount_path,
