@@ -59,6 +59,23 @@ def images_command(names: tuple[str, ...]) -> None:
 
 
 @main.command()
+@click.argument("name", type=click.Choice(sorted(images.SPECS)))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def context(name: str, folder: Path) -> None:
+    """Write the docker build context of an image into an empty FOLDER, for building it with any docker.
+
+    \b
+    Then, with Debian's own base image, for a registry of yours:
+        docker build --tag REGISTRY/NAME:TAG FOLDER
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise click.BadParameter(f"{folder} is not empty", param_hint="FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
+    images.write_context(images.spec_of(name), folder=folder, reporter=Reporter())
+    click.echo(folder)
+
+
+@main.command()
 @click.option("--quiet", is_flag=True, help="Say nothing; answer by the exit status only.")
 def status(quiet: bool) -> None:
     """Say what of the cluster is there.

@@ -107,25 +107,32 @@ def build(spec: Spec, *, reference: str, reporter: Reporter) -> None:
     if docker.image_id(reference):
         return
     base = base_image.ensure(reporter=reporter)
+    with tempfile.TemporaryDirectory(prefix="tdcs-image-") as scratch:
+        context = Path(scratch)
+        write_context(spec, folder=context, reporter=reporter)
+        with reporter.step(f"build {reference}") as step:
+            _build(context, reference=reference, name=spec.name, base=base, step=step)
+    _forget_old(spec.name, keep=reference)
+
+
+def write_context(spec: Spec, *, folder: Path, reporter: Reporter) -> None:
+    """Puts copies of all that the image's Dockerfile needs into a folder, and the Dockerfile itself."""
     for product in _products(spec):
         products.ensure(product, reporter=reporter)
-    with (
-        reporter.step(f"build {reference}") as step,
-        tempfile.TemporaryDirectory(prefix="tdcs-image-") as scratch,
-    ):
-        context = Path(scratch)
-        for place, source in _inputs(spec):
-            _place(source, context / place)
-        log = docker.build_log(reference)
-        log.unlink(missing_ok=True)
-        step.detail = lambda: _last_step(shell.tail(log, lines=40))
-        docker.build(
-            context,
-            reference=reference,
-            tags=[f"tdcs/{spec.name}:{DEV}"],
-            arguments={"BASE_IMAGE": base},
-        )
-    _forget_old(spec.name, keep=reference)
+    for place, source in _inputs(spec):
+        _place(source, folder / place)
+
+
+def _build(context: Path, *, reference: str, name: str, base: str, step: Step) -> None:
+    log = docker.build_log(reference)
+    log.unlink(missing_ok=True)
+    step.detail = lambda: _last_step(shell.tail(log, lines=40))
+    docker.build(
+        context,
+        reference=reference,
+        tags=[f"tdcs/{name}:{DEV}"],
+        arguments={"BASE_IMAGE": base},
+    )
 
 
 def tag(spec: Spec) -> str:
@@ -180,15 +187,12 @@ def _inputs(spec: Spec, *, with_products: bool = True) -> list[tuple[str, Path]]
 
 
 def _place(source: Path, target: Path) -> None:
-    """Puts a file or a folder into a context, as hard links where the disk allows."""
+    """Copies a file or a folder into a context. No links: a context may be edited, the checkout must not change."""
     root = source if source.is_dir() else source.parent
     for file in context_files(source):
         goal = target / file.relative_to(root) if source.is_dir() else target
         goal.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(file, goal)
-        except OSError:
-            shutil.copy2(file, goal)
+        shutil.copy2(file, goal)
 
 
 def _loaded(nodes: Sequence[str]) -> dict[str, dict[str, str]]:
