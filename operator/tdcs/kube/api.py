@@ -313,7 +313,7 @@ def _failure(
         status = None
     if isinstance(status, dict):
         reason, detail = str(status.get("reason") or ""), str(status.get("message") or detail)
-    return error_class(code=response.status_code)(
+    return error_class(code=response.status_code, detail=detail)(
         verb=verb,
         resource=resource,
         namespace=namespace,

@@ -43,7 +43,7 @@ class ForbiddenError(KubeError):
 
 
 class InvalidError(KubeError):
-    """400 or 422: the server understood the object and refuses it; sending it again does not help."""
+    """400, 422, or an applied object that does not fit its type: sending it again does not help."""
 
 
 class GoneError(KubeError):
@@ -54,8 +54,15 @@ class UnavailableError(KubeError):
     """No answer, a timeout, 429 or 5xx: worth another try later."""
 
 
-def error_class(*, code: int) -> type[KubeError]:
-    """The exception for an HTTP status (0: no answer)."""
+MISFIT = "failed to create typed patch object"
+"""How the server begins its complaint about an applied object with a field of the wrong type, or with two
+entries of one name in a list. It answers 500, as if it had failed itself."""
+
+
+def error_class(*, code: int, detail: str = "") -> type[KubeError]:
+    """The exception for an HTTP status (0: no answer) and the server's sentence."""
+    if code == 500 and detail.startswith(MISFIT):
+        return InvalidError
     known: dict[int, type[KubeError]] = {
         400: InvalidError,
         403: ForbiddenError,
