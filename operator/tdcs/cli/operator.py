@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ from tdcs.kube.api import LightkubeApi
 )
 @click.option(
     "--scheduler-name",
-    default=names.SCHEDULER_NAME,
-    show_default=True,
-    envvar="TDCS_SCHEDULER_NAME",
+    # Not by envvar: click takes an empty variable for one that is not set.
+    default=lambda: os.environ.get("TDCS_SCHEDULER_NAME", names.SCHEDULER_NAME),
+    show_default=f"$TDCS_SCHEDULER_NAME, else {names.SCHEDULER_NAME}",
     help="Who places the pods of jobs whose template names nobody; empty: the cluster's default scheduler.",
 )
 @click.option(
