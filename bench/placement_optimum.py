@@ -1,7 +1,8 @@
 """How near the joint placement of pods and data comes to the optimum. Prints one JSON line.
 
 Random clusters (up to 40 nodes with 4 or 8 GPUs, some of them busy, and caches of different free room) and
-batches of up to 30 jobs with one to four pods and shared datasets. The policy is
+batches of up to 30 jobs with one to four pods and shared datasets, of those that fit one after another
+(admission lets no others in). The policy is
 `tdcs.policy.colocation.plan`; the optimum is that of a mixed-integer program, solved by HiGHS:
 
     maximise    sum z[p,i]                      bytes that pod p finds on node i
@@ -23,7 +24,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from tdcs.policy.colocation import PodNeed, Site, plan
+from tdcs.policy.colocation import PodNeed, Site, place_pods, plan
 
 BAR = 0.95
 
@@ -41,11 +42,18 @@ def instance(*, seed: int) -> tuple[list[Site], list[PodNeed], dict[str, float]]
     ]
     jobs = draw.randint(2, 30)
     sizes = {f"d{i:02}": draw.uniform(20, 500) for i in range(draw.randint(1, jobs))}
-    pods = []
+    free = {site.name: site.gpus for site in sites}
+    pods: list[PodNeed] = []
     for job in range(jobs):
         dataset, gpus = draw.choice(sorted(sizes)), draw.choice([1, 1, 1, 2, 4, 8])
-        count = draw.choice([1, 1, 1, 2, 4])
-        pods += [PodNeed(name=f"j{job:02}-{pod}", gpus=gpus, dataset=dataset) for pod in range(count)]
+        gang = [gpus] * draw.choice([1, 1, 1, 2, 4])
+        # As in the operator: a job is there to be placed only when admission found that its gang fits.
+        nodes = place_pods(pods=gang, free_gpus=free, scores={})
+        if nodes is None:
+            continue
+        for pod, node in enumerate(nodes):
+            free[node] -= gpus
+            pods.append(PodNeed(name=f"j{job:02}-{pod}", gpus=gpus, dataset=dataset))
     return sites, pods, sizes
 
 
@@ -91,7 +99,9 @@ def optimum(
     )
     result = milp(
         cost,
-        constraints=LinearConstraint(coo_array((values, (rows, columns)), (len(upper), count)), ub=np.array(upper)),
+        constraints=LinearConstraint(
+            coo_array((values, (rows, columns)), (len(upper), count)), ub=np.array(upper)
+        ),
         bounds=Bounds(0, ceiling),
         integrality=(np.arange(count) < p * n).astype(int),
         options={"time_limit": seconds, "mip_rel_gap": 1e-4},

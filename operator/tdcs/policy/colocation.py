@@ -5,10 +5,12 @@ most when it holds the datasets with the most pods on the node, and pods of one 
 most when they stand together, as far as GPUs allow.
 
 :func:`place_pods` places one gang at a time: the node with the best score, among equals the fullest
-one, so that large free nodes stay free for large pods; or the other way round. :func:`plan` places a
-batch: greedy by the local bytes that a placement adds, then moves and swaps while they add more (a local
-search with a bound on its passes). Limits: the search may stop in a local optimum; the distance to the true optimum is
-measured by ``bench/placement_optimum.py``.
+one, so that large free nodes stay free for large pods; or the other way round.
+
+:func:`plan` places a batch. It is greedy by the local bytes that a placement adds, from several orders,
+then moves, swaps and makes way while that adds more (a local search with a bound on its passes), and
+takes the best. Limits: it may stop in a local optimum; the distance to the true optimum is measured
+by ``bench/placement_optimum.py``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,12 +88,18 @@ def plan(
 
     A pod for which no GPUs are left is not placed. Deterministic. `sizes` are the datasets' bytes.
     """
-    state = _State(sites=sites, sizes=sizes)
-    _greedy(state=state, pods=pods)
-    for _ in range(passes):
-        if not _improve(state=state, pods=pods):
-            break
-    return state.result()
+    best: _State | None = None
+    for order in _orders(pods=pods, sizes=sizes):
+        for gather in (False, True):
+            state = _State(sites=sites, sizes=sizes)
+            for pod in order:
+                _insert(state=state, pod=pod, gather=gather)
+            for _ in range(passes):
+                if not _improve(state=state, pods=pods):
+                    break
+            if best is None or state.rank() > best.rank():
+                best = state
+    return best.result() if best is not None else _State(sites=sites, sizes=sizes).result()
 
 
 class _State:
@@ -139,6 +147,23 @@ class _State:
         self.worth[node] = self.value(node=node)
         return node
 
+    def rank(self) -> tuple[float, int]:
+        """The larger the better: local bytes, then pods placed."""
+        return (sum(self.worth.values()), len(self.at))
+
+    def copy(self) -> "_State":
+        """The same placement, to try something on."""
+        other = _State(sites=tuple(self.sites.values()), sizes=self.sizes)
+        other.become(self)
+        return other
+
+    def become(self, other: "_State") -> None:
+        """Take over another placement of the same batch."""
+        self.free = dict(other.free)
+        self.counts = {node: dict(counts) for node, counts in other.counts.items()}
+        self.worth = dict(other.worth)
+        self.at = dict(other.at)
+
     def result(self) -> JointPlan:
         return JointPlan(
             nodes={pod.name: node for pod, node in self.at.items()},
@@ -150,27 +175,30 @@ class _State:
         )
 
 
-def _greedy(*, state: _State, pods: Sequence[PodNeed]) -> None:
-    """Datasets with the most bytes to read first; each pod where it adds most, then on the fullest node."""
+def _orders(*, pods: Sequence[PodNeed], sizes: Mapping[str, float]) -> Iterable[list[PodNeed]]:
+    """The orders in which pods are inserted; each is best for some batches.
+
+    Most bytes per GPU first, for when GPUs run out; whole datasets by their weight, for when caches
+    are small; and the largest pods first, for when they would not fit any more later.
+    """
     weight: dict[str, float] = {}
     for pod in pods:
-        weight[pod.dataset] = weight.get(pod.dataset, 0.0) + state.sizes[pod.dataset]
-    # By bytes per GPU: when GPUs run out, those that gain most from one should have it.
-    order = sorted(
-        pods,
-        key=lambda pod: (-state.sizes[pod.dataset] / pod.gpus, -weight[pod.dataset], pod.dataset, pod.name),
+        weight[pod.dataset] = weight.get(pod.dataset, 0.0) + sizes[pod.dataset]
+    yield sorted(
+        pods, key=lambda pod: (-sizes[pod.dataset] / pod.gpus, -weight[pod.dataset], pod.dataset, pod.name)
     )
-    for pod in order:
-        _insert(state=state, pod=pod)
+    yield sorted(pods, key=lambda pod: (-weight[pod.dataset], pod.dataset, -pod.gpus, pod.name))
+    yield sorted(pods, key=lambda pod: (-pod.gpus, -sizes[pod.dataset], pod.dataset, pod.name))
 
 
-def _insert(*, state: _State, pod: PodNeed) -> bool:
+def _insert(*, state: _State, pod: PodNeed, gather: bool = False) -> bool:
+    """Put a pod where it adds most; among equals on the fullest node, or to gather on the emptiest."""
     best: tuple[float, int, str] | None = None
     for node, free in state.free.items():
         if free < pod.gpus:
             continue
         gain = state.value(node=node, plus=pod.dataset) - state.worth[node]
-        rank = (-gain, free, node)
+        rank = (-gain, -free if gather else free, node)
         if best is None or rank < best:
             best = rank
     if best is None:
@@ -184,7 +212,11 @@ def _improve(*, state: _State, pods: Sequence[PodNeed]) -> bool:
     better = False
     for pod in pods:
         if pod not in state.at:
-            better |= _insert(state=state, pod=pod) or _replace(state=state, pod=pod)
+            better |= (
+                _insert(state=state, pod=pod)
+                or _replace(state=state, pod=pod)
+                or _make_way(state=state, pod=pod)
+            )
             continue
         better |= _move(state=state, pod=pod) or _swap(state=state, pod=pod, pods=pods)
     return better
@@ -239,5 +271,32 @@ def _replace(*, state: _State, pod: PodNeed) -> bool:
         if gain > 1e-6 * state.sizes[pod.dataset] + 1e-9:
             state.take(pod=other)
             state.put(pod=pod, node=node)
+            return True
+    return False
+
+
+def _make_way(*, state: _State, pod: PodNeed) -> bool:
+    """Place a pod that fits nowhere by moving those that lose least off one node, if that adds bytes."""
+    before = state.rank()
+    for node, site in state.sites.items():
+        if site.gpus < pod.gpus:
+            continue
+        there = sorted(
+            (other for other, at in state.at.items() if at == node and other.gpus < pod.gpus),
+            key=lambda other: (state.sizes[other.dataset] / other.gpus, other.name),
+        )
+        if state.free[node] + sum(other.gpus for other in there) < pod.gpus:
+            continue
+        trial, moved = state.copy(), []
+        for other in there:
+            if trial.free[node] >= pod.gpus:
+                break
+            trial.take(pod=other)
+            moved.append(other)
+        trial.put(pod=pod, node=node)
+        for other in sorted(moved, key=lambda other: (-other.gpus, other.name)):
+            _insert(state=trial, pod=other)
+        if trial.rank() > before:
+            state.become(trial)
             return True
     return False
