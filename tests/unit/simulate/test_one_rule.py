@@ -26,18 +26,23 @@ def modules(package: object) -> list[object]:
 
 
 def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
-    assert tdcs_scheme.placement is placement
-    assert tdcs_scheme.eviction is eviction
-    assert tdcs_scheme.allocation is allocation
-    assert tdcs_scheme.admission is cluster.admission is admission
-    assert cluster.colocation is colocation
-    assert tdcs_scheme.scoring is scoring
-    assert tdcs_scheme.preload is preload
-    assert engine.fair_level is allocation.fair_level
-    assert engine.budget is preload.budget
-    assert engine.limited is throughput.limited
-    assert job.estimate is predict.estimate is throughput.estimate
-    assert predict.plan_copy is placement.plan_copy
+    for user, name, rule in (
+        (tdcs_scheme, "placement", placement),
+        (tdcs_scheme, "eviction", eviction),
+        (tdcs_scheme, "allocation", allocation),
+        (tdcs_scheme, "admission", admission),
+        (tdcs_scheme, "scoring", scoring),
+        (tdcs_scheme, "preload", preload),
+        (cluster, "admission", admission),
+        (cluster, "colocation", colocation),
+        (engine, "fair_level", allocation.fair_level),
+        (engine, "budget", preload.budget),
+        (engine, "limited", throughput.limited),
+        (job, "estimate", throughput.estimate),
+        (predict, "estimate", throughput.estimate),
+        (predict, "plan_copy", placement.plan_copy),
+    ):
+        assert vars(user)[name] is rule, f"{user.__name__}.{name}"
 
 
 def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
