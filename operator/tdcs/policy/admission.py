@@ -177,12 +177,19 @@ def next_to_enter(
         holder: the job that nodes are set aside for; whether it fits on them is for the caller to see.
         max_passes: how often a job may be passed.
     """
-    if not any(nodes_by_free_gpus[1:]):
+    most_free = max((free for free, count in enumerate(nodes_by_free_gpus) if count), default=0)
+    if most_free == 0:
         return Turn()
     for place, job in enumerate(queue):
         if job is holder or not job.ready:
             continue
-        if gang_fits(pods=job.pods, nodes_by_free_gpus=nodes_by_free_gpus):
+        # The queue may be long and this is asked at every event: settle the single pod without a call.
+        pods = job.pods
+        if (
+            pods[0] <= most_free
+            if len(pods) == 1
+            else gang_fits(pods=pods, nodes_by_free_gpus=nodes_by_free_gpus)
+        ):
             return Turn(enters=place)
         if job.passed >= max_passes and holder is None:
             return Turn(starves=place)

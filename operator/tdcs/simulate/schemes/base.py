@@ -66,13 +66,15 @@ class Scheme:
         """Bytes per second that the clients of one node deliver from the cache."""
         return self.scenario.fuse_rate
 
-    def see(self, job: SimJob, *, now: float, hit: float, local: float, supply: float = math.inf) -> None:
-        """Set the cache hits of a job, the local part of them, and what the holders' links give it."""
+    def see(self, job: SimJob, *, now: float, hit: float, local: float, supply: float = math.inf) -> bool:
+        """Set the cache hits of a job, the local part of them, and what the holders' links give it.
+
+        Gives whether that is a change; most of the time it is none, and then it costs nothing.
+        """
         nodes = job.gpus / self.scenario.gpus_per_node
-        job.see(
-            now=now,
-            hit=hit,
-            local=local,
-            cache_rate=min(self.client_rate(local=local) * nodes, supply),
-            nic_rate=self.scenario.nic_rate * nodes,
-        )
+        cache_rate = min(self.client_rate(local=local) * nodes, supply)
+        same = hit == job.cache_hit and local == job.cache_local and cache_rate == job.cache_rate
+        if same and job.ceiling > 0.0:
+            return False
+        job.see(now=now, hit=hit, local=local, cache_rate=cache_rate, nic_rate=self.scenario.nic_rate * nodes)
+        return True

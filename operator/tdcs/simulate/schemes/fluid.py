@@ -190,9 +190,11 @@ class Fluid(Scheme):
             holders=len(cache.nodes),
             nic_rate=self.scenario.nic_rate,
         )
-        for job, hit, local in zip(readers, hits, locals_, strict=True):
-            self.see(job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=factor))
-        return readers
+        return [
+            job
+            for job, hit, local in zip(readers, hits, locals_, strict=True)
+            if self.see(job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=factor))
+        ]
 
     def _create(self, dataset: Dataset, *, now: float) -> RuntimeCache:
         nodes = [

@@ -214,10 +214,13 @@ class Tdcs(Scheme):
         cached.factor = links.supply_factor(
             away=cached.away, holders=len(held), nic_rate=self.scenario.nic_rate
         )
-        for job, local in zip(readers, locals_, strict=True):
-            given = links.given(job, hit=hit, factor=cached.factor)
-            self.see(job, now=now, hit=hit, local=local, supply=given)
-        return readers
+        return [
+            job
+            for job, local in zip(readers, locals_, strict=True)
+            if self.see(
+                job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=cached.factor)
+            )
+        ]
 
     @staticmethod
     def _holders(cached: Cached, *, now: float) -> Mapping[str, float]:
