@@ -98,7 +98,9 @@ def summary(results: dict[tuple[object, ...], dict[str, object]]) -> dict[str, o
             theirs = results.get((mix, scheme, week, "tenant"))
             if ours and theirs:
                 name = "all" if week is None else f"weeks {week}-{week + 1}"
-                found[name] = round(float(str(theirs["meanJctSeconds"])) / float(str(ours["meanJctSeconds"])), 3)
+                found[name] = round(
+                    float(str(theirs["meanJctSeconds"])) / float(str(ours["meanJctSeconds"])), 3
+                )
         return found
 
     whole = results.get(("image", "tdcs", None, "tenant"), {})
