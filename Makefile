@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down images status doctor demo test quick lint types contracts unit controlplane engine e2e crds lock
+.PHONY: help venv up down images status doctor demo test quick lint types contracts unit controlplane engine e2e crds lock simulation-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -56,3 +56,10 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 	  --custom-compile-command "make lock" -o requirements.txt
 	@$(BIN)/uv pip compile -q pyproject.toml --group test --group lint -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
+
+TRACE ?= ../shared/data/philly-2017-09-to-11.csv
+simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about 15 minutes; TRACE=FILE.csv
+	@rm -f bench/results/simulation.jsonl
+	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
+	@$(BIN)/python bench/placement_optimum.py > bench/results/placement.json
+	@$(BIN)/python -m bench.simulation_page

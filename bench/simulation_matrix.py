@@ -41,18 +41,22 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """What is run, most telling first."""
-    for mix in MIXES:
-        for scheme in SCHEMES:
-            yield Case(mix=mix, scheme=scheme)
+    for scheme in SCHEMES:
+        yield Case(mix="image", scheme=scheme)
+    for scheme in SCHEMES[:4]:
+        yield Case(mix="language", scheme=scheme)
     for week in WINDOWS:
         for scheme in SCHEMES[:4]:
             yield Case(mix="image", scheme=scheme, first_week=week)
     for sharing in ("versions", "all"):
         for scheme in SCHEMES[:4]:
             yield Case(mix="image", scheme=scheme, first_week=4, sharing=sharing)
+    for scheme in SCHEMES:
+        yield Case(mix="balanced", scheme=scheme)
     for week in WINDOWS:
         for scheme in SCHEMES[:4]:
             yield Case(mix="language", scheme=scheme, first_week=week)
+    yield Case(mix="language", scheme="direct")
 
 
 def window(*, jobs: Sequence[TraceJob], first_week: int | None) -> list[TraceJob]:

@@ -180,16 +180,19 @@ def next_to_enter(
     most_free = max((free for free, count in enumerate(nodes_by_free_gpus) if count), default=0)
     if most_free == 0:
         return Turn()
+    # The queue may be long and this is asked at every event: gangs of one shape are looked at once.
+    fits: dict[tuple[int, ...], bool] = {}
     for place, job in enumerate(queue):
         if job is holder or not job.ready:
             continue
-        # The queue may be long and this is asked at every event: settle the single pod without a call.
-        pods = job.pods
-        if (
-            pods[0] <= most_free
-            if len(pods) == 1
-            else gang_fits(pods=pods, nodes_by_free_gpus=nodes_by_free_gpus)
-        ):
+        shape = tuple(job.pods)
+        fit = fits.get(shape)
+        if fit is None:
+            fit = max(shape, default=0) <= most_free and gang_fits(
+                pods=shape, nodes_by_free_gpus=nodes_by_free_gpus
+            )
+            fits[shape] = fit
+        if fit:
             return Turn(enters=place)
         if job.passed >= max_passes and holder is None:
             return Turn(starves=place)

@@ -273,7 +273,9 @@ class Tdcs(Scheme):
             )
             for name, demand in wanted.items()
         ]
-        clones = sum(self._all_reserved(one) - one.planned for one in self.cached.values())
+        clones = sum(
+            self._all_reserved(one) - one.planned for one in self.cached.values() if len(one.copies) > 1
+        )
         total = self.scenario.cache_bytes * self.scenario.nodes - clones - beside
         return demands, allocation.allocate_cache(datasets=demands, cache_bytes=total, margin=KEEP_MARGIN)
 
