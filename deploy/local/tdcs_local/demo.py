@@ -99,7 +99,7 @@ def load_dataset(
         kubectl.wait(
             look,
             what=f"Dataset {NAMESPACE}/{DATASET} was not loaded",
-            seconds=300,
+            seconds=600,
             step=step,
             explain=lambda: kubectl("describe", "datasets.tdcs.io", DATASET, "-n", NAMESPACE),
         )
