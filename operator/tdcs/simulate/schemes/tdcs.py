@@ -9,15 +9,14 @@ hold their data (`scoring`).
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from tdcs.policy import admission, allocation, eviction, placement, preload, scoring
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario
-from tdcs.simulate.schemes import links
+from tdcs.simulate.schemes import ledger, links
 from tdcs.simulate.schemes.base import Scheme
-from tdcs.simulate.workload import Dataset
+from tdcs.simulate.schemes.ledger import Cached, Copy
 
 #: Seconds between two plans when nothing new has turned up.
 PLAN_INTERVAL = 300.0
@@ -25,43 +24,6 @@ PLAN_INTERVAL = 300.0
 KEEP_MARGIN = 0.5
 #: The jobs' view of a dataset is renewed when this part of it has been loaded.
 STEP = 0.05
-
-
-@dataclass(slots=True, eq=False)
-class Copy:
-    """Bytes of one copy that are reserved on each node; a clone can be read from `ready_at` on."""
-
-    nodes: dict[str, float] = field(default_factory=dict)
-    ready_at: float = 0.0
-
-    @property
-    def reserved(self) -> float:
-        """Bytes reserved over all nodes."""
-        return sum(self.nodes.values())
-
-
-@dataclass(slots=True, eq=False)
-class Cached:
-    """What the cache holds and plans of a dataset."""
-
-    dataset: Dataset
-    cost: float
-    copies: dict[str, Copy] = field(default_factory=lambda: {"0": Copy()})
-    demand: float = 0.0
-    filled: float = 0.0
-    shown: float = 0.0
-    away: float = 0.0
-    factor: float = 1.0
-    rate: float = 0.0
-    last_used: float = 0.0
-    waiting: int = 0
-    worth: float = 0.0
-    scores: dict[str, int] | None = None
-
-    @property
-    def planned(self) -> float:
-        """Bytes of the dataset that have a place."""
-        return self.copies["0"].reserved
 
 
 class Tdcs(Scheme):
@@ -188,14 +150,14 @@ class Tdcs(Scheme):
 
     def client_rate(self, *, local: float) -> float:
         """Local bytes are hard links read at disk speed; the rest comes through FUSE."""
-        return scoring_rate(local=local, native=self.scenario.native_rate, fuse=self.scenario.fuse_rate)
+        return ledger.client_rate(local=local, native=self.scenario.native_rate, fuse=self.scenario.fuse_rate)
 
     # --- the view of the jobs
 
     def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
         """Set what a job that starts sees; the others see a change only when links become scarce."""
         held = self._holders(cached, now=now)
-        hit = _ratio(cached.shown, cached.dataset.size_bytes)
+        hit = ledger.ratio(cached.shown, cached.dataset.size_bytes)
         local = links.share_on_nodes(job, held=held, total=cached.planned)
         cached.away += job.compute * hit * (1.0 - local)
         self.see(job, now=now, hit=hit, local=local)
@@ -206,7 +168,7 @@ class Tdcs(Scheme):
         """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
         cached.shown = cached.filled
         readers = list(self.cluster.readers.get(cached.dataset.name, {}).values())
-        hit = _ratio(cached.filled, cached.dataset.size_bytes)
+        hit = ledger.ratio(cached.filled, cached.dataset.size_bytes)
         held = self._holders(cached, now=now)
         planned = cached.planned
         locals_ = [links.share_on_nodes(job, held=held, total=planned) for job in readers]
@@ -444,14 +406,3 @@ class Tdcs(Scheme):
         cached.scores = None
         self.clones += 1
         return number
-
-
-def scoring_rate(*, local: float, native: float, fuse: float) -> float:
-    """The rate of a node that reads the share `local` natively and the rest through FUSE, one after another."""
-    return 1.0 / (local / native + (1.0 - local) / fuse)
-
-
-def _ratio(part: float, whole: float) -> float:
-    """A share between 0 and 1, exactly 1 when nothing but rounding is missing."""
-    ratio = part / whole
-    return 1.0 if ratio > 1.0 - 1e-9 else ratio
