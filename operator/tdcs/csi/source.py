@@ -72,10 +72,34 @@ def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
             f"{volume.path}); {pods}"
         ) from error
     try:
+        _require_files(folder=folder, volume=volume, node=node)
         return Source(folder=folder, shows=_shows(folder=folder))
     except BaseException:
         os.close(folder)
         raise
+
+
+def _require_files(*, folder: int, volume: Volume, node: str) -> None:
+    """A mount that the cache tries and fails shows its folder for a moment: empty, or not to be listed.
+
+    A pod that got that one would find no data; every real dataset has at least one entry.
+    """
+    listing = None
+    try:
+        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        with os.scandir(listing) as entries:
+            if next(entries, None) is not None:
+                return
+        what = "is empty"
+    except OSError as error:
+        what = f"cannot be listed ({error.strerror})"
+    finally:
+        if listing is not None:
+            os.close(listing)
+    raise SourceNotReadyError(
+        f"folder {volume.path} of cache cluster {volume.cluster} {what} on node {node}; "
+        "see whether the condition Mounted of its Dataset is True: kubectl get datasets -A"
+    )
 
 
 def _open_folder(*, point: str, parts: tuple[str, ...]) -> int:

@@ -54,14 +54,14 @@ class UnavailableError(KubeError):
     """No answer, a timeout, 429 or 5xx: worth another try later."""
 
 
-MISFIT = "failed to create typed patch object"
-"""How the server begins its complaint about an applied object with a field of the wrong type, or with two
-entries of one name in a list. It answers 500, as if it had failed itself."""
+MISFITS = ("failed to create typed patch object", "failed to convert new object", "quantities must match")
+"""What is in the server's complaint about an applied object with a field of the wrong type, with two entries of
+one name in a list, or with a quantity that is none. It answers 500, as if it had failed itself."""
 
 
 def error_class(*, code: int, detail: str = "") -> type[KubeError]:
     """The exception for an HTTP status (0: no answer) and the server's sentence."""
-    if code == 500 and detail.startswith(MISFIT):
+    if code == 500 and any(misfit in detail for misfit in MISFITS):
         return InvalidError
     known: dict[int, type[KubeError]] = {
         400: InvalidError,

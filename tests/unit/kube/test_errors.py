@@ -15,6 +15,11 @@ MISFIT = (
     [
         (422, "spec.replicas: Invalid value", InvalidError),
         (500, MISFIT, InvalidError),
+        (
+            500,
+            "failed to convert new object (n/a; batch/v1, Kind=Job): quantities must match the regular",
+            InvalidError,
+        ),
         (500, "etcdserver: request timed out", UnavailableError),
         (503, MISFIT, UnavailableError),
     ],

@@ -62,7 +62,8 @@ async def _claim_gone(*, context: Context, obj: Object) -> float | None:
             return POLL
         raise NotYetError(
             reason="InUse",
-            message=f"pods still use the claim {namespace}/{name}; the cached data is kept until they end",
+            message=f"pods still use the claim {namespace}/{name}, and the cached data is kept for them: delete "
+            "these pods or their TrainingJobs, the finished ones too",
             retry_after=POLL,
             mounted=True,
         )

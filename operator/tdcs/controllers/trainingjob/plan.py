@@ -210,7 +210,7 @@ def findings_of(seen: Observed, decision: Admission) -> list[Finding]:
             finding(names.SUCCEEDED, True, "Completed", done),
         ]
     if job.failure:
-        text = f"{job.failure}; see kubectl logs -l {names.LABEL_TRAINING_JOB}=NAME of the failed pods"
+        text = f"{job.failure}; the logs of its pods, which status.placement names, say why"
         return [
             *found,
             finding(names.RUNNING, False, "Finished", "the job failed"),
