@@ -61,12 +61,12 @@ def expected_digest() -> str:
     return hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
 
 
-def reading_job(name: str, *, image: str, workers: int) -> dict[str, Any]:
-    """A TrainingJob that only reads: each worker prints one digest over the checksums of all files."""
+def reading_job(name: str, *, image: str, workers: int, script: str = "ls /data") -> dict[str, Any]:
+    """A TrainingJob whose workers run a shell script on the dataset; it asks for what spreads pods over nodes."""
     container = {
         "name": "main",
         "image": image,
-        "command": ["sh", "-ec", PRINT_CHECKSUMS],
+        "command": ["sh", "-ec", script],
         "resources": {
             "requests": {"cpu": "100m", "memory": "512Mi"},
             "limits": {"nvidia.com/gpu": "1"},
@@ -159,7 +159,7 @@ def test_every_worker_reads_the_very_bytes_that_the_store_holds(
     loaded: dict[str, int], kubectl: Kubectl, toolbox: str
 ) -> None:
     kubectl.delete("trainingjobs.tdcs.io", "checksums", namespace=demo.NAMESPACE)
-    kubectl.apply(reading_job("checksums", image=toolbox, workers=2))
+    kubectl.apply(reading_job("checksums", image=toolbox, workers=2, script=PRINT_CHECKSUMS))
     succeeded(kubectl, "checksums")
     logs = logs_of(kubectl, "checksums")
     assert len(logs) == 2

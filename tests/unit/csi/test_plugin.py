@@ -121,6 +121,18 @@ def test_without_a_fuse_mount_kubelet_is_told_to_try_again_and_why(running: Node
     assert not running.inside(target).exists()
 
 
+def test_a_folder_without_any_file_is_not_published_for_its_mount_may_have_failed(running: Node) -> None:
+    running.mount_cluster(files=FILES)
+    running.inside(running.fuse_root / "default/datasets/hollow").mkdir()
+
+    with pytest.raises(grpc.RpcError) as caught:
+        running.publish(running.target(), path="/datasets/hollow")
+
+    code, text = code_and_text(caught.value)
+    assert code == grpc.StatusCode.UNAVAILABLE
+    assert "folder /datasets/hollow of cache cluster default is empty" in text
+
+
 def test_without_the_datasets_folder_kubelet_is_told_to_try_again_and_why(running: Node) -> None:
     running.mount_cluster(files=FILES)
 
