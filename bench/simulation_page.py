@@ -21,7 +21,9 @@ def number(row: dict[str, object], key: str) -> float:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """A Markdown table; a sentence when there are no results for it."""
+    if not rows:
+        return "Not measured yet: run `make simulation-docs`."
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -131,6 +133,18 @@ def bars(results: Results) -> str:
     )
 
 
+def shown_weeks(results: Results, *, mix: str) -> list[int]:
+    """The windows that have a result for each scheme of the plots."""
+    return [w for w in WINDOWS if all((mix, scheme, w, "tenant") in results for scheme in SCHEMES[:4])]
+
+
+def picture(results: Results, *, mix: str) -> str:
+    """The reference to a mix's plot, when there is one."""
+    if not shown_weeks(results, mix=mix):
+        return ""
+    return f"![Two weeks at a time, mix {mix}](images/simulation-{mix}.svg)"
+
+
 def sharing(results: Results) -> str:
     """The sweep of who shares what."""
     rows = []
@@ -183,14 +197,10 @@ def plots(results: Results, *, folder: Path) -> None:
     )
     shown = SCHEMES[:4]
     for mix in ("image", "language"):
-        groups = [
-            f"weeks {week}-{week + 1}"
-            for week in WINDOWS
-            if all((mix, scheme, week, "tenant") in results for scheme in shown)
-        ]
-        if not groups:
+        weeks = shown_weeks(results, mix=mix)
+        if not weeks:
             continue
-        weeks = [int(group.split()[1].split("-")[0]) for group in groups]
+        groups = [f"weeks {week}-{week + 1}" for week in weeks]
         plot_bars(
             path=folder / f"simulation-{mix}.svg",
             groups=groups,
@@ -250,6 +260,7 @@ def main() -> int:
         "windows_language": windows(results, mix="language"),
         "sharing": sharing(results),
         "bars": bars(results),
+        **{f"plot_{mix}": picture(results, mix=mix) for mix in ("image", "language")},
         "paper": paper_table(),
     }
     for name, text in parts.items():
