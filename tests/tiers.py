@@ -163,9 +163,11 @@ def e2e(keep: bool) -> Outcome:
     state = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode
     outcome = Outcome()
     try:
-        if not run(*tool, "up"):
-            return Outcome(ok=False, failed=1)
-        outcome.add(pytest("e2e"))
+        if not (run(*tool, "up") and run(*tool, "images")):
+            outcome.add(Outcome(ok=False, failed=1))
+        else:
+            # Fixtures install TDCS and fill the store; what a test itself does is bounded.
+            outcome.add(pytest("e2e", "--timeout=600", "-o", "timeout_func_only=true"))
     finally:
         if state == ABSENT and not keep:
             outcome.ok = run(*tool, "down") and outcome.ok
