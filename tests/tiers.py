@@ -153,7 +153,7 @@ def engine(_keep: bool) -> Outcome:
     gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
     outcome = checks(("go", "-C", str(gateway), "test", "-trimpath", "./store-gateway"))
     if outcome.ok:
-        outcome.add(pytest("tests/engine"))
+        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true"))
     return outcome
 
 
