@@ -40,7 +40,6 @@ LABEL_DATASET_NAMESPACE: Final = "tdcs.io/dataset-namespace"
 LABEL_DATASET_NAME: Final = "tdcs.io/dataset-name"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tdcs"
-LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 ANNOTATION_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 FINALIZER: Final = "tdcs.io/finalizer"
 
@@ -65,9 +64,8 @@ WORKER_WEB_PORT: Final = 30000
 SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not a secret
 SECRET_SECRET_ACCESS_KEY: Final = "secretAccessKey"  # noqa: S105 - the key's name, not a secret
 
-# Ports and limits of the extender.
+# Port of the extender.
 EXTENDER_PORT: Final = 8900
-EXTENDER_MAX_SCORE: Final = 10
 
 # Defaults.
 DEFAULT_IMAGE: Final = "tdcs/alluxio:dev"
