@@ -48,8 +48,8 @@ quick: venv ## the quick tiers: lint, types, contracts, unit
 lint types contracts unit controlplane engine e2e: venv
 	@$(TIERS) $@
 
-crds: venv ## regenerate crds/ from the models
-	@$(BIN)/tdcs crds --output crds
+crds: venv ## regenerate crds/ and the reference in docs/ from the models
+	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
 
 lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

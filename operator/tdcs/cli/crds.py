@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from tdcs.api import crd
+from tdcs.api import crd, reference
 
 
 @click.command(name="crds")
@@ -15,16 +15,27 @@ from tdcs.api import crd
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder to write one file a kind into; without it everything goes to standard output.",
 )
+@click.option(
+    "--reference",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write the reference of all fields into, as Markdown.",
+)
 @click.option("--apply", is_flag=True, help="Apply them to the cluster of the usual configuration instead.")
-def command(output: Path | None, apply: bool) -> None:
+def command(output: Path | None, page: Path | None, apply: bool) -> None:
     """Write the CustomResourceDefinitions, ready for kubectl apply, or apply them."""
-    if apply and output is not None:
-        raise click.UsageError("--output and --apply exclude each other")
+    if apply and (output is not None or page is not None):
+        raise click.UsageError("--apply writes no files: give it alone")
     if apply:
         asyncio.run(_apply())
         return
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(reference.markdown())
+        click.echo(f"wrote {page}")
     if output is None:
-        click.echo("---\n".join(crd.manifests().values()), nl=False)
+        if page is None:
+            click.echo("---\n".join(crd.manifests().values()), nl=False)
         return
     changed = list(crd.write(folder=output))
     for path in changed:

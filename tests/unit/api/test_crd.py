@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tdcs.api import crd
+from tdcs.api import crd, reference
 from tdcs.api.base import Model
 from tdcs.api.dataset import Dataset
 from tdcs.api.schema import structural
@@ -18,6 +18,11 @@ CHECKOUT = Path(__file__).parents[3]
 def test_the_committed_files_are_what_the_models_give() -> None:
     committed = {path.name: path.read_text() for path in (CHECKOUT / "crds").glob("*.yaml")}
     assert committed == crd.manifests(), "run: tdcs crds --output crds"
+
+
+def test_the_committed_reference_is_what_the_models_give() -> None:
+    page = CHECKOUT / "docs" / "reference" / "resources.md"
+    assert page.read_text() == reference.markdown(), "run: make crds"
 
 
 def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
