@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help venv up down images status doctor demo test quick lint types contracts unit controlplane engine e2e crds lock simulation-docs
+.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit controlplane engine e2e crds lock simulation-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -30,6 +30,12 @@ down: venv ## remove the local cluster and all that `make up` started
 images: venv ## build the project's images and load them into the local cluster
 	@$(LOCAL) images
 
+install: venv ## install or upgrade TDCS on the local cluster from this checkout
+	@$(LOCAL) install
+
+uninstall: venv ## remove TDCS from the local cluster
+	@$(LOCAL) uninstall
+
 status: venv ## what of the local cluster is there
 	@$(LOCAL) status
 
@@ -51,10 +57,13 @@ lint types contracts unit controlplane engine e2e: venv
 crds: venv ## regenerate crds/ and the reference in docs/ from the models
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
 
+docs: venv ## build the documentation into .local/docs
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
+
 lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
-	@$(BIN)/uv pip compile -q pyproject.toml --group test --group lint -c requirements.txt --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile -q pyproject.toml --group test --group docs --group lint -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv

@@ -134,8 +134,12 @@ def pytest(folder: str, *arguments: str) -> Outcome:
 
 
 def lint(_keep: bool) -> Outcome:
-    """Style."""
-    return checks(("ruff", "check", "."), ("ruff", "format", "--check", "."))
+    """Style, and documentation that builds without a warning."""
+    return checks(
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", str(ROOT / ".local" / "docs")),
+    )
 
 
 def types(_keep: bool) -> Outcome:

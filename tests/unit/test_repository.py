@@ -69,7 +69,7 @@ def test_no_file_holds_a_path_of_a_development_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "groups"), [("requirements.txt", ()), ("requirements-dev.txt", ("test", "lint"))]
+    ("lock", "groups"), [("requirements.txt", ()), ("requirements-dev.txt", ("test", "docs", "lint"))]
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
     versions = locked(lock)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import images, life, preflight, products
+from tdcs_local import images, life, preflight, products, release
 from tdcs_local.errors import LocalError
+from tdcs_local.kubectl import Kubectl
 from tdcs_local.steps import Reporter
 from tdcs_local.store_commands import store
 
@@ -99,6 +100,27 @@ def doctor() -> None:
     if not found:
         click.echo("this machine has what the local cluster needs")
     sys.exit(1 if any(problem.blocking for problem in found) else 0)
+
+
+@main.command()
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A chart value, as for helm.")
+def install(settings: tuple[str, ...]) -> None:
+    """Build the images, then install or upgrade TDCS on the cluster by its chart."""
+    values = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--set")
+        values[name] = value
+    reporter = Reporter()
+    tags = images.ensure(release.IMAGES, reporter=reporter)
+    release.install(reporter=reporter, kubectl=Kubectl(), tags=tags, settings=values)
+
+
+@main.command()
+def uninstall() -> None:
+    """Remove TDCS from the cluster; its custom resource definitions stay, as with any chart."""
+    release.uninstall(reporter=Reporter(), kubectl=Kubectl())
 
 
 @main.command()

@@ -24,7 +24,7 @@ NAMESPACE = "tdcs-demo"
 DATASET = "mnist"
 LINK = "20mbit"
 """Slow enough for the preload to be seen: two copies of 6.7 MB take some six seconds."""
-SYSTEM_IMAGES = ("tdcs", "alluxio", "store")
+SYSTEM_IMAGES = (*release.IMAGES, "store")
 TRAINING_IMAGE = "train-tensorflow"
 IMAGES = (*SYSTEM_IMAGES, TRAINING_IMAGE)
 

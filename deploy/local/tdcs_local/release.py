@@ -11,6 +11,8 @@ from tdcs_local.steps import Reporter
 RELEASE = "tdcs"
 NAMESPACE = "tdcs-system"
 CACHE_CLUSTER = "default"
+IMAGES = ("tdcs", "alluxio")
+"""The images that the chart names."""
 
 
 def install(

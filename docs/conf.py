@@ -1,0 +1,13 @@
+"""Sphinx configuration; `make docs` builds the pages, with every warning an error."""
+
+project = "TDCS"
+author = "The TDCS authors"
+copyright = "The TDCS authors, Apache License 2.0"
+extensions = ["myst_parser", "sphinx_click"]
+source_suffix = {".md": "markdown"}
+html_theme = "furo"
+html_title = "TDCS"
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+# Pages link to files of the repository, which are not pages; a person reads both in the same checkout.
+suppress_warnings = ["myst.xref_missing"]
