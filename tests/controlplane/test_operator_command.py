@@ -85,6 +85,7 @@ def start(world: World, *, release: str, tmp_path: Path, speed: float = 20_000_0
             "operator",
             f"--namespace={world.namespace}",
             f"--health-port={port}",
+            "--metrics-port=0",
             f"--secrets-role={release}-dataset-secrets",
             f"--service-account={release}-operator",
             "--engine=memory",

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import kopf
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from prometheus_client import start_http_server
 
 from tdcs.api import names
 from tdcs.controllers import shell
@@ -69,6 +70,13 @@ from tdcs.kube.api import LightkubeApi
     help="Port of /healthz; 0: none.",
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=8081,
+    show_default=True,
+    help="Port of /metrics; 0: none.",
+)
+@click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
@@ -85,6 +93,7 @@ def command(
     secrets_role: str,
     service_account: str,
     health_port: int,
+    metrics_port: int,
     kubeconfig: Path | None,
     log_format: str,
     verbose: bool,
@@ -117,6 +126,8 @@ def command(
             service_account=service_account,
         )
         operator = Operator(api=LightkubeApi(config=config), engines=engines, settings=settings)
+        if metrics_port:
+            start_http_server(metrics_port, registry=operator.metrics.registry)
         await shell.run(operator=operator, config=config, liveness_endpoint=endpoint)
 
     asyncio.run(run())

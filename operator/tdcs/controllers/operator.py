@@ -16,6 +16,7 @@ from tdcs.controllers.cachecluster.controller import CacheClusterController
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
+from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -89,6 +90,11 @@ class Operator:
             ),
             queue=KeyedQueue(),
             settings=settings,
+        )
+        self.metrics = Metrics(
+            stores=self.context.stores,
+            queued=lambda: len(self.context.queue),
+            oldest_seconds=self.context.queue.oldest_age,
         )
         self._datasets = DatasetController(context=self.context)
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
@@ -172,7 +178,8 @@ class Operator:
             key = await queue.get()
             failed = False
             try:
-                again = await self._passes[key.resource](key)
+                with self.metrics.timed(kind=key.resource.kind):
+                    again = await self._passes[key.resource](key)
                 if again is not None:
                     queue.add_after(key, again)
             except (ConflictError, UnavailableError) as error:

@@ -311,10 +311,30 @@ def test_only_an_upgrade_runs_the_hook(default: Rendered) -> None:
     assert weights.pop("Job") > max(weights.values())
 
 
+def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, default: Rendered) -> None:
+    assert not default.all("PodMonitor")
+
+    made = helm.template({"podMonitor.enabled": "true", "podMonitor.labels": '{"team": "ml"}'})
+
+    monitor = made.one("PodMonitor", "tdcs")
+    assert monitor["metadata"]["labels"]["team"] == "ml"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    serving = {
+        name
+        for name, container in made.containers().items()
+        if endpoint["port"] in {port["name"] for port in container.get("ports", [])}
+    }
+    assert serving >= {"tdcs-operator/operator", "tdcs-scheduler/extender"}
+    selected = monitor["spec"]["selector"]["matchLabels"].items()
+    for name in ("tdcs-operator", "tdcs-scheduler"):
+        assert selected <= made.one("Deployment", name)["spec"]["template"]["metadata"]["labels"].items()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("imagee", "{}"),
+        ("podMonitor.interval", '"often"'),
         ("image.tag", '"a b"'),
         ("image.tag", "1"),
         ("image.repository", '"tdcs/tdcs:dev"'),

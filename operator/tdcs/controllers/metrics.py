@@ -1,0 +1,162 @@
+"""What the operator tells Prometheus: its own work, and the state of its objects.
+
+The state is read from the live views at each scrape, so it costs nothing between scrapes and is never out of step with
+`kubectl get`.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tdcs.api.names import METRICS_PREFIX
+from tdcs.controllers.context import Store, Stores
+from tdcs.kube.api import Object
+
+# Seconds: a pass that only looks takes milliseconds, one that waits for the cache or the API server a few seconds.
+_BUCKETS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0)
+
+_DATASET: Final = ("namespace", "dataset")
+_JOB: Final = ("namespace", "trainingjob")
+_WORKER: Final = ("cachecluster", "node")
+
+
+class Metrics:
+    """The metrics of one operator, in a registry of their own.
+
+    Args:
+        stores: the live views whose objects are told about.
+        queued: how many objects wait for a pass.
+        oldest_seconds: how long the first of them has waited.
+    """
+
+    def __init__(
+        self, *, stores: Stores, queued: Callable[[], float], oldest_seconds: Callable[[], float]
+    ) -> None:
+        self.registry: Final = CollectorRegistry()
+        prefix = f"{METRICS_PREFIX}operator"
+        self._passes = Histogram(
+            f"{prefix}_pass_seconds",
+            "Time of one look at an object and what followed from it, by kind.",
+            ["kind"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            f"{prefix}_pass_failures",
+            "Looks that failed and are tried again, by kind.",
+            ["kind"],
+            registry=self.registry,
+        )
+        Gauge(f"{prefix}_queued", "Objects that wait to be looked at.", registry=self.registry).set_function(
+            queued
+        )
+        Gauge(
+            f"{prefix}_oldest_seconds",
+            "How long the object that waits longest has waited.",
+            registry=self.registry,
+        ).set_function(oldest_seconds)
+        self.registry.register(_States(stores))
+
+    @contextmanager
+    def timed(self, *, kind: str) -> Iterator[None]:
+        """Measure one pass; one that raises counts as failed, too."""
+        begin = time.perf_counter()
+        try:
+            yield
+        except Exception:
+            self._failures.labels(kind).inc()
+            raise
+        finally:
+            self._passes.labels(kind).observe(time.perf_counter() - begin)
+
+
+class _States(Collector):
+    """The statuses of all objects, as gauges."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield from self._datasets(_copy(self._stores.datasets))
+        yield from self._jobs(_copy(self._stores.training_jobs))
+        yield from self._workers(_copy(self._stores.cache_clusters))
+
+    @staticmethod
+    def _datasets(datasets: list[Object]) -> Iterator[GaugeMetricFamily]:
+        for field, name, text in (
+            ("totalBytes", "total_bytes", "Bytes at the source."),
+            ("cachedBytes", "cached_bytes", "Bytes that lie on some cache node, each counted once."),
+            ("physicalBytes", "physical_bytes", "Bytes that lie on cache nodes, every copy counted."),
+        ):
+            family = GaugeMetricFamily(f"{METRICS_PREFIX}dataset_{name}", text, labels=_DATASET)
+            for obj in datasets:
+                if field in _status(obj):
+                    family.add_metric(_names(obj), float(_status(obj)[field]))
+            yield family
+        yield _state("dataset", _DATASET, datasets)
+
+    @staticmethod
+    def _jobs(jobs: list[Object]) -> Iterator[GaugeMetricFamily]:
+        yield _state("trainingjob", _JOB, jobs)
+        family = GaugeMetricFamily(
+            f"{METRICS_PREFIX}trainingjob_locality",
+            "1: no pod of the job could be closer to its data.",
+            labels=_JOB,
+        )
+        for obj in jobs:
+            if "locality" in _status(obj):
+                family.add_metric(_names(obj), float(_status(obj)["locality"]))
+        yield family
+
+    @staticmethod
+    def _workers(clusters: list[Object]) -> Iterator[GaugeMetricFamily]:
+        for field, name, text in (
+            ("capacityBytes", "capacity_bytes", "Bytes that a cache worker may hold."),
+            ("usedBytes", "used_bytes", "Bytes that a cache worker holds."),
+        ):
+            family = GaugeMetricFamily(f"{METRICS_PREFIX}worker_{name}", text, labels=_WORKER)
+            for cluster, worker in _each_worker(clusters):
+                family.add_metric((cluster, worker["node"]), float(worker.get(field, 0)))
+            yield family
+        ready = GaugeMetricFamily(
+            f"{METRICS_PREFIX}worker_ready", "1: the cache worker serves; 0: it does not.", labels=_WORKER
+        )
+        for cluster, worker in _each_worker(clusters):
+            ready.add_metric((cluster, worker["node"]), float(worker.get("state") == "Ready"))
+        yield ready
+
+
+def _state(kind: str, labels: tuple[str, ...], objects: list[Object]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        f"{METRICS_PREFIX}{kind}_state",
+        "1 for the state that kubectl get shows.",
+        labels=(*labels, "state"),
+    )
+    for obj in objects:
+        if state := _status(obj).get("state"):
+            family.add_metric((*_names(obj), state), 1.0)
+    return family
+
+
+def _copy(store: Store) -> list[Object]:
+    # The scrape runs in a thread of its own, the views change in the operator's: work on a snapshot.
+    return list(store.values())
+
+
+def _status(obj: Object) -> Object:
+    return obj.get("status") or {}
+
+
+def _names(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _each_worker(clusters: list[Object]) -> Iterator[tuple[str, Object]]:
+    for cluster in clusters:
+        for worker in _status(cluster).get("workers") or ():
+            yield cluster["metadata"]["name"], worker

@@ -1,0 +1,59 @@
+"""What Prometheus is told agrees with the objects."""
+
+import pytest
+from prometheus_client import generate_latest
+from tests.unit.controllers.builders import dataset_object
+
+from tdcs.controllers.context import Stores
+from tdcs.controllers.metrics import Metrics
+
+
+def told(metrics: Metrics) -> dict[str, float]:
+    """Every sample with its labels, as the text format has it."""
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def metrics_of(**stores: dict[tuple[str, str], object]) -> Metrics:
+    return Metrics(stores=Stores(**stores), queued=lambda: 3, oldest_seconds=lambda: 0.5)  # type: ignore[arg-type]
+
+
+def test_the_state_of_every_object_is_told() -> None:
+    status = {"state": "Ready", "totalBytes": 10, "cachedBytes": 10, "physicalBytes": 20}
+    dataset = {**dataset_object(), "status": status}
+    job = {
+        "metadata": {"name": "train", "namespace": "n"},
+        "status": {"state": "Succeeded", "locality": 0.5},
+    }
+    workers = [{"node": "a", "state": "Ready", "capacityBytes": 8, "usedBytes": 5}, {"node": "b"}]
+    cluster = {"metadata": {"name": "default"}, "status": {"workers": workers}}
+    found = told(
+        metrics_of(
+            datasets={("n", "pictures"): dataset},
+            training_jobs={("n", "train"): job},
+            cache_clusters={("", "default"): cluster},
+        )
+    )
+    assert found['tdcs_dataset_physical_bytes{dataset="pictures",namespace="n"}'] == 20
+    assert found['tdcs_dataset_state{dataset="pictures",namespace="n",state="Ready"}'] == 1
+    assert found['tdcs_trainingjob_locality{namespace="n",trainingjob="train"}'] == 0.5
+    assert found['tdcs_worker_used_bytes{cachecluster="default",node="a"}'] == 5
+    assert found['tdcs_worker_ready{cachecluster="default",node="b"}'] == 0
+    assert found["tdcs_operator_queued"] == 3
+
+
+def test_what_has_no_status_yet_is_left_out() -> None:
+    found = told(metrics_of(datasets={("n", "pictures"): dataset_object()}))
+    assert not [name for name in found if name.startswith("tdcs_dataset")]
+
+
+def test_passes_and_failures_are_counted_by_kind() -> None:
+    metrics = metrics_of()
+    with metrics.timed(kind="Dataset"):
+        pass
+    with pytest.raises(ValueError, match="broken"), metrics.timed(kind="Dataset"):
+        raise ValueError("broken")
+    found = told(metrics)
+    assert found['tdcs_operator_pass_seconds_count{kind="Dataset"}'] == 2
+    assert found['tdcs_operator_pass_failures_total{kind="Dataset"}'] == 1
