@@ -8,6 +8,7 @@ Run `make e2e`, or `make up` once and then `.venv/bin/python -m pytest e2e -k na
 
 import uuid
 from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,23 @@ def toolbox(kubectl: Kubectl, reporter: Reporter) -> str:
     return f"tdcs/toolbox:{images.ensure(['toolbox'], reporter=reporter)['toolbox']}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def training_image_on_its_way(kubectl: Kubectl, reporter: Reporter) -> Iterator[Future[dict[str, str]]]:
+    """By far the largest image travels to the nodes while the first tests run; they do without it."""
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        yield beside.submit(images.ensure, [demo.TRAINING_IMAGE], reporter=reporter)
+
+
+@pytest.fixture(scope="session")
+def training_image(training_image_on_its_way: Future[dict[str, str]]) -> None:
+    """The image of the example TrainingJob is on the nodes."""
+    training_image_on_its_way.result()
+
+
 @pytest.fixture(scope="session")
 def tdcs(kubectl: Kubectl, reporter: Reporter) -> None:
     """TDCS installed from this checkout, its cache cluster ready."""
-    tags = images.ensure(demo.IMAGES, reporter=reporter)
+    tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
     release.install(reporter=reporter, kubectl=kubectl, tags=tags)
 
 

@@ -48,7 +48,7 @@ def loaded(preload: Preload) -> dict[str, int]:
 @pytest.fixture
 def without_extender(kubectl: Kubectl, reporter: Reporter, tdcs: None) -> Iterator[None]:
     """The same scheduler with its extender switched off, for the time of a test."""
-    tags = images.ensure(demo.IMAGES, reporter=reporter)
+    tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
     release.install(reporter=reporter, kubectl=kubectl, tags=tags, settings={"extender.enabled": "false"})
     yield
     release.install(reporter=reporter, kubectl=kubectl, tags=tags)
@@ -135,6 +135,7 @@ def test_the_dataset_lies_whole_on_two_of_three_nodes(loaded: dict[str, int], wo
 def test_training_runs_on_the_nodes_with_the_data_and_reads_nothing_from_the_source(
     preload: Preload,
     loaded: dict[str, int],
+    training_image: None,
     kubectl: Kubectl,
     reporter: Reporter,
     capsys: pytest.CaptureFixture[str],

@@ -98,6 +98,8 @@ def run(*command: str) -> bool:
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **LOCAL, "PATH": path}).returncode == 0
 
 
+# What the first tests need; a fixture of theirs brings the large training image meanwhile.
+E2E_IMAGES = ("tdcs", "alluxio", "store", "toolbox")
 ABSENT = 1  # what `status --quiet` says of a cluster that is not there, not even stopped
 LOCAL = {"PYTHONPATH": str(ROOT / "deploy" / "local")}
 
@@ -167,7 +169,7 @@ def e2e(keep: bool) -> Outcome:
     state = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode
     outcome = Outcome()
     try:
-        if not (run(*tool, "up") and run(*tool, "images")):
+        if not (run(*tool, "up") and run(*tool, "images", *E2E_IMAGES)):
             outcome.add(Outcome(ok=False, failed=1))
         else:
             # Fixtures install TDCS and fill the store; what a test itself does is bounded.

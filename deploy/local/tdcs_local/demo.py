@@ -26,7 +26,6 @@ LINK = "20mbit"
 """Slow enough for the preload to be seen: two copies of 6.7 MB take some six seconds."""
 SYSTEM_IMAGES = (*release.IMAGES, "store")
 TRAINING_IMAGE = "train-tensorflow"
-IMAGES = (*SYSTEM_IMAGES, TRAINING_IMAGE)
 
 
 @dataclass(frozen=True, kw_only=True)
