@@ -39,10 +39,10 @@ class Operation:
     """What an engine is about to do, as told to the `before` hook.
 
     Attributes:
-        name: The protocol's method: `mount`, `files`, `put`, `drop`, …
+        name: The protocol's method: `mount`, `files`, `put`, `copy`, `drop`, …
         path: The engine path, or "".
         worker: The worker, or "".
-        length: Bytes that the operation moves (a `put` is announced block by block).
+        length: Bytes that the operation moves (a `put` or `copy` is announced block by block).
     """
 
     name: str
@@ -79,10 +79,11 @@ class MemoryEngine:
         credentials: Source URI to the only key pair that may read it. URIs that are not here accept any.
         block_size: Bytes; files are cut at its multiples.
         page_size: Files a page of a listing.
-        before: Awaited before each operation and before each block of a `put`: sleep in it, raise from it, or
+        before: Awaited before each operation and before each block of a `put` or `copy`: sleep in it, raise from it, or
             record.
         refuse: Asked for each block of a `put`; a returned sentence makes that block fail with it
             (retryable).
+        refuse_copy: The same for each block of a `copy`, with the two workers' names.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class MemoryEngine:
         page_size: int = 1000,
         before: Callable[[Operation], Awaitable[None]] | None = None,
         refuse: Callable[[str, Block], str | None] | None = None,
+        refuse_copy: Callable[[str, str, Block], str | None] | None = None,
     ) -> None:
         self.sources = {canonical_uri(uri): files for uri, files in sources.items()}
         self.credentials = {canonical_uri(uri): pair for uri, pair in (credentials or {}).items()}
@@ -102,10 +104,12 @@ class MemoryEngine:
         self.page_size = page_size
         self.before = before
         self.refuse = refuse
+        self.refuse_copy = refuse_copy
         self.available = True
         self.path_properties: dict[str, dict[str, str]] = {}
         self.pinned: set[str] = set()
         self.source_bytes_read = 0
+        self.copied_bytes = 0
         self._workers = {name: _Worker(capacity=capacity) for name, capacity in workers.items()}
         self._mounts: dict[str, _Mount] = {}
         self._ids = itertools.count(16777216)
@@ -169,28 +173,28 @@ class MemoryEngine:
             ]
 
     async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
-        await self._announce(Operation(name="put", worker=worker))
-        held = self._live_worker(worker)
-        missing = {block.id: block for block in blocks if block.id not in held.blocks}
-        needed, free = sum(block.length for block in missing.values()), held.capacity - held.used
-        if needed > free:
-            raise CapacityError(
-                attempted=f"load {len(missing)} blocks ({needed} bytes) onto worker {worker}",
-                reason=f"only {free} of its {held.capacity} bytes are free",
-                remedy="Give the cache more capacity or workers, or let the dataset take less of it",
-                worker=worker,
-                retryable=True,
-            )
         failures = []
-        for block in missing.values():
-            await self._announce(Operation(name="put", worker=worker, length=block.length))
-            held = self._live_worker(worker)
+        async for block, held in self._placing(name="put", worker=worker, blocks=blocks):
             reason = self.refuse(worker, block) if self.refuse else None
             if reason is not None:
                 failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))
                 continue
             held.blocks[block.id] = block.length
             self.source_bytes_read += block.length
+        return failures
+
+    async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+        self._live_worker(source)
+        failures = []
+        async for block, held in self._placing(name="copy", worker=worker, blocks=blocks):
+            reason = f"worker {source} does not hold it"
+            if block.id in self._live_worker(source).blocks:
+                reason = (self.refuse_copy and self.refuse_copy(source, worker, block)) or ""
+            if reason:
+                failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))
+                continue
+            held.blocks[block.id] = block.length
+            self.copied_bytes += block.length
         return failures
 
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
@@ -233,6 +237,26 @@ class MemoryEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    async def _placing(
+        self, *, name: str, worker: str, blocks: Sequence[Block]
+    ) -> AsyncIterator[tuple[Block, _Worker]]:
+        """The blocks that a worker lacks, each announced, once it is known that all of them fit."""
+        await self._announce(Operation(name=name, worker=worker))
+        held = self._live_worker(worker)
+        missing = {block.id: block for block in blocks if block.id not in held.blocks}
+        needed, free = sum(block.length for block in missing.values()), held.capacity - held.used
+        if needed > free:
+            raise CapacityError(
+                attempted=f"load {len(missing)} blocks ({needed} bytes) onto worker {worker}",
+                reason=f"only {free} of its {held.capacity} bytes are free",
+                remedy="Give the cache more capacity or workers, or let the dataset take less of it",
+                worker=worker,
+                retryable=True,
+            )
+        for block in missing.values():
+            await self._announce(Operation(name=name, worker=worker, length=block.length))
+            yield block, self._live_worker(worker)
 
     async def _announce(self, operation: Operation) -> None:
         if not self.available:

@@ -245,6 +245,18 @@ class Engine(Protocol):
         """
         ...
 
+    async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+        """Place blocks on `worker` from the copies that `source` (another worker) holds. The data's own source
+        is not asked. Blocks that `worker` holds already are success.
+
+        Batched and not atomic, like `put`. A block that `source` does not hold is a failure.
+
+        Raises:
+            NoSuchWorkerError: One of the two is unknown or lost (`EngineError.worker` says which).
+            CapacityError: As for `put`.
+        """
+        ...
+
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
         """Remove single copies from one worker. A copy that is not there is success. The list is of copies
         that could not be removed, such as those that a reader holds open.

@@ -3,6 +3,10 @@
 The rules:
 
 - Never collapse: of a dataset that does not fit, exactly the part that fits is loaded and kept.
+- A part of a dataset is whole files, taken in the order of a hash of their paths. So the same request always
+  names the same files, more of it adds files and exchanges none, and a file that comes or goes at the source
+  moves the others by no more than its own size. Listing order would load one class of an image folder and none
+  of the next.
 - Loading may not starve the jobs that run: it takes what they leave of the store's bandwidth, and
   at least a fixed share of it, because a byte that is loaded once saves every later read.
 - Within loading, bandwidth goes first to the dataset whose bytes save most (demand over size, see
@@ -13,8 +17,10 @@ Limits: the value of a byte counts the jobs that are known now; how long they wi
 known to the cluster, and is not guessed.
 """
 
+import hashlib
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 #: Share of the store that loading gets even when running jobs ask for all of it.
@@ -40,6 +46,113 @@ class Load:
     worth: float
     waiting_jobs: int = 0
     limit: float = math.inf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subset:
+    """Which part of a dataset shall be cached.
+
+    Attributes:
+        paths: files and folders, relative to the source, of which only what is in them is meant; empty for all.
+        fraction: at most this part of the bytes of `paths`, above 0 and up to 1; None for all.
+        amount: at most so many bytes; None for all. Not together with `fraction`.
+    """
+
+    paths: tuple[str, ...] = ()
+    fraction: float | None = None
+    amount: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fraction is not None and not 0 < self.fraction <= 1:
+            raise ValueError(
+                f"fraction must be above 0 and at most 1, got {self.fraction}: write 0.5 for half"
+            )
+        if self.amount is not None and self.amount < 0:
+            raise ValueError(f"amount must not be negative, got {self.amount}")
+        if self.fraction is not None and self.amount is not None:
+            raise ValueError("fraction and amount exclude each other: give one of them")
+        for path in self.paths:
+            if ".." in path.split("/"):
+                raise ValueError(f"path {path!r} leads out of the source: leave '..' out")
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of the dataset."""
+        return not any(_plain(self.paths)) and self.fraction in {None, 1.0} and self.amount is None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The files of a subset.
+
+    Attributes:
+        flags: one byte a file, in the order in which they were given: 1 when it is chosen.
+        bytes: size of the chosen files.
+        wanted_bytes: size that was asked for, whatever there is room for.
+        unknown_paths: paths of the subset under which there is no file.
+    """
+
+    flags: bytearray
+    bytes: int
+    wanted_bytes: int
+    unknown_paths: tuple[str, ...] = ()
+
+
+def choose_files(
+    *, files: Iterable[tuple[str, int]], subset: Subset, room: float = math.inf, seed: str = ""
+) -> Chosen:
+    """The files of a subset, and of them only what there is room for.
+
+    A file that does not fit any more ends the choice, so at most one file's size of the limit stays unused.
+
+    Args:
+        files: path and bytes of each file.
+        subset: what is asked for.
+        room: bytes that there is room for.
+        seed: another seed gives another order.
+    """
+    wanted_paths = _plain(subset.paths)
+    missing = set(wanted_paths)
+    flags, sizes, ranks = bytearray(), array("q"), array("Q")
+    total = 0
+    for path, size in files:
+        found = _within(path, wanted_paths)
+        missing.difference_update(found)
+        flags.append(1 if found or not wanted_paths else 0)
+        sizes.append(size)
+        ranks.append(_rank(path, seed) if flags[-1] else 0)
+        total += size if flags[-1] else 0
+    wanted = total
+    if subset.fraction is not None:
+        wanted = int(total * subset.fraction)
+    if subset.amount is not None:
+        wanted = min(total, subset.amount)
+    limit = min(wanted, room)
+    if limit >= total:
+        taken = total
+    else:
+        taken, full = 0, False
+        for number in sorted((n for n, flag in enumerate(flags) if flag), key=ranks.__getitem__):
+            full = full or taken + sizes[number] > limit
+            taken += 0 if full else sizes[number]
+            flags[number] = 0 if full else 1
+    unknown = tuple(path for path in wanted_paths if path in missing)
+    return Chosen(flags=flags, bytes=taken, wanted_bytes=wanted, unknown_paths=unknown)
+
+
+def _plain(paths: Sequence[str]) -> tuple[str, ...]:
+    """Paths without slashes around them; empty as soon as one of them names the whole source."""
+    plain = tuple(path.strip("/") for path in paths)
+    return () if "" in plain or "." in plain else plain
+
+
+def _within(path: str, wanted: Sequence[str]) -> list[str]:
+    return [one for one in wanted if path == one or path.startswith(f"{one}/")]
+
+
+def _rank(path: str, seed: str) -> int:
+    digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8, key=seed.encode()[:64])
+    return int.from_bytes(digest.digest())
 
 
 def what_fits(*, missing_bytes: float, free_bytes: float) -> float:

@@ -6,12 +6,13 @@ import asyncio
 import posixpath
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
 from tdcs.engine.alluxio.batches import batches
 from tdcs.engine.alluxio.concurrency import bounded
+from tdcs.engine.alluxio.copies import Copier, GiverAwayError
 from tdcs.engine.alluxio.failures import engine_error
 from tdcs.engine.alluxio.master import Master
 from tdcs.engine.alluxio.removals import Removals
@@ -34,6 +35,9 @@ from tdcs.engine.protocol import (
 _PAGE = 2000
 _LOADS_AT_ONCE = 2
 """Load requests in flight at one worker: the second one keeps the source busy while the first one ends."""
+
+_COPIES_AT_ONCE = 2
+"""Batches that travel at a time within one call of `copy`."""
 
 _REMOVALS_AT_ONCE = 32
 _HEARTBEATS = 3.0
@@ -140,6 +144,48 @@ class AlluxioEngine:
 
     async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
         attempted = f"load {len(blocks)} blocks onto worker {worker}"
+
+        async def load(client: Worker, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
+            async with self._loading[worker]:
+                return await client.load(batch)
+
+        return await self._place(
+            worker=worker, blocks=blocks, attempted=attempted, place=load, at_once=_LOADS_AT_ONCE
+        )
+
+    async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+        attempted = f"copy {len(blocks)} blocks from worker {source} onto worker {worker}"
+        with self._errors(attempted=attempted, worker=source):
+            giver = await self._live(source, attempted=attempted)
+
+        async def copied(client: Worker, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
+            copier = Copier(
+                giver=self._worker(giver.address),
+                giver_info=giver,
+                receiver=client,
+                holders=self._locations,
+            )
+            try:
+                return await copier.copy(batch)
+            except GiverAwayError as away:
+                with self._errors(attempted=attempted, worker=source):
+                    raise away.failure from None
+                raise
+
+        return await self._place(
+            worker=worker, blocks=blocks, attempted=attempted, place=copied, at_once=_COPIES_AT_ONCE
+        )
+
+    async def _place(
+        self,
+        *,
+        worker: str,
+        blocks: Sequence[Block],
+        attempted: str,
+        place: Callable[[Worker, list[Block]], Awaitable[tuple[list[PutFailure], list[int]]]],
+        at_once: int,
+    ) -> list[PutFailure]:
+        """What `put` and `copy` have in common: room is set aside first, and the blocks travel in batches."""
         with self._errors(attempted=attempted, worker=worker):
             info = await self._live(worker, attempted=attempted)
             missing = list({block.id: block for block in blocks if worker not in block.workers}.values())
@@ -149,17 +195,16 @@ class AlluxioEngine:
             try:
                 client = self._worker(info.address)
 
-                async def load(batch: list[Block]) -> list[PutFailure]:
+                async def one(batch: list[Block]) -> list[PutFailure]:
                     nonlocal unfinished
-                    async with self._loading[worker]:
-                        failures, present = await client.load(batch)
+                    failures, present = await place(client, batch)
                     failures += await self._disown(worker=worker, client=client, block_ids=present)
                     done = sum(block.length for block in batch)
                     unfinished -= done
                     self._reserved[worker] -= done
                     return failures
 
-                results = await bounded(load, batches(missing), limit=_LOADS_AT_ONCE)
+                results = await bounded(one, batches(missing), limit=at_once)
             finally:
                 self._reserved[worker] -= unfinished
         return [self._plain(failure) for failures in results for failure in failures]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -50,6 +52,51 @@ class RpcFailureError(Exception):
         if self.code is grpc.StatusCode.UNIMPLEMENTED:
             return "Method not found" in self.text
         return self.code is grpc.StatusCode.UNAVAILABLE or "safe mode" in self.text.lower()
+
+
+class Duplex:
+    """A running call that streams both ways. All methods raise `RpcFailureError`."""
+
+    def __init__(self, *, call: Any, request_type: type[Message]) -> None:
+        self._call = call
+        self._request_type = request_type
+
+    async def send(self, **fields: Any) -> None:
+        """Send a request of `fields`."""
+        with _plain_failures():
+            try:
+                await self._call.write(self._request_type(**fields))
+            except asyncio.InvalidStateError:  # the other side has ended the call: its status says why
+                await self._require_success()
+
+    async def receive(self) -> Any | None:
+        """The next answer; None when the other side has ended the call with success."""
+        with _plain_failures():
+            answer = await self._call.read()
+            if answer is not grpc.aio.EOF:
+                return answer
+            await self._require_success()
+            return None
+
+    async def finish(self) -> None:
+        """Send nothing more, and wait until the other side has ended the call with success."""
+        with _plain_failures(), suppress(asyncio.InvalidStateError):
+            await self._call.done_writing()
+        while await self.receive() is not None:
+            pass
+
+    async def _require_success(self) -> None:
+        code = await self._call.code()
+        if code is not grpc.StatusCode.OK:
+            raise RpcFailureError(code=code, text=await self._call.details() or "")
+
+
+@contextmanager
+def _plain_failures() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise RpcFailureError(code=error.code(), text=error.details() or "") from error
 
 
 class Rpc:
@@ -110,6 +157,22 @@ class Rpc:
                         failure.text = f"the answer broke off: {failure.text}"
                         failure.code = grpc.StatusCode.ABORTED
                     raise failure from error
+
+    @asynccontextmanager
+    async def duplex(self, *, service: str, method: str, deadline: float) -> AsyncIterator[Duplex]:
+        """A call that streams both ways. Not repeated: only the caller knows what has been said already.
+
+        It is cancelled when the body ends before the call does.
+
+        Args:
+            deadline: Seconds for all of it.
+        """
+        request_type, response_type = method_types(service, method)
+        call = self._call("stream_stream", service, method, response_type)(timeout=deadline)
+        try:
+            yield Duplex(call=call, request_type=request_type)
+        finally:
+            call.cancel()
 
     async def close(self) -> None:
         """Close the channel; calls in flight are cancelled."""

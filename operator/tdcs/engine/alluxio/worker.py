@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import grpc
 
-from tdcs.engine.alluxio.rpc import BLOCK_WORKER, Rpc, RpcFailureError
+from tdcs.engine.alluxio.blocks import BlockStreams
+from tdcs.engine.alluxio.rpc import BLOCK_WORKER, RpcFailureError
 from tdcs.engine.alluxio.sources import plain_reason
 from tdcs.engine.protocol import Block, PutFailure
 
@@ -15,11 +16,13 @@ _LOAD_BASE = 120.0
 _REMOVE_DEADLINE = 5.0
 """RemoveBlock waits while a reader holds the block open, however long: better to hear of it soon."""
 
-_PRESENT = "already committed"
+PRESENT = "already committed"
+"""Part of what a worker says of a block that it holds."""
+
 _OK = 0
 
 
-class Worker(Rpc):
+class Worker(BlockStreams):
     """One worker's RPCs. All raise `RpcFailureError` for what concerns the whole request."""
 
     async def load(self, blocks: list[Block]) -> tuple[list[PutFailure], list[int]]:
@@ -54,7 +57,7 @@ class Worker(Rpc):
         failures, present = [], []
         for status in response.block_status:
             block_id = status.block.block_id
-            if _PRESENT in status.message:
+            if PRESENT in status.message:
                 present.append(block_id)
             elif status.code != _OK:
                 reason = plain_reason(status.message)

@@ -1,0 +1,132 @@
+"""What a load has done so far, counted. Pure."""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tdcs.controllers.dataset.work import LoadWork
+
+FAILURES_KEPT = 10
+RATE_SECONDS = 10.0
+"""The rate shown is that of the last so many seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFailure:
+    """A file of which something could not be placed.
+
+    Attributes:
+        path: relative to the source.
+        reason: a sentence, free of secrets.
+        retryable: whether another try can succeed without anything being changed.
+    """
+
+    path: str
+    reason: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """A moment of a load. Bytes and files are those that the load had to place, not what was there before.
+
+    Attributes:
+        bytes_total: bytes to place, over all nodes.
+        bytes_done: bytes placed.
+        files_total: files of which something is to be placed.
+        files_done: files of which all is placed, on all its nodes.
+        bytes_per_second: over the last seconds; over the whole load once it has ended.
+        source_bytes: bytes that were asked of the source; the others came from other nodes.
+        node_bytes: bytes placed, by node.
+        cached_bytes: bytes of blocks that lay nowhere before and do now.
+        failed_files: how many files could not be placed completely.
+        failures: the first few of them.
+    """
+
+    bytes_total: int
+    bytes_done: int
+    files_total: int
+    files_done: int
+    bytes_per_second: float
+    source_bytes: int
+    node_bytes: Mapping[str, int] = field(default_factory=dict)
+    cached_bytes: int = 0
+    failed_files: int = 0
+    failures: tuple[FileFailure, ...] = ()
+
+
+class Tally:
+    """Counts the placements of a load as they happen."""
+
+    def __init__(self, *, work: LoadWork, clock: Callable[[], float]) -> None:
+        self._table = work.table
+        self._clock = clock
+        self._began = clock()
+        self._ended: float | None = None
+        self._recent: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._total = work.bytes
+        self._done = 0
+        self._cached = 0
+        self._reached = bytearray(len(work.table))  # whether a block lies somewhere
+        self._open = array("I", bytes(4 * work.table.files))  # placements that a file still lacks
+        self._broken: set[int] = set()
+        self._failures: list[FileFailure] = []
+        self._files_done = 0
+        self.node_bytes = dict.fromkeys(work.bytes_by_node, 0)
+        self.source_bytes = 0
+        for block, nodes in work:
+            self._open[work.table.file_of(block)] += len(nodes)
+        self._files_total = sum(1 for lacking in self._open if lacking)
+
+    def placed(self, *, block: int, node: str) -> None:
+        """A block lies on a node where it was wanted."""
+        length = self._table.length(block)
+        self.node_bytes[node] += length
+        self._done += length
+        if not self._reached[block]:
+            self._reached[block] = 1
+            self._cached += 0 if self._table.holders(block) else length
+        file = self._table.file_of(block)
+        self._open[file] -= 1
+        self._files_done += self._open[file] == 0
+
+    def failed(self, *, block: int, reason: str, retryable: bool) -> None:
+        """A block could not be placed somewhere, and is not tried again."""
+        file = self._table.file_of(block)
+        if file in self._broken:
+            return
+        self._broken.add(file)
+        if len(self._failures) < FAILURES_KEPT:
+            path = self._table.path(file)
+            self._failures.append(FileFailure(path=path, reason=reason, retryable=retryable))
+
+    def ended(self) -> None:
+        """Nothing is placed any more."""
+        self._ended = self._clock()
+
+    def progress(self) -> LoadProgress:
+        """All of it at this moment."""
+        return LoadProgress(
+            bytes_total=self._total,
+            bytes_done=self._done,
+            files_total=self._files_total,
+            files_done=self._files_done,
+            bytes_per_second=self._rate(),
+            source_bytes=self.source_bytes,
+            node_bytes=dict(self.node_bytes),
+            cached_bytes=self._cached,
+            failed_files=len(self._broken),
+            failures=tuple(self._failures),
+        )
+
+    def _rate(self) -> float:
+        if self._ended is not None:
+            return self._done / max(self._ended - self._began, 0.001)
+        now = self._clock()
+        if now > self._recent[-1][0] + RATE_SECONDS / 20:
+            self._recent.append((now, self._done))
+        while len(self._recent) > 2 and self._recent[1][0] < now - RATE_SECONDS:
+            self._recent.popleft()
+        since, before = self._recent[0]
+        return (self._done - before) / max(now - since, 0.001)
