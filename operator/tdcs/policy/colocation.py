@@ -7,32 +7,21 @@ most when they stand together, as far as GPUs allow.
 :func:`place_pods` places one gang at a time: the node with the best score, among equals the fullest
 one, so that large free nodes stay free for large pods; or the other way round.
 
-:func:`plan` places a batch. It is greedy by the local bytes that a placement adds, from several orders,
-then moves, swaps and makes way while that adds more (a local search with a bound on its passes), and
-takes the best. Limits: it may stop in a local optimum; the distance to the true optimum is measured
-by ``bench/placement_optimum.py``.
+:func:`plan` places a batch. It is greedy by the local bytes that a placement adds, from several orders;
+the best of these starts are then bettered by a search with a bound on its steps
+(:mod:`tdcs.policy.local_search`). Limits: it may stop in a local optimum; the distance to the true
+optimum is measured by ``bench/placement_optimum.py``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tdcs.policy.local_search import Placement, PodNeed, Site, improve, insert, rearrange
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Site:
-    """A node: free GPUs and bytes that its cache can give to the batch's datasets."""
+__all__ = ["JointPlan", "PodNeed", "Site", "place_pods", "plan"]
 
-    name: str
-    gpus: int
-    cache_bytes: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodNeed:
-    """A pod: its GPUs, and the dataset that it reads."""
-
-    name: str
-    gpus: int
-    dataset: str
+#: How many of the greedy starts are searched further.
+STARTS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,97 +71,63 @@ def place_pods(
 
 
 def plan(
-    *, sites: Sequence[Site], pods: Sequence[PodNeed], sizes: Mapping[str, float], passes: int = 8
+    *,
+    sites: Sequence[Site],
+    pods: Sequence[PodNeed],
+    sizes: Mapping[str, float],
+    passes: int = 8,
+    effort: int = 6000,
 ) -> JointPlan:
     """Place a batch of pods and the datasets they read so that as many bytes as possible are local.
 
-    A pod for which no GPUs are left is not placed. Deterministic. `sizes` are the datasets' bytes.
+    A pod for which no GPUs are left is not placed. Deterministic.
+
+    Args:
+        sites: the nodes.
+        pods: the batch.
+        sizes: the datasets' bytes.
+        passes: how often all pods are looked at one by one, at most.
+        effort: how many pods the search from each of the best starts takes out and puts back.
     """
-    best: _State | None = None
+    found = []
     for order in _orders(pods=pods, sizes=sizes):
         for gather in (False, True):
-            state = _State(sites=sites, sizes=sizes)
+            state = Placement(sites=sites, sizes=sizes)
             for pod in order:
-                _insert(state=state, pod=pod, gather=gather)
-            for _ in range(passes):
-                if not _improve(state=state, pods=pods):
-                    break
-            if best is None or state.rank() > best.rank():
-                best = state
-    return best.result() if best is not None else _State(sites=sites, sizes=sizes).result()
+                insert(state=state, pod=pod, gather=gather)
+            _settle(state=state, pods=pods, passes=passes)
+            found.append(state)
+    found.sort(key=Placement.rank, reverse=True)
+    most = _all_local(sites=sites, pods=pods, sizes=sizes)
+    for state in found[:STARTS]:
+        if state.rank()[0] >= most:
+            return _result(state)
+        rearrange(state=state, pods=pods, effort=effort)
+        _settle(state=state, pods=pods, passes=passes)
+    return _result(max(found, key=Placement.rank))
 
 
-class _State:
-    """Pods on nodes, and the worth of each node's cache for the pods on it."""
+def _settle(*, state: Placement, pods: Sequence[PodNeed], passes: int) -> None:
+    for _ in range(passes):
+        if not improve(state=state, pods=pods):
+            break
 
-    def __init__(self, *, sites: Sequence[Site], sizes: Mapping[str, float]) -> None:
-        self.sites = {site.name: site for site in sites}
-        self.sizes = sizes
-        self.free = {site.name: site.gpus for site in sites}
-        self.counts: dict[str, dict[str, int]] = {site.name: {} for site in sites}
-        self.worth = dict.fromkeys(self.sites, 0.0)
-        self.at: dict[PodNeed, str] = {}
 
-    def value(self, *, node: str, minus: str | None = None, plus: str | None = None) -> float:
-        """Local bytes of the node's pods, with one pod of a dataset less and one of another more."""
-        counts = self.counts[node]
-        if minus is not None or plus is not None:
-            counts = dict(counts)
-            if minus is not None:
-                counts[minus] -= 1
-            if plus is not None:
-                counts[plus] = counts.get(plus, 0) + 1
-        return sum(count * held for count, _, held in self.filled(node=node, counts=counts))
+def _all_local(*, sites: Sequence[Site], pods: Sequence[PodNeed], sizes: Mapping[str, float]) -> float:
+    """Local bytes if every pod had the largest cache to itself: more cannot be, so the search may end there."""
+    largest = max((site.cache_bytes for site in sites), default=0.0)
+    return sum(min(sizes[pod.dataset], largest) for pod in pods) * (1.0 - 1e-9)
 
-    def filled(self, *, node: str, counts: Mapping[str, int]) -> Iterable[tuple[int, str, float]]:
-        """What the node's cache should hold: datasets by their number of pods here, then by name."""
-        left = self.sites[node].cache_bytes
-        for count, dataset in sorted(
-            ((count, name) for name, count in counts.items() if count), reverse=True
-        ):
-            held = min(self.sizes[dataset], left)
-            left -= held
-            yield count, dataset, held
 
-    def put(self, *, pod: PodNeed, node: str) -> None:
-        self.at[pod] = node
-        self.free[node] -= pod.gpus
-        self.counts[node][pod.dataset] = self.counts[node].get(pod.dataset, 0) + 1
-        self.worth[node] = self.value(node=node)
-
-    def take(self, *, pod: PodNeed) -> str:
-        node = self.at.pop(pod)
-        self.free[node] += pod.gpus
-        self.counts[node][pod.dataset] -= 1
-        self.worth[node] = self.value(node=node)
-        return node
-
-    def rank(self) -> tuple[float, int]:
-        """The larger the better: local bytes, then pods placed."""
-        return (sum(self.worth.values()), len(self.at))
-
-    def copy(self) -> "_State":
-        """The same placement, to try something on."""
-        other = _State(sites=tuple(self.sites.values()), sizes=self.sizes)
-        other.become(self)
-        return other
-
-    def become(self, other: "_State") -> None:
-        """Take over another placement of the same batch."""
-        self.free = dict(other.free)
-        self.counts = {node: dict(counts) for node, counts in other.counts.items()}
-        self.worth = dict(other.worth)
-        self.at = dict(other.at)
-
-    def result(self) -> JointPlan:
-        return JointPlan(
-            nodes={pod.name: node for pod, node in self.at.items()},
-            cached={
-                node: {name: held for _, name, held in self.filled(node=node, counts=self.counts[node])}
-                for node in self.sites
-            },
-            local_bytes=sum(self.worth.values()),
-        )
+def _result(state: Placement) -> JointPlan:
+    return JointPlan(
+        nodes={pod.name: node for pod, node in state.at.items()},
+        cached={
+            node: {name: held for _, name, held in state.filled(node=node, counts=state.counts[node])}
+            for node in state.sites
+        },
+        local_bytes=sum(state.worth.values()),
+    )
 
 
 def _orders(*, pods: Sequence[PodNeed], sizes: Mapping[str, float]) -> Iterable[list[PodNeed]]:
@@ -189,114 +144,3 @@ def _orders(*, pods: Sequence[PodNeed], sizes: Mapping[str, float]) -> Iterable[
     )
     yield sorted(pods, key=lambda pod: (-weight[pod.dataset], pod.dataset, -pod.gpus, pod.name))
     yield sorted(pods, key=lambda pod: (-pod.gpus, -sizes[pod.dataset], pod.dataset, pod.name))
-
-
-def _insert(*, state: _State, pod: PodNeed, gather: bool = False) -> bool:
-    """Put a pod where it adds most; among equals on the fullest node, or to gather on the emptiest."""
-    best: tuple[float, int, str] | None = None
-    for node, free in state.free.items():
-        if free < pod.gpus:
-            continue
-        gain = state.value(node=node, plus=pod.dataset) - state.worth[node]
-        rank = (-gain, -free if gather else free, node)
-        if best is None or rank < best:
-            best = rank
-    if best is None:
-        return False
-    state.put(pod=pod, node=best[2])
-    return True
-
-
-def _improve(*, state: _State, pods: Sequence[PodNeed]) -> bool:
-    """One pass over all pods: move it, or exchange it with another, where that adds local bytes."""
-    better = False
-    for pod in pods:
-        if pod not in state.at:
-            better |= (
-                _insert(state=state, pod=pod)
-                or _replace(state=state, pod=pod)
-                or _make_way(state=state, pod=pod)
-            )
-            continue
-        better |= _move(state=state, pod=pod) or _swap(state=state, pod=pod, pods=pods)
-    return better
-
-
-def _move(*, state: _State, pod: PodNeed) -> bool:
-    here = state.at[pod]
-    lost = state.worth[here] - state.value(node=here, minus=pod.dataset)
-    best, target = 1e-6 * state.sizes[pod.dataset] + 1e-9, None
-    for node, free in state.free.items():
-        if node == here or free < pod.gpus:
-            continue
-        gain = state.value(node=node, plus=pod.dataset) - state.worth[node] - lost
-        if gain > best:
-            best, target = gain, node
-    if target is None:
-        return False
-    state.take(pod=pod)
-    state.put(pod=pod, node=target)
-    return True
-
-
-def _swap(*, state: _State, pod: PodNeed, pods: Sequence[PodNeed]) -> bool:
-    here = state.at[pod]
-    for other in pods:
-        there = state.at.get(other)
-        if there is None or there == here or (other.dataset == pod.dataset and other.gpus == pod.gpus):
-            continue
-        if state.free[here] + pod.gpus < other.gpus or state.free[there] + other.gpus < pod.gpus:
-            continue
-        gain = (
-            state.value(node=here, minus=pod.dataset, plus=other.dataset)
-            + state.value(node=there, minus=other.dataset, plus=pod.dataset)
-            - state.worth[here]
-            - state.worth[there]
-        )
-        if gain > 1e-6 * state.sizes[pod.dataset] + 1e-9:
-            state.take(pod=pod)
-            state.take(pod=other)
-            state.put(pod=pod, node=there)
-            state.put(pod=other, node=here)
-            return True
-    return False
-
-
-def _replace(*, state: _State, pod: PodNeed) -> bool:
-    """Give an unplaced pod the place of one that adds less."""
-    for other, node in list(state.at.items()):
-        if state.free[node] + other.gpus < pod.gpus:
-            continue
-        gain = state.value(node=node, minus=other.dataset, plus=pod.dataset) - state.worth[node]
-        if gain > 1e-6 * state.sizes[pod.dataset] + 1e-9:
-            state.take(pod=other)
-            state.put(pod=pod, node=node)
-            return True
-    return False
-
-
-def _make_way(*, state: _State, pod: PodNeed) -> bool:
-    """Place a pod that fits nowhere by moving those that lose least off one node, if that adds bytes."""
-    before = state.rank()
-    for node, site in state.sites.items():
-        if site.gpus < pod.gpus:
-            continue
-        there = sorted(
-            (other for other, at in state.at.items() if at == node and other.gpus < pod.gpus),
-            key=lambda other: (state.sizes[other.dataset] / other.gpus, other.name),
-        )
-        if state.free[node] + sum(other.gpus for other in there) < pod.gpus:
-            continue
-        trial, moved = state.copy(), []
-        for other in there:
-            if trial.free[node] >= pod.gpus:
-                break
-            trial.take(pod=other)
-            moved.append(other)
-        trial.put(pod=pod, node=node)
-        for other in sorted(moved, key=lambda other: (-other.gpus, other.name)):
-            _insert(state=trial, pod=other)
-        if trial.rank() > before:
-            state.become(trial)
-            return True
-    return False
