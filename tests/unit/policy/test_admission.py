@@ -1,6 +1,10 @@
 """When a training job's pods may exist."""
 
+import dataclasses
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tdcs.policy.admission import DatasetReadiness, Reason, decide
 
@@ -48,3 +52,27 @@ def test_a_suspended_job_waits_although_its_data_is_ready() -> None:
 def test_a_rounding_error_does_not_hold_a_job() -> None:
     assert decide(suspended=False, datasets=[dataset(cached=0.1 + 0.2, required=0.3)]).admitted
     assert decide(suspended=False, datasets=[dataset(cached=0.3 - 1e-12, required=0.3)]).admitted
+
+
+parts = st.floats(min_value=0.0, max_value=1.0)
+readiness = st.builds(dataset, found=st.booleans(), readable=st.booleans(), cached=parts, required=parts)
+
+
+@given(datasets=st.lists(readiness, max_size=5), suspended=st.booleans())
+def test_a_job_enters_only_when_every_dataset_is_as_it_asks_and_nobody_holds_it(
+    datasets: list[DatasetReadiness], suspended: bool
+) -> None:
+    decision = decide(suspended=suspended, datasets=datasets)
+    ready = all(
+        one.found and one.readable and one.cached_ratio >= one.required_ratio - 1e-9 for one in datasets
+    )
+    assert decision.data_ready == ready
+    assert decision.admitted == (ready and not suspended)
+    assert decision.message
+
+
+@given(datasets=st.lists(readiness, min_size=1, max_size=5), more=parts)
+def test_more_cached_bytes_never_send_a_job_back(datasets: list[DatasetReadiness], more: float) -> None:
+    fuller = [dataclasses.replace(one, cached_ratio=max(one.cached_ratio, more)) for one in datasets]
+    before = decide(suspended=False, datasets=datasets)
+    assert decide(suspended=False, datasets=fuller).admitted >= before.admitted

@@ -80,3 +80,28 @@ def test_a_timed_dataset_stays_until_it_is_due_then_leaves_before_all_others() -
 
 def test_a_use_counts_half_after_a_half_life() -> None:
     assert lrfu_value(uses=[0.0, 10.0], now=10.0, half_life=10.0) == pytest.approx(1.5)
+
+
+@given(
+    found=candidates(),
+    needed=st.floats(min_value=0, max_value=1e13),
+    more=st.floats(min_value=0, max_value=1e13),
+    policy=st.sampled_from(list(Policy)),
+)
+def test_needing_more_room_spares_nobody_who_had_to_leave(
+    found: list[Candidate], needed: float, more: float, policy: Policy
+) -> None:
+    few = choose(candidates=found, needed_bytes=needed, now=100.0, policy=policy)
+    many = choose(candidates=found, needed_bytes=needed + more, now=100.0, policy=policy)
+    assert [one.name for one in many[: len(few)]] == [one.name for one in few]
+    freed = {one.name: one.freed_bytes for one in many}
+    assert all(freed[one.name] >= one.freed_bytes for one in few)
+
+
+@given(
+    uses=st.lists(st.floats(min_value=0, max_value=100), max_size=8),
+    later=st.floats(min_value=0, max_value=1000),
+)
+def test_a_use_is_worth_less_as_time_goes_by_and_never_nothing(uses: list[float], later: float) -> None:
+    now = lrfu_value(uses=uses, now=100.0, half_life=50.0)
+    assert 0 <= lrfu_value(uses=uses, now=100.0 + later, half_life=50.0) <= now <= len(uses)

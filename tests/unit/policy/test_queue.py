@@ -162,3 +162,66 @@ def test_a_copy_is_never_given_more_jobs_than_its_limit(
         assert max_copies is None or len(active) < max_copies
     elif choice.copy is not None:
         assert active[choice.copy] < limit
+
+
+jobs = st.builds(
+    Job,
+    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=4).map(tuple),
+    priority=st.integers(min_value=0, max_value=3),
+    submitted=st.floats(min_value=0, max_value=100),
+    ready=st.booleans(),
+    passed=st.integers(min_value=0, max_value=2 * MAX_PASSES),
+)
+
+
+@given(queue=st.lists(jobs, max_size=8), free=st.lists(st.integers(min_value=0, max_value=8), max_size=5))
+def test_whoever_enters_is_ready_and_fits_and_passes_nobody_whose_patience_is_at_its_end(
+    queue: list[Job], free: list[int]
+) -> None:
+    queue.sort(key=queue_key)
+    nodes = {f"n{i}": gpus for i, gpus in enumerate(free)}
+    turn = next_to_enter(queue=queue, nodes_by_free_gpus=by_free(nodes))
+    fits = [job.ready and gang_fits(pods=job.pods, nodes_by_free_gpus=by_free(nodes)) for job in queue]
+    if turn.enters is not None:
+        assert fits[turn.enters]
+        assert not any(fits[: turn.enters])
+        assert all(not job.ready or job.passed < MAX_PASSES for job in queue[: turn.enters])
+    elif turn.starves is not None:
+        starving = queue[turn.starves]
+        assert starving.ready
+        assert starving.passed >= MAX_PASSES
+        assert not any(fits[: turn.starves + 1])
+    elif any(free):
+        assert not any(fits)
+
+
+@given(
+    size=st.integers(min_value=1, max_value=8),
+    count=st.integers(min_value=1, max_value=6),
+    free=st.lists(st.integers(min_value=0, max_value=8), min_size=1, max_size=5),
+    node=st.integers(min_value=0, max_value=4),
+)
+def test_more_free_gpus_never_keep_a_gang_of_equal_pods_out(
+    size: int, count: int, free: list[int], node: int
+) -> None:
+    def fits(gpus: list[int]) -> bool:
+        return gang_fits(
+            pods=[size] * count, nodes_by_free_gpus=by_free({f"n{i}": one for i, one in enumerate(gpus)})
+        )
+
+    more = [*free]
+    more[node % len(free)] += 1
+    assert fits(more) >= fits(free)
+
+
+@given(
+    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=5),
+    free=st.dictionaries(st.sampled_from("abcdefg"), st.integers(min_value=0, max_value=8)),
+)
+def test_nodes_are_set_aside_for_each_pod_once_and_none_with_more_room_is_left_out(
+    pods: list[int], free: dict[str, int]
+) -> None:
+    aside = nodes_to_set_aside(pods=pods, free_gpus=free)
+    assert len(set(aside)) == len(aside) == min(len(pods), len(free))
+    rest = [gpus for node, gpus in free.items() if node not in aside]
+    assert all(free[node] >= max(rest, default=0) for node in aside)

@@ -1,5 +1,7 @@
 """How many cache workers, and which one leaves."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,3 +125,33 @@ def test_what_is_wanted_most_is_saved_first() -> None:
     plan = drain_plan(leaving=leaving, others=[Worker(node="n1", free_bytes=GB)])
     assert [move.dataset for move in plan.moves] == ["hot"]
     assert plan.lost_bytes == GB
+
+
+amounts = st.integers(min_value=0, max_value=10**12)
+worths = st.floats(min_value=0.0, max_value=1.0)
+
+
+@given(last=amounts, more=amounts, worth=worths, wanted=worths)
+def test_losing_more_last_copies_or_more_wanted_ones_never_costs_less(
+    last: int, more: int, worth: float, wanted: float
+) -> None:
+    base = loss(worker("x", last=last, worth=worth))
+    assert 0 <= base <= loss(worker("x", last=last + more, worth=worth))
+    assert base <= loss(worker("x", last=last, worth=max(worth, wanted)))
+
+
+@given(
+    found=st.lists(st.tuples(amounts, worths, st.booleans()), max_size=6),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_who_leaves_does_not_depend_on_the_order_and_runs_no_job_while_another_runs_none(
+    found: list[tuple[int, float, bool]], shuffle: random.Random
+) -> None:
+    workers = [
+        worker(f"n{i}", last=last, worth=worth, jobs=jobs) for i, (last, worth, jobs) in enumerate(found)
+    ]
+    first = leaves_first(workers)
+    assert first == leaves_first(shuffle.sample(workers, len(workers)))
+    assert (first is None) == (not workers)
+    if first is not None and first.runs_jobs:
+        assert all(one.runs_jobs for one in workers)
