@@ -67,3 +67,10 @@ helm.sh/hook: pre-upgrade
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{/* Annotations of what `helm test` makes; takes the weight. A failed test's pod stays, for its log. */}}
+{{- define "tdcs.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

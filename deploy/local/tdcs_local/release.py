@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tdcs_local import products
 from tdcs_local.kubectl import Kubectl, Object, condition
 from tdcs_local.paths import CHECKOUT, LOCAL, log_file
-from tdcs_local.shell import run
+from tdcs_local.shell import capture, run
 from tdcs_local.steps import Reporter
 
 RELEASE = "tdcs"
@@ -51,6 +51,19 @@ def install(
         )
         found = kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER) or {}
         step.result = f"{found['status']['readyReplicas']} workers"
+
+
+def helm_test(*, kubectl: Kubectl) -> str:
+    """Run `helm test` on the release; gives what helm said, with the log of the test's pod."""
+    helm = products.ensure("helm") / "helm"
+    return capture(
+        [
+            *(helm, "test", RELEASE, "--logs", "--timeout", "3m"),
+            *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE),
+        ],
+        what="helm test failed",
+        timeout=200,
+    )
 
 
 def uninstall(*, reporter: Reporter, kubectl: Kubectl) -> None:

@@ -36,9 +36,10 @@ class Rendered:
     def pod_specs(self) -> dict[str, Object]:
         """The pod specs of all workloads by name."""
         kinds = ("Deployment", "DaemonSet", "Job")
-        return {
+        specs = {
             o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in self.objects if o["kind"] in kinds
         }
+        return {**specs, **{pod["metadata"]["name"]: pod["spec"] for pod in self.all("Pod")}}
 
     def containers(self) -> dict[str, Object]:
         """All containers by WORKLOAD/CONTAINER."""
