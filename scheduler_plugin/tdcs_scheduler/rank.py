@@ -56,7 +56,7 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, synced: bool) -> Rank
     found = [
         (reference, view.find(dataset=reference.dataset, copy=reference.copy)) for reference in references
     ]
-    copies = [_on_candidates(copy, request.nodes) for _, copy in found if copy is not None]
+    copies = _on_candidates([copy for _, copy in found if copy is not None], request.nodes)
     unknown = [reference for reference, copy in found if copy is None]
     scores = node_scores(copies)
     if not scores:
@@ -64,11 +64,19 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, synced: bool) -> Rank
     return Ranking(kind=Kind.SCORED, reason=_with_data(copies, unknown), scores=scores)
 
 
-def _on_candidates(copy: CopyOnNodes, candidates: frozenset[str] | None) -> CopyOnNodes:
+def _on_candidates(copies: Sequence[CopyOnNodes], candidates: Sequence[str] | None) -> list[CopyOnNodes]:
+    """The copies as far as they lie on candidates; a holder that is none may be full, or gone for good."""
     if candidates is None:
-        return copy
-    held = {node: size for node, size in copy.node_bytes.items() if node in candidates}
-    return CopyOnNodes(total_bytes=copy.total_bytes, node_bytes=held)
+        return list(copies)
+    holders = {node for copy in copies for node in copy.node_bytes}
+    here = holders.intersection(candidates)
+    return [
+        CopyOnNodes(
+            total_bytes=copy.total_bytes,
+            node_bytes={node: size for node, size in copy.node_bytes.items() if node in here},
+        )
+        for copy in copies
+    ]
 
 
 def _without_data(unknown: Sequence[DatasetReference]) -> str:

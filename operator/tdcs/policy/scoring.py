@@ -34,10 +34,15 @@ def node_scores(copies: Sequence[CopyOnNodes]) -> dict[str, int]:
     kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
     integers, because kube-scheduler drops a whole reply that has a fraction in it.
     """
-    # A score is asked for every scheduled pod: what does not depend on the node is worked out once.
+    # A score is asked for every scheduled pod: the copies are walked through once, not once per node.
     weighed = [_weigh(copy) for copy in copies]
-    nodes = {node for copy in copies for node, held in copy.node_bytes.items() if held > 0}
-    return {node: max(math.ceil(MAX_SCORE * _closeness(node, weighed) - 1e-9), 1) for node in nodes}
+    total = sum(copy.weight for copy in weighed)
+    near: dict[str, float] = {}
+    for copy in weighed:
+        for node, held in copy.node_bytes.items():
+            if held > 0:
+                near[node] = near.get(node, 0.0) + copy.part(held)
+    return {node: max(math.ceil(MAX_SCORE * part / total - 1e-9), 1) for node, part in near.items()}
 
 
 def locality_matters(*, demand: float, link: float) -> bool:
@@ -53,7 +58,10 @@ def locality_matters(*, demand: float, link: float) -> bool:
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:
     """Between 0 and 1: bytes on the node over the most bytes on any node, weighted by dataset size."""
-    return _closeness(node, [_weigh(copy) for copy in copies])
+    weighed = [_weigh(copy) for copy in copies]
+    weight = sum(copy.weight for copy in weighed)
+    part = sum(copy.part(copy.node_bytes.get(node, 0)) for copy in weighed)
+    return part / weight if weight else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,18 +72,16 @@ class _Weighed:
     most: int
     weight: int
 
+    def part(self, held: int) -> float:
+        """What so many bytes on a node add to its closeness, as a part of the weight of all copies."""
+        return self.weight * held / self.most if self.most else 0.0
+
 
 def _weigh(copy: CopyOnNodes) -> _Weighed:
     most = max(copy.node_bytes.values(), default=0)
     return _Weighed(
         node_bytes=copy.node_bytes, most=most, weight=max(copy.total_bytes, most) if most > 0 else 0
     )
-
-
-def _closeness(node: str, copies: Sequence[_Weighed]) -> float:
-    weight = sum(copy.weight for copy in copies)
-    weighted = sum(copy.weight * copy.node_bytes.get(node, 0) / copy.most for copy in copies if copy.weight)
-    return weighted / weight if weight else 0.0
 
 
 def locality(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:

@@ -34,7 +34,7 @@ def test_a_request_of_kube_scheduler_is_understood() -> None:
     request = decode_request(body=json.dumps(arguments()).encode())
 
     assert request.pod == "team/train-0"
-    assert request.nodes == frozenset({"a", "b"})
+    assert request.nodes == ["a", "b"]
     assert request.annotation is not None
     assert decode_annotation(text=request.annotation) == [DatasetReference("team/images", "0")]
 

@@ -34,7 +34,7 @@ def asked(
     *references: dict[str, str], nodes: str = "abcd", annotation: str | None = None
 ) -> PrioritizeRequest:
     text = json.dumps(references) if annotation is None else annotation
-    return PrioritizeRequest(pod="team/train-0", uid="u", annotation=text, nodes=frozenset(nodes))
+    return PrioritizeRequest(pod="team/train-0", uid="u", annotation=text, nodes=list(nodes))
 
 
 def ranked(request: PrioritizeRequest, known: DatasetView) -> Ranking:
@@ -105,7 +105,7 @@ def test_without_data_on_a_candidate_nothing_is_said(known: DatasetView) -> None
 
 def test_a_pod_without_datasets_is_left_to_the_scheduler() -> None:
     known = view(images=dataset({"a": MB}))
-    none = PrioritizeRequest(pod="team/x", uid="u", annotation=None, nodes=frozenset("ab"))
+    none = PrioritizeRequest(pod="team/x", uid="u", annotation=None, nodes=list("ab"))
 
     assert ranked(none, known).kind is Kind.NO_DATASET
     assert ranked(asked(), known).kind is Kind.NO_DATASET
