@@ -28,7 +28,7 @@ def test_no_gpu_and_no_byte_is_given_twice_and_the_local_bytes_are_those_of_the_
     batch: tuple[list[Site], list[PodNeed], dict[str, float]],
 ) -> None:
     sites, pods, sizes = batch
-    found = plan(sites=sites, pods=pods, sizes=sizes)
+    found = plan(sites=sites, pods=pods, sizes=sizes, effort=200)
     by_name = {pod.name: pod for pod in pods}
     used: Counter[str] = Counter()
     local = 0.0
@@ -40,7 +40,7 @@ def test_no_gpu_and_no_byte_is_given_twice_and_the_local_bytes_are_those_of_the_
         assert sum(found.cached[site.name].values()) <= site.cache_bytes + 1e-6
         assert all(held <= sizes[name] for name, held in found.cached[site.name].items())
     assert abs(local - found.local_bytes) < 1e-6
-    assert plan(sites=sites, pods=pods, sizes=sizes) == found
+    assert plan(sites=sites, pods=pods, sizes=sizes, effort=200) == found
 
 
 def test_pods_of_one_dataset_stand_together_when_the_caches_are_small() -> None:
@@ -56,3 +56,35 @@ def test_a_pod_goes_where_there_is_cache() -> None:
     found = plan(sites=sites, pods=[PodNeed(name="p", gpus=4, dataset="a")], sizes={"a": 300.0})
     assert found.nodes == {"p": "rich"}
     assert found.local_bytes == 300
+
+
+@settings(deadline=None)
+@given(batch=batches())
+def test_a_longer_search_never_ends_with_less_and_no_plan_has_more_than_all(
+    batch: tuple[list[Site], list[PodNeed], dict[str, float]],
+) -> None:
+    sites, pods, sizes = batch
+    greedy = plan(sites=sites, pods=pods, sizes=sizes, effort=0)
+    searched = plan(sites=sites, pods=pods, sizes=sizes, effort=200)
+    assert greedy.local_bytes <= searched.local_bytes + 1e-6
+    assert searched.local_bytes <= sum(sizes[pod.dataset] for pod in pods) + 1e-6
+
+
+def test_the_search_leaves_a_local_optimum_that_no_single_exchange_leaves() -> None:
+    """Two large pods of different datasets stand on each other's best nodes, with small ones beside them."""
+    sites = [
+        Site(name="n0", gpus=4, cache_bytes=249),
+        Site(name="n1", gpus=3, cache_bytes=188),
+        Site(name="n2", gpus=4, cache_bytes=370),
+        Site(name="n3", gpus=2, cache_bytes=401),
+        Site(name="n4", gpus=6, cache_bytes=326),
+    ]
+    pods = [
+        PodNeed(name=f"p{i}", gpus=gpus, dataset=dataset)
+        for i, (gpus, dataset) in enumerate(
+            [(2, "b"), (2, "b"), (4, "a"), (1, "a"), (1, "a"), (2, "a"), (2, "a"), (4, "b"), (1, "b")]
+        )
+    ]
+    sizes = {"a": 438.0, "b": 195.0}
+    assert plan(sites=sites, pods=pods, sizes=sizes, effort=0).local_bytes < 2557
+    assert plan(sites=sites, pods=pods, sizes=sizes).local_bytes == 802 + 740 + 390 + 249 + 376

@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 
 import pytest
+from bench.rule_callers import callers
 from tests.unit.simulate.conftest import synthetic_jobs
 
 import tdcs.policy
@@ -91,3 +92,44 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch, module:
     scenario = Scenario(nodes=8, cache_bytes=60e9)
     simulate(work=assign_work(jobs=synthetic_jobs(count=120)), scenario=scenario, scheme="tdcs")
     assert calls > 0
+
+
+#: Rules whose controllers are still to come: their tests and the page of the simulator are all that use them.
+WITHOUT_CALLER = {
+    "allocation.allocate",
+    "allocation.water_fill",
+    "colocation.plan",
+    "eviction.due",
+    "local_search.improve",
+    "local_search.insert",
+    "local_search.rearrange",
+    "scaling.desired_replicas",
+    "scaling.drain_plan",
+    "scaling.leaves_first",
+    "scaling.loss",
+}
+
+
+def test_a_rule_that_no_part_of_the_product_calls_is_a_known_one() -> None:
+    found = callers()
+    assert found.keys() >= WITHOUT_CALLER
+    assert {rule for rule, parts in found.items() if not parts} <= WITHOUT_CALLER
+
+
+@pytest.mark.parametrize(
+    ("rule", "part"),
+    [
+        ("scoring.node_scores", "extender"),
+        ("scoring.locality", "operator"),
+        ("placement.plan_copy", "operator"),
+        ("placement.assign_blocks", "operator"),
+        ("admission.decide", "operator"),
+    ],
+)
+def test_the_product_decides_by_the_rules_that_are_simulated(rule: str, part: str) -> None:
+    assert part in callers()[rule]
+
+
+def test_a_rule_of_one_name_is_written_once() -> None:
+    names = [name.split(".")[-1] for name in callers()]
+    assert len(names) == len(set(names))
