@@ -10,6 +10,9 @@ def share_on_nodes(job: SimJob, *, held: Mapping[str, float], total: float) -> f
     """The share of a dataset's cached bytes that lie on the job's own nodes, its GPUs as weights."""
     if total <= 0.0:
         return 0.0
+    if len(job.nodes) == 1:
+        # Most jobs have one pod, and this is asked for every reader whenever a dataset changes.
+        return min(held.get(job.nodes[0], 0.0) / total, 1.0)
     here = sum(held.get(node, 0.0) * gpus for node, gpus in zip(job.nodes, job.pods, strict=True))
     return min(here / (total * job.gpus), 1.0)
 

@@ -365,12 +365,16 @@ class Tdcs(Scheme):
         return reserved
 
     def _choose_copy(self, job: SimJob, *, cached: Cached, now: float) -> str:
+        readers = self.cluster.readers[job.dataset.name]
         active = dict.fromkeys(cached.copies, 0)
-        for other in self.cluster.readers[job.dataset.name].values():
-            if other is not job:
-                active[other.copy if other.copy in active else "0"] += 1
+        if len(active) == 1:
+            active["0"] = len(readers) - 1
+        else:
+            for other in readers.values():
+                if other is not job:
+                    active[other.copy if other.copy in active else "0"] += 1
         # A copy takes as many jobs of the present kind as the links of its nodes can feed.
-        mean = cached.demand / len(self.cluster.readers[job.dataset.name])
+        mean = cached.demand / len(readers)
         limit = max(int(len(cached.copies["0"].nodes) * self.scenario.nic_rate / mean), 1)
         full = cached.filled >= cached.dataset.size_bytes * (1 - 1e-9)
         crowded = full and min(active.values()) >= limit
