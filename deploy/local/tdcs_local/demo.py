@@ -173,7 +173,7 @@ def images_per_second(log: str) -> float:
 def show(loaded: Load, runs: Sequence[Run]) -> None:
     """Print what the loading and each run did."""
     table = Table(title="One dataset, two runs of the same job", title_justify="left", show_lines=True)
-    for heading in ("", "data on", "pods ran on", "locality", "images/s", "source sent", "time"):
+    for heading in ("", "data on", "pods ran on, data there", "locality", "images/s", "source sent", "time"):
         numeric = heading in {"locality", "images/s", "source sent", "time"}
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
     held = _node_lines(loaded.held)
@@ -182,13 +182,13 @@ def show(loaded: Load, runs: Sequence[Run]) -> None:
         table.add_row(
             run.name,
             _node_lines(run.held),
-            "\n".join(f"{pod['node']}  {_size(pod['cachedBytes'])} local" for pod in run.pods),
+            "\n".join(f"{pod['node']}  {_size(pod['cachedBytes'])}" for pod in run.pods),
             f"{run.locality:.2f}",
             f"{run.images_per_second:,.0f}",
             _size(run.source_bytes),
             duration(run.seconds),
         )
-    Console(width=max(Console().width, 120)).print(table)
+    Console(width=max(Console().width, 132)).print(table)
 
 
 def _node_lines(held: dict[str, int]) -> str:

@@ -77,6 +77,7 @@ PERSISTENT_VOLUME_CLAIMS = Resource(
 STATEFUL_SETS = Resource(group="apps", version="v1", plural="statefulsets", kind="StatefulSet")
 DAEMON_SETS = Resource(group="apps", version="v1", plural="daemonsets", kind="DaemonSet")
 DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments", kind="Deployment")
+LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
 JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",

@@ -1,0 +1,155 @@
+"""At most one holds the lease, and a dead holder is followed after its time."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.unit.kube.fake import ScriptedApi, error
+
+from tdcs.kube.api import Object
+from tdcs.kube.errors import ConflictError, UnavailableError
+from tdcs.kube.lease import Lease, LeaseLostError
+from tdcs.kube.resources import Resource
+
+KEY = ("leases", "system", "operator")
+
+
+class Server(ScriptedApi):
+    """Objects with versions; it can be out of order."""
+
+    down = False
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
+        if self.down:
+            raise error(UnavailableError)
+        return await super().get(resource, name=name, namespace=namespace)
+
+    async def create(self, resource: Resource, *, obj: Object) -> Object:
+        versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}
+        return await super().create(resource, obj=versioned)
+
+    async def merge(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        found = self.objects[resource.plural, namespace or "", name]
+        version = found["metadata"]["resourceVersion"]
+        if patch["metadata"]["resourceVersion"] != version:
+            raise error(ConflictError)
+        changed = {
+            **found,
+            "metadata": {**found["metadata"], "resourceVersion": str(int(version) + 1)},
+            "spec": {**found["spec"], **patch["spec"]},
+        }
+        self.objects[resource.plural, namespace or "", name] = changed
+        return changed
+
+    @property
+    def holder(self) -> str:
+        return str(self.objects[KEY]["spec"]["holderIdentity"])
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lease(api: ScriptedApi, identity: str, clock: Clock, *, renew: float = 10.0) -> Lease:
+    return Lease(
+        api=api,
+        namespace="system",
+        name="operator",
+        identity=identity,
+        clock=clock,
+        retry=0.001,
+        duration=15.0,
+        renew=renew,
+    )
+
+
+async def holds(candidate: Lease) -> bool:
+    """Whether it gets the lease now."""
+    try:
+        async with asyncio.timeout(0.02):
+            await candidate.acquire()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_the_first_one_gets_it_and_the_second_waits() -> None:
+    api, clock = Server(), Clock()
+    assert await holds(lease(api, "a", clock))
+    assert not await holds(lease(api, "b", clock))
+    assert api.holder == "a"
+
+
+async def test_a_dead_holder_is_followed_after_the_leases_time_as_seen_here() -> None:
+    api, clock = Server(), Clock()
+    assert await holds(lease(api, "a", clock))
+    clock.now = 100.0  # however old the lease says it is, this one has just begun to look
+    second = lease(api, "b", clock)
+    assert not await holds(second)
+    clock.now = 114.0
+    assert not await holds(second)
+    clock.now = 115.0
+    assert await holds(second)
+    assert api.holder == "b"
+    assert api.objects[KEY]["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_holder_that_renews_keeps_it() -> None:
+    api, clock = Server(), Clock()
+    first, second = lease(api, "a", clock), lease(api, "b", clock)
+    assert await holds(first)
+    for _ in range(5):
+        clock.now += 10.0
+        assert await holds(first)  # renews
+        assert not await holds(second)
+
+
+async def test_a_released_lease_is_free_at_once() -> None:
+    api, clock = Server(), Clock()
+    first = lease(api, "a", clock)
+    assert await holds(first)
+    await first.release()
+    assert await holds(lease(api, "b", clock))
+
+
+async def test_only_its_holder_can_release_it() -> None:
+    api, clock = Server(), Clock()
+    assert await holds(lease(api, "a", clock))
+    await lease(api, "b", clock).release()
+    assert api.holder == "a"
+
+
+async def test_a_holder_that_was_replaced_learns_it() -> None:
+    api, clock = Server(), Clock()
+    first = lease(api, "a", clock)
+    assert await holds(first)
+    api.objects[KEY]["spec"] = {**api.objects[KEY]["spec"], "holderIdentity": "b", "renewTime": "later"}
+    with pytest.raises(LeaseLostError, match="last seen to be b"):
+        await asyncio.wait_for(first.keep(), 5)
+
+
+async def test_a_holder_that_cannot_renew_in_time_gives_up() -> None:
+    api, clock = Server(), Clock()
+    first = lease(api, "a", clock)
+    assert await holds(first)
+    api.down = True
+    task = asyncio.create_task(first.keep())
+    await asyncio.sleep(0.02)
+    assert not task.done()  # a short outage is none
+    clock.now = 10.0
+    with pytest.raises(LeaseLostError, match="not renewed for 10 s"):
+        await asyncio.wait_for(task, 5)
+
+
+async def test_two_who_want_it_at_once_do_not_both_get_it() -> None:
+    api, clock = Server(), Clock()
+    got = await asyncio.gather(*(holds(lease(api, name, clock)) for name in "abcdef"))
+    assert sum(got) == 1
