@@ -97,6 +97,12 @@ def master_name(*, cluster: str) -> str:
     return f"{cluster}-master"
 
 
+def master_address(*, cluster: str, namespace: str) -> str:
+    """Where the master's RPC service is: host and port."""
+    master = master_name(cluster=cluster)
+    return f"{master}-0.{master}.{namespace}.svc:{MASTER_RPC_PORT}"
+
+
 def workers_service_name(*, cluster: str) -> str:
     """Name of the headless Service that gives every cache worker a stable DNS name."""
     return f"{cluster}-workers"

@@ -1,11 +1,11 @@
-"""GET /healthz for kubelet's liveness probe, in a few lines, because a web framework would weigh more
-than the plugin.
+"""GET /healthz for kubelet's liveness probe and GET /metrics for Prometheus, in a few lines, because a web framework
+would weigh more than the plugin.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,11 @@ _REQUEST_SECONDS: Final = 5.0
 
 
 @contextlib.asynccontextmanager
-async def serve_health(*, port: int, sockets: Iterable[Path], host: str = "") -> AsyncIterator[int]:
-    """Answer 200 while the event loop runs and all `sockets` exist, else 503 with a sentence.
+async def serve_health(
+    *, port: int, sockets: Iterable[Path], metrics: Callable[[], bytes] = bytes, host: str = ""
+) -> AsyncIterator[int]:
+    """Answer what `metrics` gives to GET /metrics; to all else 200 while the event loop runs and all `sockets` exist,
+    otherwise 503 with a sentence.
 
     A socket may vanish when kubelet's folder is cleaned by hand; kubelet then never finds the plugin again,
     until a restart makes the socket anew. Yields the port in use (of any free one, for `port` 0).
@@ -26,9 +29,11 @@ async def serve_health(*, port: int, sockets: Iterable[Path], host: str = "") ->
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
-                await reader.readuntil(b"\r\n\r\n")
-                missing = [str(path) for path in watched if not path.is_socket()]
-                writer.write(_response(missing))
+                request = await reader.readuntil(b"\r\n\r\n")
+                if request.startswith(b"GET /metrics "):
+                    writer.write(_response("200 OK", metrics(), kind="text/plain; version=0.0.4"))
+                else:
+                    writer.write(_health([str(path) for path in watched if not path.is_socket()]))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             _log.debug("a health probe was not answered: %s", error)
@@ -40,8 +45,14 @@ async def serve_health(*, port: int, sockets: Iterable[Path], host: str = "") ->
         yield server.sockets[0].getsockname()[1]
 
 
-def _response(missing: list[str]) -> bytes:
-    status = "503 Service Unavailable" if missing else "200 OK"
-    body = (f"gone, restart the plugin: {', '.join(missing)}" if missing else "ok") + "\n"
-    headers = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
-    return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{body}".encode()
+def _health(missing: list[str]) -> bytes:
+    if missing:
+        return _response(
+            "503 Service Unavailable", f"gone, restart the plugin: {', '.join(missing)}\n".encode()
+        )
+    return _response("200 OK", b"ok\n")
+
+
+def _response(status: str, body: bytes, *, kind: str = "text/plain") -> bytes:
+    headers = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + body

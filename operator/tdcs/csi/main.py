@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +13,14 @@ import click
 import grpc
 
 from tdcs.api import names
+from tdcs.csi.guard import Guard
 from tdcs.csi.health import serve_health
-from tdcs.csi.node import NodeVolumes, Settings
+from tdcs.csi.metrics import exposition
+from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, Settings
 from tdcs.csi.service import identity_service, node_service, registration_service
+from tdcs.csi.views.node_views import NodeViews, ViewSettings
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.protocol import Engine
 
 _log: Final = logging.getLogger(__name__)
 
@@ -24,12 +30,44 @@ _GRACE_SECONDS: Final = 5.0
 _SOCKET_PATH_BYTES: Final = 107
 
 
+_MASTER_PATIENCE: Final = 3.0
+"""Seconds for which a call to a cache's master is repeated; then what is on the disk must do."""
+
+
 class RegistrationRefusedError(Exception):
     """kubelet does not take the plugin; the text has its reason."""
 
 
-async def run(*, settings: Settings, health_port: int | None, stop: asyncio.Event) -> None:
-    """Serve kubelet until `stop` is set.
+class Engines:
+    """The engine of each cache cluster, made when it is first asked for."""
+
+    def __init__(self, *, master: str) -> None:
+        """`master` is the address of a cluster's master, with `{cluster}` in the place of its name."""
+        self._master: Final = master
+        self._engines: Final[dict[str, Engine]] = {}
+
+    def get(self, cluster: str) -> Engine:
+        """The engine of a cache cluster; the same each time."""
+        if cluster not in self._engines:
+            address = self._master.replace("{cluster}", cluster)
+            self._engines[cluster] = AlluxioEngine(master=address, patience=_MASTER_PATIENCE)
+        return self._engines[cluster]
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for engine in self._engines.values():
+            await engine.close()
+
+
+async def run(
+    *,
+    settings: Settings,
+    views: ViewSettings | None,
+    engines: Engines,
+    health_port: int | None,
+    stop: asyncio.Event,
+) -> None:
+    """Serve kubelet until `stop` is set. Without `views`, pods are given the FUSE client's folders.
 
     Raises RegistrationRefusedError when kubelet refuses the plugin, OSError when a socket cannot be made.
     """
@@ -44,16 +82,25 @@ async def run(*, settings: Settings, health_port: int | None, stop: asyncio.Even
         refused.append(reason)
         stop.set()
 
-    volumes = NodeVolumes(settings=settings)
+    guard = Guard(threads_per_key=CALLS_PER_CLUSTER)
+    native = NodeViews(settings=views, engine=engines.get, guard=guard) if views else None
+    volumes = NodeVolumes(settings=settings, guard=guard, views=native)
     plugin = await _serve(csi_socket, identity_service(), node_service(volumes=volumes, node=settings.node))
     # kubelet calls the plugin as soon as it sees the registration socket: hence second.
     registration = await _serve(
         registration_socket, registration_service(endpoint=str(csi_socket), on_status=on_status)
     )
     async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(engines.close)
+        if native is not None:
+            await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
         if health_port is not None:
             await stack.enter_async_context(
-                serve_health(port=health_port, sockets=(csi_socket, registration_socket))
+                serve_health(
+                    port=health_port,
+                    sockets=(csi_socket, registration_socket),
+                    metrics=lambda: exposition(reports=native.reports() if native else []),
+                )
             )
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
         await stop.wait()
@@ -65,6 +112,28 @@ async def run(*, settings: Settings, health_port: int | None, stop: asyncio.Even
             f"kubelet of node {settings.node} refused driver {names.CSI_DRIVER}: {refused[0]}; "
             "see whether another plugin on the node uses this name"
         )
+
+
+@contextlib.asynccontextmanager
+async def _beside(
+    work: Coroutine[None, None, None], *, what: str, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Run something beside the server. When it breaks, the plugin ends, and kubelet starts it again."""
+
+    def ended(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _log.error(
+                "keeping %s broke down; the plugin ends to be started again", what, exc_info=task.exception()
+            )
+            stop.set()
+
+    task = asyncio.create_task(work)
+    task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _serve(path: Path, *services: grpc.GenericRpcHandler) -> grpc.aio.Server:
@@ -87,12 +156,14 @@ def _make_room(path: Path) -> None:
     path.unlink(missing_ok=True)  # left by a process that was killed
 
 
-async def _run_until_signal(*, settings: Settings, health_port: int | None) -> None:
+async def _run_until_signal(
+    *, settings: Settings, views: ViewSettings | None, engines: Engines, health_port: int | None
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run(settings=settings, health_port=health_port, stop=stop)
+    await run(settings=settings, views=views, engines=engines, health_port=health_port, stop=stop)
 
 
 @click.command(name="csi")
@@ -104,6 +175,33 @@ async def _run_until_signal(*, settings: Settings, health_port: int | None) -> N
     show_default=True,
     type=click.Path(path_type=Path),
     help="Folder with one FUSE mount for each cache cluster.",
+)
+@click.option(
+    "--cache-root",
+    envvar="TDCS_CACHE_ROOT",
+    default=names.CACHE_ROOT,
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder with one folder of blocks, and of views, for each cache cluster.",
+)
+@click.option(
+    "--views/--no-views",
+    "with_views",
+    default=True,
+    show_default=True,
+    help="Native views: what is on the node is read from its disk. Without them, FUSE shows everything.",
+)
+@click.option(
+    "--namespace",
+    envvar="POD_NAMESPACE",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Namespace of the cache's pods.",
+)
+@click.option(
+    "--master",
+    default=None,
+    help="HOST:PORT of a cache's master, {cluster} standing for the cluster's name. Default: its Service.",
 )
 @click.option(
     "--kubelet",
@@ -128,14 +226,32 @@ async def _run_until_signal(*, settings: Settings, health_port: int | None) -> N
     help="Port of GET /healthz; none by default.",
 )
 def command(
-    *, node: str, fuse_root: Path, kubelet: Path, wait_seconds: float, health_port: int | None
+    *,
+    node: str,
+    fuse_root: Path,
+    cache_root: Path,
+    with_views: bool,
+    namespace: str,
+    master: str | None,
+    kubelet: Path,
+    wait_seconds: float,
+    health_port: int | None,
 ) -> None:
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
     logging.basicConfig(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
     settings = Settings(node=node, fuse_root=fuse_root, kubelet=kubelet, wait_seconds=wait_seconds)
+    views = ViewSettings(node=node, cache_root=cache_root, fuse_root=fuse_root, kubelet=kubelet)
+    engines = Engines(master=master or names.master_address(cluster="{cluster}", namespace=namespace))
     try:
-        asyncio.run(_run_until_signal(settings=settings, health_port=health_port))
+        asyncio.run(
+            _run_until_signal(
+                settings=settings,
+                views=views if with_views else None,
+                engines=engines,
+                health_port=health_port,
+            )
+        )
     except (OSError, RegistrationRefusedError) as error:
         raise click.ClickException(f"the CSI node plugin of node {node} cannot run: {error}") from error

@@ -4,8 +4,8 @@ A volume is attached in one step: a detached copy of the source's tree is made (
 is made read-only, nosuid, nodev and a slave of its source (mount_setattr), and only then it is moved to the
 target (move_mount). So a pod never sees it writable, mounts made later below the source arrive in it, and
 what is unmounted in it never travels back to the source. Linux 5.12 or newer has these calls; older kernels
-get mount(2) on the single folder, without what is mounted below it, because mount(2) cannot make a whole
-tree read-only.
+get mount(2), which cannot make a whole tree read-only: there, what is mounted below the source keeps its own
+restrictions.
 """
 
 import ctypes
@@ -36,6 +36,7 @@ _MS_NOSUID: Final = 0x2
 _MS_NODEV: Final = 0x4
 _MS_REMOUNT: Final = 0x20
 _MS_BIND: Final = 0x1000
+_MS_REC: Final = 0x4000
 _MS_SLAVE: Final = 1 << 19
 _MNT_DETACH: Final = 0x2
 _UMOUNT_NOFOLLOW: Final = 0x8
@@ -67,10 +68,10 @@ def attach(*, source: int, target: str) -> None:
 
 
 def attach_classic(*, source: int, target: str) -> None:
-    """What `attach` does on a kernel without the newer calls: mount(2) on the single folder."""
-    _mount(f"/proc/self/fd/{source}", target, _MS_BIND)
+    """What `attach` does on a kernel without the newer calls: mount(2)."""
+    _mount(f"/proc/self/fd/{source}", target, _MS_BIND | _MS_REC)
     try:
-        _mount(None, target, _MS_SLAVE)
+        _mount(None, target, _MS_SLAVE | _MS_REC)
         _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
     except OSError:
         detach(target=target)

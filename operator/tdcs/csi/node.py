@@ -20,13 +20,14 @@ from tdcs.api import names
 from tdcs.csi import mount, mountinfo
 from tdcs.csi.guard import Guard
 from tdcs.csi.source import Source, SourceNotReadyError, open_source
+from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.volume import Volume, parse_target
 
 _log: Final = logging.getLogger(__name__)
 
-# Calls into one FUSE client at the same time; as many may hang before further volumes of its cluster are
-# refused unasked.
-_CALLS_PER_CLUSTER: Final = 8
+CALLS_PER_CLUSTER: Final = 8
+"""Calls into one FUSE client at the same time; as many may hang before further volumes of its cluster are
+refused unasked."""
 
 
 class TargetError(Exception):
@@ -58,11 +59,12 @@ class Settings:
 
 
 class NodeVolumes:
-    """The volumes of this node."""
+    """The volumes of this node: native views, or, without `views`, the FUSE client's folders as they are."""
 
-    def __init__(self, *, settings: Settings) -> None:
+    def __init__(self, *, settings: Settings, guard: Guard, views: NodeViews | None) -> None:
         self._settings: Final = settings
-        self._guard: Final = Guard(threads_per_key=_CALLS_PER_CLUSTER)
+        self._guard: Final = guard
+        self._views: Final = views
         self._stopping: Final = asyncio.Event()
 
     def stop(self) -> None:
@@ -70,12 +72,17 @@ class NodeVolumes:
         self._stopping.set()
 
     async def publish(self, *, volume: Volume, target: str) -> None:
-        """Show the volume read-only at `target`; a volume that is shown there already stays as it is.
+        """Show the volume read-only at `target`; a volume that is shown there already stays as it is, and keeps its
+        version.
 
         Raises SourceNotReadyError when the folder cannot be mounted for now (nothing was changed),
         InvalidVolumeError for a bad target, TargetError when `target` cannot be used.
         """
         resolved = parse_target(path=target, kubelet=self._settings.kubelet)
+        if self._views is not None:
+            present = mountinfo.top(mounts=mountinfo.read(), point=resolved)
+            if present and "ro" in present.options and self._views.shows(volume=volume, mounted=present):
+                return
         source = await self._wait_for_source(volume=volume)
         try:
             _show(source=source, target=resolved)
@@ -129,6 +136,10 @@ class NodeVolumes:
                 await asyncio.wait_for(self._stopping.wait(), timeout=self._settings.poll_seconds)
 
     async def _open_source(self, *, volume: Volume) -> Source:
+        if self._views is not None:
+            view = await self._views.open(volume=volume)
+            if view is not None:
+                return view
         call = functools.partial(
             open_source, volume=volume, fuse_root=self._settings.fuse_root, node=self._settings.node
         )

@@ -73,7 +73,7 @@ def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
         ) from error
     try:
         _require_files(folder=folder, volume=volume, node=node)
-        return Source(folder=folder, shows=_shows(folder=folder))
+        return Source(folder=folder, shows=shown(folder=folder))
     except BaseException:
         os.close(folder)
         raise
@@ -125,13 +125,13 @@ def _ask(folder: int) -> None:
             raise
 
 
-def _shows(*, folder: int) -> tuple[str, str]:
-    """Device and root that a mount of `folder` has in mountinfo."""
+def shown(*, folder: int) -> tuple[str, str]:
+    """Device and root that a mount of the open folder `folder` has in mountinfo."""
     information = Path(f"/proc/self/fdinfo/{folder}").read_text(encoding="ascii")
     identifier = next(int(line.split()[1]) for line in information.splitlines() if line.startswith("mnt_id:"))
     mounts = {mount.id: mount for mount in mountinfo.read()}
     if identifier not in mounts:
-        raise SourceNotReadyError("the FUSE mount was taken away while its folder was being opened")
+        raise SourceNotReadyError("the mount was taken away while its folder was being opened")
     mount = mounts[identifier]
     below = os.path.relpath(os.readlink(f"/proc/self/fd/{folder}"), mount.point)
     return mount.device, os.path.normpath(os.path.join(mount.root, below))

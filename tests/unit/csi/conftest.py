@@ -94,16 +94,19 @@ class Node:
         assert process.stdout.readline() == "mounted\n"
         return process
 
-    def start_plugin(self, *, wait: float = 0.0) -> None:
+    def start_plugin(self, *, wait: float = 0.0, views: bool = False) -> None:
         log = (self.root / "plugin.log").open("a")
         arguments = [
             f"--node={NODE}",
             f"--fuse-root={self.fuse_root}",
             f"--kubelet={self.kubelet}",
             f"--wait={wait}",
+            f"--cache-root={self.root / 'cache'}",
+            "--views" if views else "--no-views",
+            "--master=127.0.0.1:1",  # nobody: what is tested here needs no master
         ]
         self.plugin = self.start(sys.executable, "-m", "tdcs.csi", *arguments, stdout=log, stderr=log)
-        eventually(lambda: "serves" in self.log(), deadline=20, describe=self.log)
+        eventually(lambda: "serves" in self.log(), deadline=60, describe=self.log)
 
     def kill_plugin(self, number: signal.Signals) -> int:
         assert self.plugin is not None

@@ -61,8 +61,7 @@ class Blueprint:
 
 def master_address(*, cluster: str, namespace: str) -> str:
     """Where the master's RPC service is: host and port."""
-    master = names.master_name(cluster=cluster)
-    return f"{master}-0.{master}.{namespace}.svc:{profile.MASTER_RPC_PORT}"
+    return names.master_address(cluster=cluster, namespace=namespace)
 
 
 def labels_of(*, cluster: str, component: str) -> dict[str, str]:

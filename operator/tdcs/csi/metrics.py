@@ -1,0 +1,71 @@
+"""The node plugin's metrics, in Prometheus' text format."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tdcs.api import names
+from tdcs.csi.views.node_views import Report
+
+_LABELS = ("cache_cluster", "path", "version")
+
+
+def exposition(*, reports: Iterable[Report]) -> bytes:
+    """What GET /metrics answers."""
+    registry = CollectorRegistry()
+    registry.register(_Views(list(reports)))
+    return generate_latest(registry)
+
+
+class _Views(Collector):
+    def __init__(self, reports: list[Report]) -> None:
+        self._reports = reports
+
+    def collect(self) -> Iterable[Metric]:
+        prefix = f"{names.METRICS_PREFIX}view"
+        files = GaugeMetricFamily(
+            f"{prefix}_files",
+            "Files of a view by form: link is read from the node's disk, fuse through the FUSE client.",
+            labels=(*_LABELS, "form"),
+        )
+        used = GaugeMetricFamily(f"{prefix}_used", "1 while a pod has the view mounted.", labels=_LABELS)
+        kept = GaugeMetricFamily(
+            f"{prefix}_kept_bytes",
+            "Bytes on the node's disk that only the view still holds: the worker has given the blocks up, and does "
+            "not count them any more.",
+            labels=_LABELS,
+        )
+        age = GaugeMetricFamily(
+            f"{prefix}_manifest_age_seconds",
+            "Seconds since the cache's master was last seen to have this version of the dataset.",
+            labels=_LABELS,
+        )
+        repairs = CounterMetricFamily(
+            f"{prefix}_repairs",
+            "What had to be put right: relinked (a block was loaded again), released (a block was given up), refused "
+            "(a block has a wrong length), rebound (the FUSE client was replaced).",
+            labels=(*_LABELS, "what"),
+        )
+        for report in self._reports:
+            labels = [report.cluster, report.path, report.version]
+            counts, done = report.counts, report.repairs
+            for form, number in (
+                ("link", counts.linked),
+                ("fuse", counts.symlinked),
+                ("empty", counts.empty),
+            ):
+                files.add_metric([*labels, form], number)
+            used.add_metric(labels, int(report.used))
+            kept.add_metric(labels, counts.kept_bytes)
+            if report.manifest_age_seconds is not None:
+                age.add_metric(labels, report.manifest_age_seconds)
+            for what, number in (
+                ("relinked", done.relinked),
+                ("released", done.released),
+                ("refused", done.refused),
+                ("rebound", done.rebound),
+            ):
+                repairs.add_metric([*labels, what], number)
+        return [files, used, kept, age, repairs]

@@ -1,0 +1,328 @@
+"""All views of this node: makes them for volumes, keeps them in step while pods read them, removes them later."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tdcs.csi import mountinfo
+from tdcs.csi.guard import Guard
+from tdcs.csi.source import Source, SourceNotReadyError, open_source
+from tdcs.csi.views.folders import TREE, VIEWS, DatasetFolder, dataset_folder, key_of, tier_of
+from tdcs.csi.views.listing import Listings, load
+from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.store import Store
+from tdcs.csi.views.view import Counts, Repairs, View
+from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
+from tdcs.engine.protocol import Engine
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewSettings:
+    """Where views lie, and how long things are kept."""
+
+    node: str
+    """Name of the Kubernetes node."""
+
+    cache_root: Path
+    """Folder with one tier's folder for each cache cluster."""
+
+    fuse_root: Path
+    """Folder with one FUSE mount point for each cache cluster."""
+
+    kubelet: Path
+    """kubelet's folder: what is mounted below it, pods use."""
+
+    answer_seconds: float = 10.0
+    """How long the FUSE client, or the master, may take to answer a small question."""
+
+    fresh_seconds: float = 5.0
+    """The master is not asked for the files of a dataset again within this time."""
+
+    tick_seconds: float = 0.5
+    """Pause between two looks at mounts and blocks."""
+
+    keep_unused_seconds: float = 600.0
+    """How long a view that no pod uses is kept for the next one."""
+
+    keep_old_seconds: float = 30.0
+    """The same for a version that is not the current one any more."""
+
+    keep_way_seconds: float = 30.0
+    """How long the way to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
+
+    tidy_seconds: float = 30.0
+    """Pause between two looks for what can be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One view, for metrics."""
+
+    cluster: str
+    path: str
+    version: str
+    used: bool
+    counts: Counts
+    repairs: Repairs
+    manifest_age_seconds: float | None
+
+
+class NodeViews:
+    """The views of this node. Run `watch` beside the calls."""
+
+    def __init__(self, *, settings: ViewSettings, engine: Callable[[str], Engine], guard: Guard) -> None:
+        self._settings: Final = settings
+        self._guard: Final = guard
+        self._cache_root: Final = str(settings.cache_root)
+        self._pods: Final = os.path.realpath(settings.kubelet) + "/"
+        self._listings: Final = Listings(
+            engine=engine,
+            cache_root=self._cache_root,
+            patience=settings.answer_seconds,
+            fresh_seconds=settings.fresh_seconds,
+        )
+        self._views: Final[dict[tuple[Volume, str], View]] = {}
+        self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
+
+    async def open(self, *, volume: Volume) -> Source | None:
+        """The current version of a volume's dataset as a source; None when only the FUSE client can show it.
+
+        Returns when each file can be read: natively when its block is here, else through the client.
+
+        Raises SourceNotReadyError when that is not so for now.
+        """
+        manifest = await self._listings.current(volume=volume)
+        if manifest.hides_itself:
+            _log.warning(
+                "dataset %s of cache cluster %s has an entry .tdcs, which views need: it is read through FUSE alone",
+                *(volume.path, volume.cluster),
+            )
+            return None
+        view = self._view(volume=volume, manifest=manifest)
+        view.used_at = time.monotonic()
+        async with view.lock:
+            self._views[volume, manifest.version] = view  # it may just have been removed for being idle
+            try:
+                await view.complete()
+                if not view.native:
+                    await self._bind(view)
+                return view.open()
+            except OSError as error:
+                raise SourceNotReadyError(
+                    f"{view} cannot be made on node {self._settings.node}: {error.strerror or error} "
+                    f"({error.filename or view.folder.path}); see whether the disk of {self._cache_root} is full"
+                ) from error
+
+    def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
+        """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
+        parts = mounted.root.rsplit("/", 4)
+        return len(parts) == 5 and (parts[1], parts[2], parts[4]) == (VIEWS, key_of(volume=volume), TREE)
+
+    async def watch(self) -> None:
+        """Keep the views in step until cancelled."""
+        try:
+            await self._resume()
+            tidied = time.monotonic()
+            while True:
+                self._start_ticks()
+                if time.monotonic() - tidied >= self._settings.tidy_seconds:
+                    await self._tidy()
+                    tidied = time.monotonic()
+                await asyncio.sleep(self._settings.tick_seconds)
+        finally:
+            for task in self._ticks.values():
+                task.cancel()
+            await asyncio.gather(*self._ticks.values(), return_exceptions=True)
+            await self._listings.close()
+
+    def reports(self) -> list[Report]:
+        """What there is to measure."""
+        mounts = mountinfo.read()
+        return [
+            Report(
+                cluster=volume.cluster,
+                path=volume.path,
+                version=version,
+                used=self._used(view, mounts=mounts),
+                counts=view.counts(),
+                repairs=view.repairs,
+                manifest_age_seconds=self._listings.age(folder=self._folder(volume), version=version),
+            )
+            for (volume, version), view in sorted(self._views.items(), key=lambda item: item[1].folder.path)
+        ]
+
+    def _folder(self, volume: Volume) -> DatasetFolder:
+        return dataset_folder(cache_root=self._cache_root, volume=volume)
+
+    def _view(self, *, volume: Volume, manifest: Manifest) -> View:
+        key = (volume, manifest.version)
+        if key not in self._views:
+            self._views[key] = View(
+                volume=volume,
+                folder=self._folder(volume).of(manifest.version),
+                manifest=manifest,
+                store=Store(tier=tier_of(cache_root=self._cache_root, cluster=volume.cluster)),
+            )
+        return self._views[key]
+
+    async def _bind(self, view: View) -> None:
+        call = functools.partial(
+            open_source,
+            volume=view.volume,
+            fuse_root=self._settings.fuse_root,
+            node=self._settings.node,
+        )
+        patience = self._settings.answer_seconds
+        try:
+            source = await self._guard.run(
+                key=view.volume.cluster, call=call, timeout_seconds=patience, discard=Source.close
+            )
+        except TimeoutError as error:
+            raise SourceNotReadyError(
+                f"{view} needs its FUSE client for some files, and it did not answer for {patience:g} s on node "
+                f"{self._settings.node}"
+            ) from error
+        try:
+            view.bind(source=source)
+        finally:
+            source.close()
+
+    def _used(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        try:
+            shows = view.shows
+        except (OSError, SourceNotReadyError):
+            return False  # its tree is not there
+        return any(found.shows == shows and found.point.startswith(self._pods) for found in mounts)
+
+    def _start_ticks(self) -> None:
+        """Look after every view in a task of its own: one that has to wait for its client keeps no other waiting."""
+        mounts = mountinfo.read()
+        for key, view in self._views.items():
+            task = self._ticks.get(key)
+            if task is not None and task.done():
+                del self._ticks[key]
+                task = None
+            if task is None and not view.lock.locked() and self._needs_care(view, mounts=mounts):
+                self._ticks[key] = asyncio.create_task(self._care(view))
+
+    def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        return (
+            view.due
+            or bool(self._outdated(view, mounts=mounts))
+            or self._way_is_needless(view, mounts=mounts)
+        )
+
+    def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        """Whether the FUSE mount inside a view that pods use is another one than the client's of now."""
+        client = self._client(view.volume, mounts=mounts)
+        inside = view.fuse_mount(mounts=mounts)
+        if inside is None:
+            return client is not None and not view.native and self._used(view, mounts=mounts)
+        return client is not None and client.device != inside.device and self._used(view, mounts=mounts)
+
+    def _way_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        if view.fuse_mount(mounts=mounts) is None:
+            return False
+        if view.native_since is not None:
+            return time.monotonic() - view.native_since > self._settings.keep_way_seconds
+        idle = time.monotonic() - view.used_at > self._settings.keep_way_seconds
+        return idle and not self._used(view, mounts=mounts)
+
+    def _client(self, volume: Volume, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
+        point = os.path.join(os.path.realpath(self._settings.fuse_root), volume.cluster)
+        return mountinfo.top(mounts=mounts, point=point)
+
+    async def _care(self, view: View) -> None:
+        try:
+            async with view.lock:
+                if self._views.get((view.volume, view.folder.version)) is not view:
+                    return  # it was removed while this waited
+                await self._follow(view)
+                mounts = mountinfo.read()
+                if self._outdated(view, mounts=mounts):
+                    await self._bind(view)
+                elif self._way_is_needless(view, mounts=mounts):
+                    view.unbind()
+        except SourceNotReadyError as error:  # such as a client that is only starting
+            _log.debug("%s: %s", view, error)
+        except OSError as error:
+            _log.warning("%s cannot be kept in step: %s; it is tried again", view, error)
+
+    async def _follow(self, view: View) -> None:
+        mounts = mountinfo.read()
+        used = self._used(view, mounts=mounts)
+        if used:
+            view.used_at = time.monotonic()
+        if not view.due:
+            return
+        await view.complete()
+        if view.given_up and (not used or await self._may_release(view, mounts=mounts)):
+            await view.release()
+
+    async def _may_release(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+        """Whether a file of a view in use can be read through FUSE instead: the client must be there, and must have
+        the same content. Otherwise the link stays, and with it what the pod was given."""
+        if view.fuse_mount(mounts=mounts) is None:
+            return False
+        try:
+            current = await self._listings.current(volume=view.volume)
+        except SourceNotReadyError:
+            return False
+        return current.version == view.manifest.version
+
+    async def _resume(self) -> None:
+        """Take up the views that an earlier process left."""
+        for volume, manifest in await asyncio.to_thread(lambda: list(self._on_disk())):
+            self._view(volume=volume, manifest=manifest)
+
+    def _on_disk(self) -> Iterator[tuple[Volume, Manifest]]:
+        """Dataset and version of each tree below the cache's folders."""
+        for cluster in _names(self._cache_root):
+            views = os.path.join(tier_of(cache_root=self._cache_root, cluster=cluster), VIEWS)
+            for key in _names(views):
+                folder = DatasetFolder(path=os.path.join(views, key))
+                for version in folder.versions():
+                    manifest = load(folder=folder, version=version.version)
+                    if manifest is None or not os.path.isdir(version.tree):
+                        continue
+                    with contextlib.suppress(InvalidVolumeError):
+                        volume = parse_volume(attributes={"cluster": cluster, "path": manifest.path})
+                        yield volume, manifest
+
+    async def _tidy(self) -> None:
+        """Remove what no pod uses any more."""
+        mounts = mountinfo.read()
+        for (volume, version), view in list(self._views.items()):
+            if self._used(view, mounts=mounts) or view.lock.locked():
+                continue
+            idle = time.monotonic() - view.used_at
+            newer = self._listings.known_version(volume=volume) not in (None, version)
+            if idle < (self._settings.keep_old_seconds if newer else self._settings.keep_unused_seconds):
+                continue
+            async with view.lock:
+                try:
+                    gone = newer or await self._listings.is_mounted(volume=volume) is False
+                    await view.remove(keep_manifest=not gone)
+                except OSError as error:
+                    _log.warning("%s cannot be removed: %s; it is tried again", view, error)
+                    continue
+                del self._views[volume, version]
+            _log.info("%s is removed: no pod has used it for %.0f s", view, idle)
+            if not newer:
+                self._listings.forget(volume=volume)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

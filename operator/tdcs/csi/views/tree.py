@@ -1,0 +1,171 @@
+"""The folder tree of a view on the disk: reads which form each file has, and changes it.
+
+Every change is one `rename` (or one creation), so a reader sees the old or the new form and never nothing. All
+paths are bytes: names are the source's, whatever they are.
+"""
+
+import errno
+import os
+import stat
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tdcs.csi.views.manifest import HIDDEN, Kind, Manifest
+from tdcs.csi.views.plan import Form, Step
+from tdcs.csi.views.store import Store
+
+FOLDER_MODE: Final = 0o555
+FILE_MODE: Final = 0o444
+HIDDEN_MODE: Final = 0o111
+"""Whoever walks the tree without being root does not meet everything a second time below `.tdcs`."""
+
+FUSE: Final = "fuse"
+"""The mount point inside HIDDEN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of some steps: how many have each form now, and the blocks that have a wrong length."""
+
+    linked: int = 0
+    symlinked: int = 0
+    wrong_length: tuple[int, ...] = ()
+
+
+class Tree:
+    """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way."""
+
+    def __init__(self, *, folder: str, scratch: str, manifest: Manifest, store: Store) -> None:
+        self.folder: Final = os.fsencode(folder)
+        self._scratch: Final = os.path.join(os.fsencode(scratch), b"new")
+        self._manifest: Final = manifest
+        self._store: Final = store
+        self.forms: Final = bytearray(len(manifest))
+        self.linked: Final = array("Q", bytes(8 * len(manifest)))
+
+    def prepare(self) -> None:
+        """Make the folders that are missing and learn the form of each file that is there."""
+        os.makedirs(os.path.dirname(self._scratch), mode=0o700, exist_ok=True)
+        _unlink(self._scratch)
+        for number, folder in enumerate(self._manifest.folders):
+            path = os.path.join(self.folder, folder) if folder else self.folder
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                self._learn(number=number, path=path)
+            else:
+                os.chmod(path, FOLDER_MODE)
+
+    def _learn(self, *, number: int, path: bytes) -> None:
+        below = self._manifest.in_folder(number)
+        with os.scandir(path) as entries:
+            present = {entry.name: (entry.is_symlink(), entry.inode()) for entry in entries}
+        for index in below:
+            found = present.get(self._manifest.name(index))
+            if found is None:
+                continue
+            is_symlink, inode = found
+            if is_symlink:
+                self.forms[index] = Form.SYMLINK
+            elif self._manifest.kinds[index] == Kind.EMPTY:
+                self.forms[index] = Form.EMPTY
+            else:
+                self.forms[index] = Form.LINK
+                self.linked[index] = inode
+
+    def apply(self, steps: Iterable[Step]) -> Outcome:
+        """Take the steps; a link whose block has gone, or is not as long as its file, becomes a symbolic link.
+
+        Raises OSError when the disk does not take it (full, read-only); what was done until then stays.
+        """
+        steps = list(steps)
+        _unlink(self._scratch)  # left by a change that failed half-way
+        linked = symlinked = 0
+        wrong: list[int] = []
+        entries = self._manifest.entries(step.index for step in steps)
+        for step, (index, folder, name) in zip(steps, entries, strict=True):
+            path = os.path.join(self.folder, folder, name)
+            form = step.form
+            if form is Form.LINK:
+                length = self._link(index=index, path=path, fresh=step.fresh)
+                if length != self._manifest.lengths[index]:
+                    if length is not None:
+                        wrong.append(self._manifest.blocks[index])
+                    if self.forms[index] == Form.SYMLINK:
+                        continue
+                    form = Form.SYMLINK
+                else:
+                    linked += 1
+            if form is Form.SYMLINK:
+                depth = folder.count(b"/") + 1 if folder else 0
+                target = b"../" * depth + os.fsencode(f"{HIDDEN}/{FUSE}/") + os.path.join(folder, name)
+                os.symlink(target, self._scratch)
+                os.rename(self._scratch, path)
+                symlinked += 1
+            elif form is Form.EMPTY:
+                os.close(os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE))
+                os.chmod(self._scratch, FILE_MODE)
+                os.rename(self._scratch, path)
+            self.forms[index] = form
+        return Outcome(linked=linked, symlinked=symlinked, wrong_length=tuple(wrong))
+
+    def _link(self, *, index: int, path: bytes, fresh: bool) -> int | None:
+        """Link the block's file if its length is right; the length found, None when there is no block."""
+        block = self._store.block(self._manifest.blocks[index])
+        try:
+            found = os.stat(block, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            if found.st_size != self._manifest.lengths[index]:
+                return found.st_size
+            if stat.S_IMODE(found.st_mode) != FILE_MODE:
+                os.chmod(block, FILE_MODE)  # the worker makes it writable by everyone
+            if fresh:
+                os.link(block, path, follow_symlinks=False)
+            else:
+                os.link(block, self._scratch, follow_symlinks=False)
+                os.rename(self._scratch, path)
+        except FileNotFoundError:
+            return None
+        self.linked[index] = found.st_ino
+        return found.st_size
+
+    @property
+    def hidden(self) -> str:
+        """The folder that holds the FUSE client's mount."""
+        return os.path.join(os.fsdecode(self.folder), HIDDEN)
+
+    @property
+    def fuse(self) -> str:
+        """The mount point of the FUSE client's folder of this dataset."""
+        return os.path.join(self.hidden, FUSE)
+
+    def make_mount_point(self) -> None:
+        """Make the place for the FUSE client's mount. Asks nothing of what may be mounted there."""
+        for folder, mode in ((self.hidden, HIDDEN_MODE), (self.fuse, FOLDER_MODE)):
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                continue
+            os.chmod(folder, mode)
+
+    def remove_mount_point(self) -> None:
+        """Remove the place; nothing may be mounted there any more."""
+        for folder in (self.fuse, self.hidden):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                return  # something is mounted there after all
+
+
+def _unlink(path: bytes) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,261 @@
+"""One view: keeps one version's tree in step with the blocks on this node and with the FUSE client."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import time
+from array import array
+from dataclasses import dataclass, field
+from typing import Final
+
+from tdcs.csi import mount, mountinfo
+from tdcs.csi.source import Source, shown
+from tdcs.csi.views.folders import VersionFolder
+from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.plan import Form, Step, is_native, plan
+from tdcs.csi.views.store import Store
+from tdcs.csi.views.tree import Tree
+from tdcs.csi.volume import Volume
+
+_log: Final = logging.getLogger(__name__)
+
+_BATCH: Final = 5_000
+"""Steps between two chances to stop; a tenth of a second's work."""
+
+_SCAN_SHARE: Final = 10
+"""A scan may begin after this many times as long as the last one took: it is at most a tenth of a processor."""
+
+_REFUSED_SECONDS: Final = 30.0
+_FAILED_SECONDS: Final = 5.0
+
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Repairs:
+    """How often something had to be put right, since the process began."""
+
+    relinked: int = 0
+    """Links to a block that had been removed and loaded again."""
+    released: int = 0
+    """Links given up because their block was."""
+    refused: int = 0
+    """Blocks that are not as long as their file."""
+    rebound: int = 0
+    """FUSE mounts replaced because their client had been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Files of a view by form, and the bytes that only the view still holds."""
+
+    linked: int
+    symlinked: int
+    empty: int
+    kept_bytes: int
+
+
+@dataclass(slots=True)
+class _Cache:
+    """The last scan."""
+
+    local: "array[int]" = field(default_factory=lambda: array("Q"))
+    stamp: int = -1
+    not_before: float = 0.0
+
+
+class View:
+    """A version of a dataset on this node. One change at a time: callers hold `lock`."""
+
+    def __init__(self, *, volume: Volume, folder: VersionFolder, manifest: Manifest, store: Store) -> None:
+        self.volume: Final = volume
+        self.folder: Final = folder
+        self.manifest: Final = manifest
+        self.lock: Final = asyncio.Lock()
+        self.repairs: Final = Repairs()
+        self.used_at = time.monotonic()
+        self.native_since: float | None = None
+        self._store: Final = store
+        self._tree = self._new_tree()
+        self._prepared = False
+        self._scan: Final = _Cache()
+        self._shows: tuple[str, str] | None = None
+
+    def _new_tree(self) -> Tree:
+        return Tree(
+            folder=self.folder.tree, scratch=self.folder.scratch, manifest=self.manifest, store=self._store
+        )
+
+    def __str__(self) -> str:
+        return f"view {self.folder.version} of {self.volume.path} in cache cluster {self.volume.cluster}"
+
+    async def complete(self) -> None:
+        """Bring every file into the form that it shall have now. Raises OSError when the disk does not take it."""
+        try:
+            if not self._prepared:
+                await asyncio.to_thread(self._tree.prepare)
+                self._prepared = True
+            await self._follow_blocks()
+        except OSError:
+            # What is on the disk is not known any more: learn it anew.
+            self._forget()
+            self._scan.not_before = time.monotonic() + _FAILED_SECONDS
+            raise
+
+    def _forget(self) -> None:
+        self._prepared, self._tree, self._scan.stamp = False, self._new_tree(), -1
+
+    @property
+    def due(self) -> bool:
+        """Whether blocks have come or gone since the last look, and the next one may begin."""
+        if time.monotonic() < self._scan.not_before:
+            return False
+        return not self._prepared or self._scan.stamp == -1 or self._store.stamp() != self._scan.stamp
+
+    @property
+    def native(self) -> bool:
+        """Whether all of it is read without the FUSE client."""
+        return self._prepared and is_native(forms=self._tree.forms)
+
+    @property
+    def given_up(self) -> int:
+        """How many links keep a block that the worker has given up."""
+        return len(self._given_up())
+
+    async def release(self) -> None:
+        """Turn links to blocks that the worker has given up into symbolic links, which frees their bytes."""
+        before = self.given_up
+        if before:
+            await self._apply(self._steps(release=True))
+            self.repairs.released += before
+            _log.info(
+                "%s: %d blocks have left this node; their files are read through FUSE now", self, before
+            )
+
+    async def _follow_blocks(self) -> None:
+        begin = time.monotonic()
+        stamp = self._store.stamp()
+        self._scan.local = await asyncio.to_thread(self._store.scan, manifest=self.manifest)
+        steps = await asyncio.to_thread(lambda: self._steps(release=False))
+        self._scan.not_before = begin + _SCAN_SHARE * (time.monotonic() - begin)
+        self.repairs.relinked += sum(
+            step.form is Form.LINK and self._tree.forms[step.index] == Form.LINK for step in steps
+        )
+        refused = await self._apply(steps)
+        self._scan.stamp = stamp
+        if refused:  # it may be put right without the folder's time changing: look again in a while
+            self._scan.stamp, self._scan.not_before = -1, time.monotonic() + _REFUSED_SECONDS
+        self._note(steps=steps)
+
+    def _steps(self, *, release: bool) -> "list[Step]":
+        tree = self._tree
+        return list(
+            plan(
+                kinds=self.manifest.kinds,
+                forms=tree.forms,
+                linked=tree.linked,
+                local=self._scan.local,
+                release=release,
+            )
+        )
+
+    async def _apply(self, steps: list[Step]) -> int:
+        refused: list[int] = []
+        for begin in range(0, len(steps), _BATCH):
+            outcome = await asyncio.to_thread(self._tree.apply, steps[begin : begin + _BATCH])
+            refused += outcome.wrong_length
+        if refused:
+            self.repairs.refused += len(refused)
+            _log.warning(
+                "%s: %d blocks on this node are not as long as their files (block %d, say) and are not linked; those "
+                "files are read through FUSE",
+                *(self, len(refused), refused[0]),
+            )
+        return len(refused)
+
+    def _note(self, *, steps: list[Step]) -> None:
+        if not self.native:
+            self.native_since = None
+        elif self.native_since is None:
+            self.native_since = time.monotonic()
+        if steps:
+            counts = self.counts()
+            _log.info(
+                "%s: %d files linked, %d through FUSE, %d empty",
+                *(self, counts.linked, counts.symlinked, counts.empty),
+            )
+
+    def counts(self) -> Counts:
+        """What the view consists of now."""
+        forms = self._tree.forms
+        return Counts(
+            linked=forms.count(Form.LINK),
+            symlinked=forms.count(Form.SYMLINK),
+            empty=forms.count(Form.EMPTY),
+            kept_bytes=sum(self.manifest.lengths[index] for index in self._given_up()),
+        )
+
+    def _given_up(self) -> "list[int]":
+        local = self._scan.local
+        if not local:
+            return []
+        return [
+            index for index, form in enumerate(self._tree.forms) if form == Form.LINK and not local[index]
+        ]
+
+    def open(self) -> Source:
+        """The tree as the source of a volume; the caller closes it."""
+        folder = os.open(self.folder.tree, _FOLDER)
+        try:
+            self._shows = shown(folder=folder)
+            return Source(folder=folder, shows=self._shows)
+        except BaseException:
+            os.close(folder)
+            raise
+
+    @property
+    def shows(self) -> tuple[str, str]:
+        """What a volume of this view shows, as mountinfo has it."""
+        if self._shows is None:
+            source = self.open()
+            source.close()
+            return source.shows
+        return self._shows
+
+    def fuse_mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
+        """The FUSE client's folder as the tree has it mounted."""
+        return mountinfo.top(mounts=mounts, point=self._tree.fuse)
+
+    def bind(self, *, source: Source) -> None:
+        """Show the FUSE client's folder `source` inside the tree, in the place of an older client's."""
+        present = self.fuse_mount(mounts=mountinfo.read())
+        if present is not None and present.shows == source.shows:
+            return
+        if present is not None:
+            mount.detach(target=self._tree.fuse)
+            self.repairs.rebound += 1
+            _log.info("%s: the FUSE client was replaced; its files can be read again", self)
+        self._tree.make_mount_point()
+        mount.attach(source=source.folder, target=self._tree.fuse)
+
+    def unbind(self) -> None:
+        """Take the FUSE client's folder out of the tree, and its place."""
+        mount.detach(target=self._tree.fuse)
+        self._tree.remove_mount_point()
+
+    async def remove(self, *, keep_manifest: bool) -> None:
+        """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
+        self.unbind()
+        below = self.folder.path + "/"
+        if any(mounted.point.startswith(below) for mounted in mountinfo.read()):
+            raise OSError(f"something is mounted below {self.folder.path}")
+        self._forget()
+        path = self.folder.tree if keep_manifest else self.folder.path
+        await asyncio.to_thread(_remove, path)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)

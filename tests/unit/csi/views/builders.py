@@ -1,0 +1,54 @@
+"""Listings and worker folders for tests of views."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from tdcs.csi.views.manifest import Builder, Manifest
+from tdcs.csi.views.store import DATA_FOLDER
+from tdcs.engine.protocol import Block, CachedFile
+
+PATH = "/datasets/0123456789abcdef"
+
+
+def listed(path: str, *lengths: int, first_block: int = 1) -> CachedFile:
+    """A file with a block of each of these lengths."""
+    offsets = itertools.accumulate(lengths, initial=0)
+    return CachedFile(
+        path=path,
+        length=sum(lengths),
+        blocks=tuple(
+            Block(
+                id=first_block + number,
+                length=length,
+                offset=offset,
+                source_path=f"s3://b/{path}",
+                mount_id=1,
+            )
+            for number, (length, offset) in enumerate(zip(lengths, offsets, strict=False))
+        ),
+    )
+
+
+def manifest_of(*files: CachedFile) -> Manifest:
+    """The manifest of a dataset with these files."""
+    builder = Builder(path=PATH)
+    builder.add(files)
+    return builder.finish()
+
+
+def put_blocks(tier: Path, blocks: Mapping[int, bytes]) -> None:
+    """Blocks as a worker has them: readable and writable by everyone."""
+    folder = tier / DATA_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for identifier, content in blocks.items():
+        # As the worker does it: written elsewhere, then moved in.
+        file = tier / f".{identifier}"
+        file.write_bytes(content)
+        file.chmod(0o777)
+        file.rename(folder / str(identifier))
+
+
+def drop_block(tier: Path, identifier: int) -> None:
+    """What RemoveBlock or an eviction does on the disk."""
+    (tier / DATA_FOLDER / str(identifier)).unlink()

@@ -1,0 +1,313 @@
+"""The views of a node as volumes and the cache change. What needs mounts is tested with the plugin's process."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.waiting import eventually_async
+from tests.unit.csi.views.builders import PATH, drop_block, put_blocks
+
+from tdcs.csi.guard import Guard
+from tdcs.csi.source import Source as Opened
+from tdcs.csi.source import SourceNotReadyError
+from tdcs.csi.views.folders import VIEWS
+from tdcs.csi.views.node_views import NodeViews, ViewSettings
+from tdcs.csi.views.store import DATA_FOLDER
+from tdcs.csi.volume import Volume
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import Source
+
+URI = "s3://bucket/data"
+VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
+OTHER = Volume(cluster="default", parts=("datasets", "fedcba9876543210"))
+
+
+class World:
+    """A node, an engine with one dataset, and the worker's folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tier = root / "cache" / "default"
+        self.files = {"train/1.jpg": 3, "train/2.jpg": 4, "empty": 0}
+        self.engine = MemoryEngine(sources={URI: lambda: self.files}, workers={"node-a": 1 << 20})
+        self.views = self.restarted()
+
+    def restarted(self, **changes: float) -> NodeViews:
+        settings = ViewSettings(
+            **{
+                "node": "node-a",
+                "cache_root": self.root / "cache",
+                "fuse_root": self.root / "fuse",
+                "kubelet": self.root / "kubelet",
+                "answer_seconds": 5.0,
+                "fresh_seconds": 0.0,
+                "tick_seconds": 0.01,
+                "tidy_seconds": 0.01,
+                **changes,  # type: ignore[arg-type]
+            }
+        )
+        self.views = NodeViews(
+            settings=settings, engine=lambda _: self.engine, guard=Guard(threads_per_key=2)
+        )
+        return self.views
+
+    async def mount(self) -> None:
+        await self.engine.mount(path=PATH, source=Source(uri=URI))
+
+    async def load(self) -> dict[str, int]:
+        """Put every block that is missing onto the node; their ids by file."""
+        found = {file.path: file.blocks async for page in self.engine.files(path=PATH) for file in page}
+        ids = {path: blocks[0].id for path, blocks in found.items() if blocks}
+        missing = [path for path in ids if not (self.tier / DATA_FOLDER / str(ids[path])).exists()]
+        put_blocks(self.tier, {ids[path]: path[-1].encode() * self.files[path] for path in missing})
+        return ids
+
+    async def opened(self) -> Path:
+        """The tree that a volume is given now."""
+        source = await self.views.open(volume=VOLUME)
+        assert isinstance(source, Opened)
+        path = Path(os.readlink(f"/proc/self/fd/{source.folder}"))
+        source.close()
+        return path
+
+    def trees(self) -> list[Path]:
+        return sorted((self.tier / VIEWS).glob("*/*/tree"))
+
+
+@contextlib.asynccontextmanager
+async def watching(views: NodeViews) -> AsyncIterator[None]:
+    """Run `watch` beside the test; whatever ends it early fails the test."""
+    watch = asyncio.create_task(views.watch())
+    try:
+        yield
+        assert not watch.done(), watch
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A node whose disk holds nothing yet."""
+    return World(tmp_path.resolve())
+
+
+@pytest.fixture
+async def watched(world: World) -> AsyncIterator[World]:
+    """The same, with its views looked after."""
+    async with watching(world.views):
+        yield world
+
+
+async def test_a_dataset_that_is_all_here_is_shown_without_the_client(world: World) -> None:
+    await world.mount()
+    await world.load()
+
+    tree = await world.opened()
+
+    assert (tree / "train/2.jpg").read_text() == "gggg"
+    assert (tree / "empty").read_bytes() == b""
+    assert sorted(os.listdir(tree)) == ["empty", "train"]
+    (report,) = world.views.reports()
+    assert (report.counts.linked, report.counts.empty, report.counts.symlinked) == (2, 1, 0)
+
+
+async def test_what_is_not_here_needs_the_client_and_the_pod_is_told(world: World) -> None:
+    await world.mount()
+
+    with pytest.raises(SourceNotReadyError, match="cache cluster default is not mounted on node node-a"):
+        await world.views.open(volume=VOLUME)
+
+
+async def test_a_dataset_that_the_cache_does_not_have_is_named(world: World) -> None:
+    with pytest.raises(SourceNotReadyError, match=f"{PATH} is not mounted in cache cluster default.*Mounted"):
+        await world.views.open(volume=VOLUME)
+
+
+async def test_an_empty_dataset_is_not_shown(world: World) -> None:
+    world.files = {}
+    await world.mount()
+
+    with pytest.raises(SourceNotReadyError, match="has no file"):
+        await world.views.open(volume=VOLUME)
+
+
+async def test_a_new_process_shows_the_dataset_while_the_master_is_away(world: World) -> None:
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+
+    world.engine.available = False
+    world.restarted()
+
+    assert await world.opened() == tree
+    assert (tree / "train/1.jpg").read_text() == "ggg"
+
+
+async def test_without_master_and_without_a_list_the_pod_is_told(world: World) -> None:
+    await world.mount()
+    world.engine.available = False
+
+    with pytest.raises(SourceNotReadyError, match="the master of cache cluster default does not answer"):
+        await world.views.open(volume=VOLUME)
+
+
+async def test_a_damaged_list_is_not_used_and_replaced(world: World) -> None:
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+    (tree.parent / "manifest").write_bytes(b"damaged")
+
+    world.restarted()
+    world.engine.available = False
+    with pytest.raises(SourceNotReadyError, match="does not answer"):
+        await world.views.open(volume=VOLUME)
+    world.engine.available = True
+
+    assert await world.opened() == tree
+
+
+async def test_a_new_version_is_for_new_pods_and_the_old_one_stays_as_it_is(world: World) -> None:
+    await world.mount()
+    await world.load()
+    old = await world.opened()
+    world.files = {**world.files, "train/3.jpg": 5}
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    await world.load()
+
+    async def renewed() -> Path | None:
+        tree = await world.opened()
+        return None if tree == old else tree
+
+    new = await eventually_async(renewed, deadline=20)
+
+    assert new is not None
+    assert (new / "train/3.jpg").exists()
+    assert not (old / "train/3.jpg").exists()
+    assert (old / "train/1.jpg").samefile(new / "train/1.jpg")
+
+
+async def test_callers_at_the_same_time_share_one_listing(world: World) -> None:
+    await world.mount()
+    await world.load()
+    asked = itertools.count()
+
+    async def count(operation: object) -> None:
+        if getattr(operation, "name", "") == "files":
+            next(asked)
+            await asyncio.sleep(0)
+
+    world.engine.before = count
+    trees = await asyncio.gather(*(world.opened() for _ in range(20)))
+
+    assert len(set(trees)) == 1
+    assert next(asked) == 1
+
+
+async def test_bytes_of_a_block_that_was_evicted_are_freed_when_no_pod_uses_the_view(watched: World) -> None:
+    await watched.mount()
+    ids = await watched.load()
+    tree = await watched.opened()
+    drop_block(watched.tier, ids["train/1.jpg"])
+
+    await eventually_async(lambda: (tree / "train/1.jpg").is_symlink(), deadline=20)
+
+    (report,) = watched.views.reports()
+    assert report.repairs.released == 1
+    assert report.counts.kept_bytes == 0
+    assert not (tree / "train/2.jpg").is_symlink()
+
+
+async def test_a_block_that_comes_later_is_linked_into_the_same_tree(watched: World) -> None:
+    await watched.mount()
+    ids = await watched.load()
+    tree = await watched.opened()
+    drop_block(watched.tier, ids["train/1.jpg"])
+    await eventually_async(lambda: (tree / "train/1.jpg").is_symlink(), deadline=20)
+
+    put_blocks(watched.tier, {ids["train/1.jpg"]: b"ggg"})
+
+    await eventually_async(lambda: (tree / "train/1.jpg").is_file(), deadline=20)
+    assert (tree / "train/1.jpg").read_text() == "ggg"
+
+
+async def test_a_view_that_nobody_uses_goes_and_its_list_stays_for_the_next(world: World) -> None:
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+
+    async with watching(world.restarted(keep_unused_seconds=0.0)):
+        await eventually_async(lambda: not tree.exists(), deadline=20)
+
+    assert (tree.parent / "manifest").exists()
+    world.restarted()
+    assert await world.opened() == tree
+
+
+async def test_of_a_dataset_that_left_the_cache_nothing_stays(world: World) -> None:
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+    await world.engine.unmount(path=PATH)
+
+    async with watching(world.restarted(keep_unused_seconds=0.0)):
+        await eventually_async(lambda: not tree.parent.exists(), deadline=20)
+
+
+async def test_old_versions_that_nobody_uses_go(world: World) -> None:
+    await world.mount()
+    await world.load()
+    await world.opened()
+    world.files = {**world.files, "more": 5}
+    async for _ in world.engine.files(path=PATH, refresh=True):
+        pass
+    await world.load()
+
+    async with watching(world.restarted(keep_old_seconds=0.0)):
+        new = await world.opened()
+        await eventually_async(lambda: world.trees() == [new], deadline=20)
+
+
+async def test_two_datasets_have_a_view_each(world: World) -> None:
+    other_uri = "s3://bucket/other"
+    world.engine.sources[other_uri] = {"x": 0}
+    await world.mount()
+    await world.load()
+    await world.engine.mount(path=OTHER.path, source=Source(uri=other_uri))
+
+    first = await world.opened()
+    second = await world.views.open(volume=OTHER)
+
+    assert second is not None
+    assert os.listdir(f"/proc/self/fd/{second.folder}") == ["x"]
+    second.close()
+    assert (first / "train/1.jpg").exists()
+
+
+async def test_a_dataset_with_the_views_own_name_is_left_to_the_client(world: World) -> None:
+    world.files = {".tdcs/x": 0}
+    await world.mount()
+
+    assert await world.views.open(volume=VOLUME) is None
+
+
+async def test_a_full_disk_is_named_and_nothing_is_broken_for_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.mount()
+    await world.load()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", full)
+        with pytest.raises(SourceNotReadyError, match=r"No space left on device.*disk.*full"):
+            await world.views.open(volume=VOLUME)
+
+    assert ((await world.opened()) / "train/1.jpg").read_text() == "ggg"

@@ -1,0 +1,205 @@
+"""Trees of links on a real disk."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from tests.unit.csi.views.builders import drop_block, listed, manifest_of, put_blocks
+
+from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.plan import Form, plan
+from tdcs.csi.views.store import DATA_FOLDER, Store
+from tdcs.csi.views.tree import Outcome, Tree
+
+STRANGE = ["with space", "ünïcode-ß-日本", "a:b", "100%", "new\nline", "x" * 255, "d:e/f g/%41"]
+
+
+class Disk:
+    """A tier with one view in it."""
+
+    def __init__(self, tier: Path, manifest: Manifest) -> None:
+        self.tier = tier
+        self.manifest = manifest
+        self.store = Store(tier=str(tier))
+        self.root = tier / "tree"
+        self.tree = self.reopened()
+
+    def reopened(self) -> Tree:
+        """The tree as a new process finds it."""
+        self.tree = Tree(
+            folder=str(self.root),
+            scratch=str(self.tier / "scratch"),
+            manifest=self.manifest,
+            store=self.store,
+        )
+        self.tree.prepare()
+        return self.tree
+
+    def follow(self, *, release: bool = False) -> Outcome:
+        """One round."""
+        return self.tree.apply(
+            plan(
+                kinds=self.manifest.kinds,
+                forms=self.tree.forms,
+                linked=self.tree.linked,
+                local=self.store.scan(manifest=self.manifest),
+                release=release,
+            )
+        )
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    """Block 1 is on the node, block 2 is not, blocks 3 and 4 are one file's, the last file is empty."""
+    put_blocks(tmp_path, {1: b"here"})
+    return Disk(
+        tmp_path,
+        manifest_of(
+            listed("d/here", 4, first_block=1),
+            listed("d/away", 4, first_block=2),
+            listed("parts", 4, 4, first_block=3),
+            listed("d/e/empty"),
+        ),
+    )
+
+
+def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
+    disk.follow()
+
+    here = disk.root / "d/here"
+    assert here.read_text() == "here"
+    assert here.stat().st_ino == (disk.tier / DATA_FOLDER / "1").stat().st_ino
+    assert os.readlink(disk.root / "d/away") == "../.tdcs/fuse/d/away"
+    assert os.readlink(disk.root / "parts") == ".tdcs/fuse/parts"
+    assert (disk.root / "d/e/empty").read_bytes() == b""
+
+
+def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: Disk) -> None:
+    disk.follow()
+    disk.tree.make_mount_point()
+
+    for folder, _, files in os.walk(disk.root):
+        expected = 0o111 if folder.endswith(".tdcs") else 0o555
+        assert stat.S_IMODE(os.stat(folder).st_mode) == expected
+        for name in files:
+            found = os.lstat(os.path.join(folder, name))
+            assert stat.S_ISLNK(found.st_mode) or stat.S_IMODE(found.st_mode) == 0o444
+    assert stat.S_IMODE((disk.tier / DATA_FOLDER / "1").stat().st_mode) == 0o444
+
+
+def test_a_block_that_comes_replaces_the_way_to_the_client(disk: Disk) -> None:
+    disk.follow()
+    put_blocks(disk.tier, {2: b"away"})
+
+    disk.follow()
+
+    assert not (disk.root / "d/away").is_symlink()
+    assert (disk.root / "d/away").read_text() == "away"
+
+
+def test_a_block_that_goes_is_kept_until_it_is_released(disk: Disk) -> None:
+    disk.follow()
+    drop_block(disk.tier, 1)
+
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+    disk.follow(release=True)
+
+    assert os.readlink(disk.root / "d/here") == "../.tdcs/fuse/d/here"
+
+
+def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
+    disk.follow()
+    with (disk.root / "d/here").open() as reader:
+        drop_block(disk.tier, 1)
+        put_blocks(disk.tier, {1: b"here"})
+        disk.follow()
+
+        assert (disk.root / "d/here").stat().st_ino == (disk.tier / DATA_FOLDER / "1").stat().st_ino
+        assert reader.read() == "here"
+
+
+@pytest.mark.parametrize("content", [b"", b"short"[:3], b"longer than it was listed"])
+def test_a_block_of_another_length_is_not_linked_and_named(disk: Disk, content: bytes) -> None:
+    put_blocks(disk.tier, {2: content})
+
+    outcome = disk.follow()
+
+    assert outcome.wrong_length == (2,)
+    assert (disk.root / "d/away").is_symlink()
+    assert disk.follow().wrong_length == (2,)
+    put_blocks(disk.tier, {2: b"good"})
+    assert disk.follow().wrong_length == ()
+    assert (disk.root / "d/away").read_text() == "good"
+
+
+def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: Disk) -> None:
+    secret = disk.tier / "secret"
+    secret.write_text("1234")
+    (disk.tier / DATA_FOLDER / "2").symlink_to(secret)
+
+    disk.follow()
+
+    assert (disk.root / "d/away").is_symlink()
+
+
+def test_a_new_process_finds_what_is_there_and_changes_nothing(disk: Disk) -> None:
+    disk.follow()
+    before = {path: path.lstat().st_ino for path in disk.root.rglob("*")}
+    (disk.tier / "scratch" / "new").write_text("left by a process that was killed")
+
+    disk.reopened()
+
+    assert disk.follow() == Outcome()
+    assert {path: path.lstat().st_ino for path in disk.root.rglob("*")} == before
+    assert sorted(disk.tree.forms) == [Form.EMPTY, Form.SYMLINK, Form.SYMLINK, Form.LINK]
+
+
+def test_a_tree_that_was_made_half_is_completed(disk: Disk) -> None:
+    disk.follow()
+    (disk.root / "d/here").unlink()
+    (disk.root / "d/e/empty").unlink()
+    (disk.root / "d/e").rmdir()
+
+    disk.reopened()
+    disk.follow()
+
+    assert (disk.root / "d/here").read_text() == "here"
+    assert (disk.root / "d/e/empty").exists()
+
+
+def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
+    put_blocks(tmp_path, {number: b"%d" % number for number in range(0, len(STRANGE), 2)})
+    manifest = manifest_of(*(listed(name, 1, first_block=number) for number, name in enumerate(STRANGE)))
+    disk = Disk(tmp_path, manifest)
+
+    disk.follow()
+    disk.tree.make_mount_point()
+
+    for number, name in enumerate(STRANGE):
+        shown = disk.root / name
+        assert shown.is_symlink() == bool(number % 2)
+        if number % 2:
+            target = disk.root / ".tdcs/fuse" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(str(number))
+        assert shown.read_text() == str(number)
+
+
+def test_the_place_of_the_clients_mount_comes_and_goes(disk: Disk) -> None:
+    for _ in range(2):
+        disk.tree.make_mount_point()
+    assert (disk.root / ".tdcs/fuse").is_dir()
+    for _ in range(2):
+        disk.tree.remove_mount_point()
+    assert not (disk.root / ".tdcs").exists()
+
+
+def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
+    store = Store(tier=str(tmp_path))
+    assert store.stamp() == 0
+    put_blocks(tmp_path, {1: b"x"})
+    assert store.stamp() == -1  # too young to be relied on
+    os.utime(tmp_path / DATA_FOLDER, (1, 1))
+    assert store.stamp() == 10**9
