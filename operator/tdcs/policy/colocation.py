@@ -20,9 +20,6 @@ from tdcs.policy.local_search import Placement, PodNeed, Site, improve, insert, 
 
 __all__ = ["JointPlan", "PodNeed", "Site", "place_pods", "plan"]
 
-#: How many of the greedy starts are searched further.
-STARTS = 2
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JointPlan:
@@ -76,7 +73,7 @@ def plan(
     pods: Sequence[PodNeed],
     sizes: Mapping[str, float],
     passes: int = 8,
-    effort: int = 6000,
+    effort: int = 20_000,
 ) -> JointPlan:
     """Place a batch of pods and the datasets they read so that as many bytes as possible are local.
 
@@ -87,7 +84,7 @@ def plan(
         pods: the batch.
         sizes: the datasets' bytes.
         passes: how often all pods are looked at one by one, at most.
-        effort: how many pods the search from each of the best starts takes out and puts back.
+        effort: how many pods the search from the best start takes out and puts back.
     """
     found = []
     for order in _orders(pods=pods, sizes=sizes):
@@ -97,14 +94,12 @@ def plan(
                 insert(state=state, pod=pod, gather=gather)
             _settle(state=state, pods=pods, passes=passes)
             found.append(state)
-    found.sort(key=Placement.rank, reverse=True)
-    most = _all_local(sites=sites, pods=pods, sizes=sizes)
-    for state in found[:STARTS]:
-        if state.rank()[0] >= most:
-            return _result(state)
-        rearrange(state=state, pods=pods, effort=effort)
-        _settle(state=state, pods=pods, passes=passes)
-    return _result(max(found, key=Placement.rank))
+    # One long search of the best start gains more than several short ones.
+    best = max(found, key=Placement.rank, default=Placement(sites=sites, sizes=sizes))
+    if best.rank()[0] < _all_local(sites=sites, pods=pods, sizes=sizes):
+        rearrange(state=best, pods=pods, effort=effort)
+        _settle(state=best, pods=pods, passes=passes)
+    return _result(best)
 
 
 def _settle(*, state: Placement, pods: Sequence[PodNeed], passes: int) -> None:

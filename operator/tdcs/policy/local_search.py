@@ -19,7 +19,7 @@ from dataclasses import dataclass
 #: Part of the nodes that pods which are put back overlook ("blinks", Christiaens and Vanden Berghe, 2020).
 OVERLOOKED = (0.0, 0.1, 0.3)
 #: Part of the local bytes that a rearrangement may lose at first; it falls to nothing.
-WORSE_AT_FIRST = 0.01
+WORSE_AT_FIRST = 0.003
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
