@@ -12,9 +12,11 @@ Neighbourhoods are drawn from a fixed seed, so the same batch gets the same plan
 """
 
 import functools
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: Part of the nodes that pods which are put back overlook ("blinks", Christiaens and Vanden Berghe, 2020).
 OVERLOOKED = (0.0, 0.1, 0.3)
@@ -109,6 +111,36 @@ class Placement:
         return 1e-6 * self.sizes[dataset] + 1e-9
 
 
+class Draws:
+    """Pseudo-random numbers that depend on the seed alone (SplitMix64, Steele and others, OOPSLA 2014)."""
+
+    def __init__(self, *, seed: int) -> None:
+        self._state = seed
+
+    def below(self, count: int) -> int:
+        """A whole number from 0 up to, but without, `count`."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) % 2**64
+        mixed = (self._state ^ (self._state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+        return ((mixed ^ (mixed >> 31)) * count) >> 64
+
+    def happens(self, chance: float) -> bool:
+        """True in this part of all draws."""
+        return self.below(1 << 30) < chance * (1 << 30)
+
+    def one_of(self, items: Sequence[T]) -> T:
+        """One of the items."""
+        return items[self.below(len(items))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in another order."""
+        mixed = list(items)
+        for last in range(len(mixed) - 1, 0, -1):
+            other = self.below(last + 1)
+            mixed[last], mixed[other] = mixed[other], mixed[last]
+        return mixed
+
+
 def insert(
     *, state: Placement, pod: PodNeed, gather: bool = False, skipped: Callable[[], bool] | None = None
 ) -> bool:
@@ -149,19 +181,19 @@ def rearrange(*, state: Placement, pods: Sequence[PodNeed], effort: int) -> None
     At first a whole that is a little worse is kept too, so that the search leaves local optima; it ends
     with the best whole it has seen.
     """
-    draw = random.Random(len(pods))  # noqa: S311  (a search, no secret)
+    draw = Draws(seed=len(pods))
     nodes, datasets = sorted(state.sites), sorted({pod.dataset for pod in pods})
     best, best_at = state.rank(), dict(state.at)
     spent = 0 if pods and nodes else effort
     while spent < effort:
         loose = _neighbourhood(state=state, pods=pods, nodes=nodes, datasets=datasets, draw=draw)
-        overlooked = draw.choice(OVERLOOKED)
+        overlooked = draw.one_of(OVERLOOKED)
         _recreate(
             state=state,
             loose=loose,
-            gather=draw.random() < 0.5,
+            gather=draw.happens(0.5),
             slack=WORSE_AT_FIRST * (1.0 - spent / effort),
-            skipped=functools.partial(_happens, draw, overlooked) if overlooked else None,
+            skipped=functools.partial(draw.happens, overlooked) if overlooked else None,
         )
         # A neighbourhood may be empty; the look at it is an effort too.
         spent += len(loose) + 1
@@ -175,35 +207,32 @@ def rearrange(*, state: Placement, pods: Sequence[PodNeed], effort: int) -> None
             state.put(pod=pod, node=node)
 
 
-def _happens(draw: random.Random, chance: float) -> bool:
-    return draw.random() < chance
-
-
 def _neighbourhood(
     *,
     state: Placement,
     pods: Sequence[PodNeed],
     nodes: Sequence[str],
     datasets: Sequence[str],
-    draw: random.Random,
+    draw: Draws,
 ) -> list[PodNeed]:
     """Pods of a few nodes, of a dataset or two, or of both, in one of several orders."""
     near: set[str] = set()
     chosen: set[str] = set()
-    kind = draw.randrange(3)
+    kind = draw.below(3)
     if kind != 0:
-        near = set(draw.sample(nodes, min(draw.choice((1, 2, 3, 4, 5)), len(nodes))))
+        near = set(draw.shuffled(nodes)[: 1 + draw.below(5)])
     if kind != 1:
-        chosen = set(draw.sample(datasets, min(draw.choice((1, 2)), len(datasets))))
-    loose = [pod for pod in pods if state.at.get(pod) in near or pod.dataset in chosen or pod not in state.at]
-    draw.shuffle(loose)
-    match draw.randrange(4):
+        chosen = set(draw.shuffled(datasets)[: 1 + draw.below(2)])
+    loose = draw.shuffled(
+        [pod for pod in pods if state.at.get(pod) in near or pod.dataset in chosen or pod not in state.at]
+    )
+    match draw.below(4):
         case 0:
             loose.sort(key=lambda pod: (-pod.gpus, pod.dataset))
         case 1:
             loose.sort(key=lambda pod: (-state.sizes[pod.dataset], pod.dataset, -pod.gpus))
         case 2:
-            first = {name: draw.random() for name in datasets}
+            first = {name: place for place, name in enumerate(draw.shuffled(datasets))}
             loose.sort(key=lambda pod: first[pod.dataset])
         case _:
             pass
