@@ -41,13 +41,21 @@ class Freshness(Protocol):
         ...
 
 
+class Complain(Protocol):
+    """Tells the owner of a pod what is wrong with it; must not block."""
+
+    def __call__(self, *, request: PrioritizeRequest, reason: str) -> None:
+        """Tell about the pod of this request."""
+        ...
+
+
 class Extender:
     """The ASGI application.
 
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
     moves slowly and a pod without a score may land anywhere. `monitoring_port`: a port that serves all but /prioritize,
     for probes and metrics from outside of the pod. `explain`: log a line with the reason for every answer to a pod
-    with datasets.
+    with datasets. `complain`: is told once of each pod whose annotation cannot be read.
     """
 
     def __init__(
@@ -58,7 +66,9 @@ class Extender:
         stale_after_seconds: float,
         monitoring_port: int | None = None,
         explain: bool = False,
+        complain: Complain | None = None,
     ) -> None:
+        self._complain: Final = complain
         self._monitoring_port: Final = monitoring_port
         self._view: Final = view
         self._freshness: Final = freshness
@@ -120,6 +130,8 @@ class Extender:
                 del self._complained[next(iter(self._complained))]
             self._complained[request.uid] = None
             _log.warning("pod %s is scheduled without regard to its data: %s", request.pod, ranking.reason)
+            if self._complain is not None:
+                self._complain(request=request, reason=ranking.reason)
         if self._explain and ranking.kind is not Kind.NO_DATASET:
             _log.info("%s", explanation(request=request, ranking=ranking))
 

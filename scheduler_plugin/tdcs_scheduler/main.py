@@ -21,6 +21,7 @@ from tdcs.kube.api import LightkubeApi
 from tdcs.kube.informer import Informer
 from tdcs.kube.resources import DATASETS
 from tdcs_scheduler.app import Extender
+from tdcs_scheduler.complaints import Complaints
 from tdcs_scheduler.view import DatasetView
 
 _log: Final = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ async def serve(
         stale_after_seconds=stale_after_seconds,
         monitoring_port=monitoring_port,
         explain=explain,
+        complain=Complaints(api=api),
     )
     config = uvicorn.Config(
         app,
