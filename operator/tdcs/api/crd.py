@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from tdcs.api import cachecluster, dataset, names, trainingjob
+from tdcs.api import cachecluster, dataset, names, preload, trainingjob
 from tdcs.api.base import rule
 from tdcs.api.schema import Schema, structural, without_defaults
 
@@ -98,18 +98,41 @@ KINDS: tuple[Kind, ...] = (
         rules=(dataset.NAME_RULE,),
         columns=(
             Column(name="State", path=".status.state", description="The conditions in one word."),
-            Column(
-                name="Cached",
-                path=".status.cached",
-                description="Share of the bytes cached.",
-            ),
-            Column(name="Files", path=".status.totalFiles", type="integer", description="Number of files."),
+            Column(name="Loaded", path=".status.loaded", description="Share of the wanted bytes in place."),
+            Column(name="Rate", path=".status.rate", description="How fast it is loading."),
+            Column(name="Cached", path=".status.cached", description="Share of all bytes that is cached."),
             Column(name="Size", path=".status.size", description="Size of the data."),
+            Column(name="Files", path=".status.totalFiles", type="integer", description="Number of files."),
             Column(name="Ready", path=_condition(names.READY), description="Whether jobs can use it."),
             _AGE,
+            Column(
+                name="Checked",
+                path=".status.lastSourceCheckTime",
+                type="date",
+                description="Time since the source was last listed for changes.",
+                priority=1,
+            ),
             Column(name="Source", path=".spec.source.uri", description="Where it is at home.", priority=1),
             Column(name="Cache", path=".spec.cacheCluster", description="Its CacheCluster.", priority=1),
             _MESSAGE,
+        ),
+    ),
+    Kind(
+        model=preload.Preload,
+        plural="preloads",
+        short_names=("pl",),
+        namespaced=True,
+        rules=(preload.NAME_RULE,),
+        columns=(
+            Column(name="Dataset", path=".spec.dataset", description="What is loaded."),
+            Column(name="State", path=".status.state", description="The conditions in one word."),
+            Column(name="Progress", path=".status.progress", description="Share of the bytes in place."),
+            Column(name="Rate", path=".status.rate", description="How fast it is loading, or was."),
+            Column(name="Files", path=".status.filesTotal", type="integer", description="Number of files."),
+            _AGE,
+            Column(
+                name="Message", path=_condition(names.COMPLETE, "message"), description="Why.", priority=1
+            ),
         ),
     ),
     Kind(

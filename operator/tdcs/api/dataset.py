@@ -1,4 +1,4 @@
-"""Dataset: data of an object store, held in a cache cluster on chosen nodes."""
+"""Dataset: data of an object store or a shared folder, held in a cache cluster on chosen nodes."""
 
 from typing import Annotated, Literal
 
@@ -7,14 +7,20 @@ from pydantic import Field
 from tdcs.api import names
 from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
+from tdcs.api.durations import Duration
+from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 
 PlacementMode = Literal["Auto", "Partition", "Replicate"]
-DatasetState = Literal["Pending", "Mounting", "Loading", "Ready", "Degraded", "Failed", "Deleting"]
+DatasetState = Literal[
+    "Pending", "Mounting", "Scheduled", "Loading", "Ready", "Degraded", "Failed", "Deleting"
+]
 
 _URI_RULES = rules(
     rule(
-        "self.startsWith('s3://')",
-        "the scheme must be s3, as in s3://bucket/prefix (an S3-compatible store is named by options.endpoint)",
+        "self.startsWith('s3://') || self.startsWith('file://')",
+        "the scheme must be s3 or file: write s3://bucket/prefix (an S3-compatible store is named by "
+        "options.endpoint) or file:///folder; http is not supported, because the cache's HTTP reader cannot be "
+        "mounted: copy the files to a bucket or a shared folder",
     ),
     rule(
         "!self.startsWith('s3://') || size(self.split('/')[2]) > 0",
@@ -27,8 +33,12 @@ _URI_RULES = rules(
         "write s3://bucket/prefix, without user, port or query",
     ),
     rule(
+        "!self.startsWith('file://') || self.matches('^file:///[^/].*$')",
+        "the folder must be absolute: write file:///folder, with three slashes",
+    ),
+    rule(
         "!self.contains('/../') && !self.endsWith('/..') && !self.contains('?') && !self.contains('#')",
-        "must be a plain s3://bucket/prefix, without '..', '?' or '#'",
+        "must be a plain s3://bucket/prefix or file:///folder, without '..', '?' or '#'",
     ),
 )
 
@@ -75,19 +85,40 @@ class Source(Model):
     """Where the data is at home."""
 
     uri: Annotated[str, Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)]
-    """Bucket and prefix, as s3://bucket/prefix. It cannot be changed later."""
+    """Bucket and prefix, as s3://bucket/prefix; or a folder that every cache node sees at the same place (NFS,
+    say), as file:///folder, which must lie below one of the CacheCluster's sourceFolders. It cannot be changed
+    later."""
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
     secret_ref: SecretRef | None = None
-    """The Secret with the keys of the store. Every source needs one: without it the cache would read with the
-    credentials of its node."""
+    """The Secret with the keys of the store. Every s3 source needs one: without it the cache would read with the
+    credentials of its node. A file source has none."""
+    check_interval: Annotated[
+        Duration,
+        Field(
+            json_schema_extra=rules(
+                rule(
+                    "self == '0s' || self.contains('d') || duration(self) >= duration('10s')",
+                    "must be at least 10s, such as 30s, 5m or 1h, or 0s for never",
+                )
+            )
+        ),
+    ] = "5m"
+    """How often the source is listed for files that were added, changed or removed, such as 30s, 5m or 1h; at
+    least 10s, and 0s for never. A new value of the annotation tdcs.io/refresh has it listed at once. Large
+    sources are listed for at most a twentieth of the time, so they may be checked less often."""
 
 
-class Preload(Model):
-    """Whether the data is brought into the cache before jobs read it."""
+class Preload(Selection):
+    """What is brought into the cache before jobs read it, and when."""
 
     enabled: bool = True
     """True: the operator loads the data onto the nodes that it chooses. False: only what jobs read is cached."""
+    start_time: StartTime = None
+    """When loading begins, such as 2030-01-31T20:00:00Z; left out or in the past, at once."""
+    bandwidth: Bandwidth = None
+    """The most bytes a second that this preload reads from the source, over all nodes, such as 100M; left out, no
+    limit."""
 
 
 class Placement(Model):
@@ -96,8 +127,10 @@ class Placement(Model):
     mode: PlacementMode = "Auto"
     """Partition spreads one copy over the nodes, Replicate puts all of it on each, Auto replicates when every
     chosen node has room for all of it."""
+    copies: Annotated[int, Field(ge=1, le=16)] = 1
+    """How many copies, each on nodes of its own."""
     node_count: Annotated[int, Field(ge=1, le=5000)] | None = None
-    """How many nodes hold the copy; left out, the fewest that can."""
+    """How many nodes hold each copy; left out, the fewest that can, or with Replicate every node that can."""
     node_selector: NodeSelector = Field(default={})
     """Labels of the nodes that may hold it; empty: every node of the cache cluster."""
 
@@ -110,10 +143,15 @@ class DatasetSpec(Model):
         Field(
             json_schema_extra=rules(
                 rule(
-                    "has(self.secretRef)",
+                    "!self.uri.startsWith('s3://') || has(self.secretRef)",
                     KEYS_NEEDED,
                     field=".secretRef",
                     reason="FieldValueRequired",
+                ),
+                rule(
+                    "!self.uri.startsWith('file://') || (!has(self.secretRef) && "
+                    "!has(self.options.endpoint) && !has(self.options.region) && !has(self.options.pathStyle))",
+                    "a file source has neither secretRef nor options: remove them",
                 ),
                 rule(
                     "self.uri == oldSelf.uri",
@@ -144,9 +182,19 @@ class DatasetSpec(Model):
         ),
     ] = names.DEFAULT_CACHE_CLUSTER
     """The CacheCluster that holds the data."""
-    preload: Preload = defaulted(Preload)
+    preload: Preload = defaulted(Preload, **rules(ONE_OF_TWO))
     """Whether the data is brought into the cache before jobs read it."""
-    placement: Placement = defaulted(Placement)
+    placement: Placement = defaulted(
+        Placement,
+        **rules(
+            rule(
+                "self.copies == 1 || self.mode != 'Replicate' || has(self.nodeCount)",
+                "several copies with mode Replicate need nodeCount, because without it one copy lies on every "
+                "node already: set nodeCount, or copies to 1",
+                field=".copies",
+            )
+        ),
+    )
     """On which nodes the data lies."""
 
 
@@ -168,6 +216,21 @@ class Copy(Model):
     """The nodes it lies on."""
 
 
+class Kept(Selection):
+    """What a finished Preload asked for."""
+
+    name: str
+    """The Preload."""
+    generation: int
+    """The Dataset's generation then: a later change of the spec frees what only the Preload wanted."""
+    copies: int | None = None
+    """Its copies."""
+    nodes: Annotated[list[str], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})] = Field(
+        default=[]
+    )
+    """Its nodes."""
+
+
 class DatasetStatus(Model):
     """What of the data is cached, and where."""
 
@@ -176,8 +239,9 @@ class DatasetStatus(Model):
     state: DatasetState | None = None
     """The conditions in one word, for display only."""
     conditions: Conditions = Field(default=[])
-    """Mounted: the source can be read through the cache. Loaded: what was to be cached is on its nodes. Ready:
-    jobs can use it as it was asked for."""
+    """Mounted: the source can be read through the cache. SourceReachable: the last look at the source and its keys
+    succeeded. Placed: as many nodes as asked for hold it, and all of it found room. Loaded: what was to be cached
+    is on its nodes. Ready: jobs can use it."""
     total_bytes: int = 0
     """Size of the data at its source."""
     total_files: int = 0
@@ -187,13 +251,32 @@ class DatasetStatus(Model):
     physical_bytes: int = 0
     """Bytes in the cache, every copy of a block counted."""
     cached_ratio: float = 0.0
-    """cachedBytes over totalBytes, between 0 and 1."""
+    """cachedBytes over totalBytes, between 0 and 1: each byte counts once, however many nodes hold it."""
+    wanted_bytes: int = 0
+    """Bytes that spec.preload and spec.placement want in the cache, every copy counted: all of the data on each
+    node when replicated, once for each copy when partitioned, less what found no room."""
+    loaded_bytes: int = 0
+    """Those of the wanted bytes that lie on the nodes where they are wanted."""
+    loaded_ratio: float = 0.0
+    """loadedBytes over wantedBytes, between 0 and 1. A job's readiness fraction is compared with it."""
+    loaded: str | None = None
+    """loadedRatio as a whole percentage, rounded down; for display only."""
+    bytes_per_second: int = 0
+    """How fast the last or the running load is, over all nodes; 0 when nothing is being loaded."""
+    rate: str | None = None
+    """bytesPerSecond in a readable unit, while something is being loaded; for display only."""
     cached: str | None = None
     """cachedRatio as a whole percentage, rounded down, such as 95%; for display only."""
     size: str | None = None
     """totalBytes in a readable unit, such as 1.2 MB; for display only."""
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
-    """The copies, and on which nodes they lie."""
+    """The copies that spec.placement asks for, and on which nodes they lie."""
+    last_source_check_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When the source was last listed for changes."""
+    refreshed: str | None = None
+    """The value of the annotation tdcs.io/refresh that was last acted upon."""
+    kept: Annotated[list[Kept], Field(max_length=16, json_schema_extra=list_map("name"))] = Field(default=[])
+    """What finished Preloads loaded beside spec.preload. It is kept until spec changes."""
     claim_name: str = ""
     """The PersistentVolumeClaim through which any pod of the namespace can read the data."""
     mount_path: str = ""
@@ -201,8 +284,8 @@ class DatasetStatus(Model):
 
 
 class Dataset(Model):
-    """Data of an object store, held in a cache cluster on the nodes that train on it, and readable by any pod
-    through a PersistentVolumeClaim of the same name."""
+    """Data of an object store or a shared folder, held in a cache cluster on the nodes that train on it, and
+    readable by any pod through a PersistentVolumeClaim of the same name."""
 
     spec: DatasetSpec
     """What is cached, where from, and where."""

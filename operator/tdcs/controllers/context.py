@@ -40,7 +40,7 @@ class Settings:
     service_account: str = names.OPERATOR_ACCOUNT
     poll_seconds: float = 5.0
     progress_seconds: float = 2.0
-    survey_seconds: float = 60.0
+    survey_seconds: float = 30.0
     resync_seconds: float = 300.0
 
 
@@ -79,6 +79,7 @@ class Stores:
 
     cache_clusters: Store = field(default_factory=dict)
     datasets: Store = field(default_factory=dict)
+    preloads: Store = field(default_factory=dict)
     training_jobs: Store = field(default_factory=dict)
     nodes: Store = field(default_factory=dict)
     pods: Store = field(default_factory=dict)

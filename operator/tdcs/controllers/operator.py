@@ -1,4 +1,4 @@
-"""The operator: live views, a work queue, three controllers, and kopf as its shell.
+"""The operator: live views, a work queue, one controller a kind, and kopf as its shell.
 
 kopf brings custom resources (as raw events), start and stop, signals and the health endpoint. Everything else
 observed comes from informers that notice deletions in a gap. No event is handled where it arrives: it names
@@ -17,6 +17,7 @@ from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
+from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -31,6 +32,7 @@ from tdcs.kube.resources import (
     JOBS,
     NODES,
     PODS,
+    PRELOADS,
     STATEFUL_SETS,
     TRAINING_JOBS,
     Resource,
@@ -59,7 +61,7 @@ class Operator:
 
     def __init__(self, *, api: KubeApi, engines: Engines, settings: Settings) -> None:
         self._own: dict[Resource, dict[Key, Object]] = {
-            resource: {} for resource in (CACHE_CLUSTERS, DATASETS, TRAINING_JOBS)
+            resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
         self._nodes_seen: dict[str, object] = {}
         self._informers = {
@@ -81,6 +83,7 @@ class Operator:
             stores=Stores(
                 cache_clusters=self._own[CACHE_CLUSTERS],
                 datasets=self._own[DATASETS],
+                preloads=self._own[PRELOADS],
                 training_jobs=self._own[TRAINING_JOBS],
                 nodes=self._informers[NODES].store,
                 pods=self._informers[PODS].store,
@@ -100,6 +103,7 @@ class Operator:
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
             DATASETS: self._datasets.reconcile,
+            PRELOADS: PreloadController(context=self.context, datasets=self._datasets).reconcile,
             TRAINING_JOBS: TrainingJobController(context=self.context).reconcile,
         }
         self._tasks: list[asyncio.Task[None]] = []
@@ -145,6 +149,9 @@ class Operator:
             self._add(resource, key)
         if resource is DATASETS:
             self._dataset_changed(key)
+        if resource is PRELOADS and (deleted or before is None or _asked(before) != _asked(obj)):
+            # The Dataset's controller carries it out, and stops when it is deleted.
+            self._add(DATASETS, (key[0], str(obj.get("spec", {}).get("dataset", ""))))
         if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
             self._cluster_changed(key[1])
 

@@ -10,7 +10,7 @@ from kopf._core.engines.peering import Identity
 from lightkube.config.kubeconfig import SingleConfig
 
 from tdcs.controllers.operator import Operator, StaleError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, TRAINING_JOBS, Resource
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 IDENTITY = "tdcs-operator"
 
@@ -69,7 +69,7 @@ def registry_of(operator: Operator, *, config: SingleConfig) -> kopf.OperatorReg
             # Only this exception turns the endpoint red at once.
             raise kopf.PermanentError(str(error)) from error
 
-    for resource in (CACHE_CLUSTERS, DATASETS, TRAINING_JOBS):
+    for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS):
         _follow(registry, operator, resource)
     return registry
 

@@ -16,26 +16,46 @@ _log = logging.getLogger(__name__)
 
 WARNINGS = frozenset(
     {
+        "AmountTooSmall",
         "CacheClusterNotFound",
         "CacheUnavailable",
         "ChildRefused",
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "DatasetNotFound",
+        "ErrImagePull",
+        "FailedCreate",
+        "FailedMount",
+        "FolderNotAllowed",
+        "ImagePullBackOff",
+        "InvalidImageName",
         "InvalidSpec",
         "JobFailed",
         "LoadFailed",
         "MountConflict",
+        "MountLost",
         "NameTaken",
         "NoCacheNode",
+        "NoNodeIsLargeEnough",
         "NotAllFits",
+        "PathNotFound",
+        "PodFailed",
+        "PriorityClassNotFound",
         "SecretForbidden",
         "SecretIncomplete",
         "SecretNotFound",
         "SecretNotNamed",
         "SourceEmpty",
         "SourceRefused",
+        "TooFewNodes",
+        "Unschedulable",
         "WorkerLost",
     }
 )
 """Reasons that call for a person: their events are of type Warning."""
+
+QUIET = frozenset({"AllPodsRun", "Finished", "NotAdmitted", "NotQueued", "PodsStarting", "Resumed"})
+"""Reasons of conditions that merely follow from another one, of which is told."""
 
 
 def current(obj: Object) -> dict[str, Any]:
@@ -56,7 +76,8 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
     """The conditions to tell of: those whose status or reason is new.
 
     Left out are those that merely started as False, those that are Unknown (what they wait for is told of
-    itself), and those that repeat another one's reason and message, as Ready does with the cause of a failure.
+    itself), those that only follow from another, and those that repeat another one's reason and message, as Ready
+    does with the cause of a failure.
     """
     known = {condition.type: condition for condition in before}
     found: list[Condition] = []
@@ -67,7 +88,7 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
         else:
             fresh = (old.status, old.reason) != (condition.status, condition.reason)
         told = any((one.reason, one.message) == (condition.reason, condition.message) for one in found)
-        if fresh and not told and condition.status != "Unknown":
+        if fresh and not told and condition.status != "Unknown" and condition.reason not in QUIET:
             found.append(condition)
     return found
 

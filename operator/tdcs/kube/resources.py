@@ -59,6 +59,7 @@ def _own(*, plural: str, kind: str, namespaced: bool = True) -> Resource:
 
 CACHE_CLUSTERS = _own(plural="cacheclusters", kind=names.KIND_CACHE_CLUSTER, namespaced=False)
 DATASETS = _own(plural="datasets", kind=names.KIND_DATASET)
+PRELOADS = _own(plural="preloads", kind=names.KIND_PRELOAD)
 TRAINING_JOBS = _own(plural="trainingjobs", kind=names.KIND_TRAINING_JOB)
 
 NAMESPACES = Resource(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)

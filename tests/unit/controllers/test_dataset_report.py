@@ -4,14 +4,15 @@ import pytest
 from tests.unit.controllers.builders import dataset_object
 
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.dataset import identity, report, volumes
-from tdcs.controllers.dataset.plan import LoadPlan
-from tdcs.controllers.dataset.report import Holdings, Progress, Trouble
-from tdcs.controllers.dataset.survey import Survey
+from tdcs.controllers.dataset import identity, report, verdicts, volumes
+from tdcs.controllers.dataset.plan import Want, WantPlan
+from tdcs.controllers.dataset.report import Holdings, Known, Progress, Trouble
+from tdcs.controllers.dataset.work import LoadWork
 from tdcs.controllers.sizes import human
 from tdcs.engine.protocol import Credentials, Source
+from tdcs.engine.table import BlockTable
 from tdcs.kube.apply import belongs
-from tdcs.policy.placement import CopyPlan, Mode
+from tdcs.policy.placement import CopyPlan, Mode, NodeBudget
 
 HELD = Holdings(
     total_bytes=3_000_000, total_files=30, cached_bytes=1_200_000, node_bytes={"a": 700_000, "b": 500_000}
@@ -20,35 +21,70 @@ PROGRESS = Progress(placed_bytes=1_200_000, wanted_bytes=3_000_000, nodes=2)
 URI = "s3://bucket/prefix"
 
 
+def plan_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: object) -> WantPlan:
+    chosen = tuple(NodeBudget(name=name, weight=1, limit_bytes=1) for name in nodes)
+    return WantPlan(
+        want=Want(key="x", **want),  # type: ignore[arg-type]
+        copies=(CopyPlan(mode=Mode.PARTITION, nodes=chosen, dataset_bytes=0, fits=True),),
+        eligible=eligible,
+        work=LoadWork(table=BlockTable()),
+        subset_bytes=10,
+        asked_bytes=10,
+        wanted_bytes=10,
+        placed_bytes=10,
+        unplaced_bytes=unplaced,
+    )
+
+
 def test_progress_reads_like_a_sentence() -> None:
-    (_, loaded, ready) = report.loading(progress=PROGRESS, uri=URI, trouble=None)
-    assert ready.message == loaded.message == "1.2 MB of 3.0 MB on 2 nodes"
-    assert report.state_of([ready]) == "Loading"
+    found = verdicts.loading(progress=PROGRESS, uri=URI, plan=plan_of("a", "b"), trouble=None)
+    ready = found[-1]
+    assert ready.message == "1.2 MB of 3.0 MB on 2 nodes"
+    assert verdicts.state_of([ready]) == "Loading"
 
 
 def test_a_load_that_left_blocks_out_says_why() -> None:
     trouble = Trouble(failed_blocks=1, cause="the source said 403")
-    ready = report.loading(progress=PROGRESS, uri=URI, trouble=trouble)[-1]
+    ready = verdicts.loading(progress=PROGRESS, uri=URI, plan=plan_of("a"), trouble=trouble)[-1]
     assert ready.reason == "LoadFailed"
     assert "1 block could not be loaded and will be tried again: the source said 403" in ready.message
 
 
 @pytest.mark.parametrize(
-    ("unplaced", "reason", "state"), [(0, "Loaded", "Ready"), (9, "NotAllFits", "Degraded")]
+    ("plan", "reason", "state"),
+    [
+        (plan_of("a"), "Loaded", "Ready"),
+        (plan_of("a", unplaced=9), "NotAllFits", "Degraded"),
+        (plan_of("a", node_count=2, eligible=1), "TooFewNodes", "Degraded"),
+        (plan_of("a", copies=2, eligible=1), "TooFewNodes", "Degraded"),
+        (plan_of("a", nodes=("a", "gone")), "TooFewNodes", "Degraded"),
+    ],
 )
-def test_loaded_means_all_that_fits(unplaced: int, reason: str, state: str) -> None:
-    copy = CopyPlan(mode=Mode.PARTITION, nodes=(), dataset_bytes=0, fits=True)
-    findings = report.loaded(held=HELD, uri=URI, plan=LoadPlan(copy=copy, unplaced_bytes=unplaced))
-    assert {finding.status for finding in findings} == {"True"}
-    assert (findings[-1].reason, report.state_of(findings)) == (reason, state)
+def test_loaded_means_all_that_was_asked_for(plan: WantPlan, reason: str, state: str) -> None:
+    findings = verdicts.loaded(held=HELD, uri=URI, plan=plan)
+    by_type = {finding.type: finding for finding in findings}
+    assert (by_type["Loaded"].status, by_type["Ready"].status) == ("True", "True")
+    assert by_type["Placed"].status == ("True" if state == "Ready" else "False")
+    assert (findings[-1].reason, verdicts.state_of(findings)) == (reason, state)
 
 
-def test_the_counts_of_a_running_load_are_added_to_the_last_listing() -> None:
-    survey = Survey(total_bytes=100, total_files=10, cached_bytes=20, node_bytes={"a": 20})
-    held = report.holdings(survey=survey, loaded={"a": 5, "b": 30}, newly_cached=30)
-    assert held.node_bytes == {"a": 25, "b": 30}
-    status = report.status_of(held=held, claim_name="c", mount_path="/p", state="Loading")
-    assert (status.cached_bytes, status.physical_bytes, status.cached_ratio) == (50, 55, 0.5)
+def test_a_source_that_is_out_of_reach_degrades_what_serves() -> None:
+    findings = [*verdicts.loaded(held=HELD, uri=URI, plan=plan_of("a")), verdicts.reachable(("Gone", "why"))]
+    assert verdicts.state_of(findings) == "Degraded"
+
+
+def test_the_status_counts_bytes_once_and_by_copy() -> None:
+    held = Holdings(
+        total_bytes=100, total_files=10, cached_bytes=50, node_bytes={"a": 25, "b": 30, "other": 9}
+    )
+    progress = Progress(placed_bytes=55, wanted_bytes=200, nodes=2, bytes_per_second=1000)
+    status = report.status_of(
+        held=held, state="Loading", known=Known(), plan=plan_of("b", "a"), progress=progress
+    )
+    assert (status.cached_bytes, status.physical_bytes, status.cached_ratio) == (50, 64, 0.5)
+    assert (status.wanted_bytes, status.loaded_bytes, status.loaded_ratio) == (200, 55, 0.275)
+    assert (status.loaded, status.rate) == ("27%", "1.0 kB/s")
+    assert [(node.name, node.bytes) for node in status.copies[0].nodes] == [("a", 25), ("b", 30)]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +129,8 @@ def test_the_engine_gets_options_as_text() -> None:
 
 def test_volume_and_claim_find_each_other_and_belong_to_the_dataset() -> None:
     owner = dataset_object()
-    volume = volumes.volume(dataset=owner, cluster="default", path="/datasets/1")
-    claim = volumes.claim(dataset=owner)
+    volume = volumes.volume(dataset=owner, cluster="default", path="/datasets/1", storage="1Gi")
+    claim = volumes.claim(dataset=owner, storage="1Gi")
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"] == "tdcs.n.pictures"
     reference = volume["spec"]["claimRef"]
     assert (reference["namespace"], reference["name"]) == ("n", "pictures")
@@ -116,10 +152,10 @@ def test_a_claim_waits_until_the_volume_was_taken_in_but_not_for_ever() -> None:
 )
 def test_people_see_a_percentage_and_a_size(cached: int, shown: str) -> None:
     held = Holdings(total_bytes=1_000_000, total_files=3, cached_bytes=cached)
-    status = report.status_of(held=held, claim_name="c", mount_path="/m", state="Loading")
+    status = report.status_of(held=held, known=Known(), state="Loading")
     assert (status.cached, status.size) == (shown, "1.0 MB")
 
 
 def test_nothing_is_shown_before_anything_is_known() -> None:
-    status = report.status_of(held=Holdings(), claim_name="c", mount_path="/m", state="Mounting")
+    status = report.status_of(held=Holdings(), known=Known(), state="Mounting")
     assert (status.cached, status.size) == (None, None)

@@ -76,6 +76,7 @@ async def test_the_keys_are_those_of_the_secret() -> None:
     data = {"accessKeyId": b"me", "secretAccessKey": b"hidden"}
     secret = {"data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
     found = await read_credentials(context=context(SecretApi(secret)), namespace="n", spec=spec(**NAMED))
+    assert found is not None
     assert (found.access_key_id, found.secret_access_key) == ("me", "hidden")
 
 

@@ -3,7 +3,7 @@
 from tests.unit.controllers.builders import NOW
 
 from tdcs.api.conditions import Condition, Finding, finding, merge
-from tdcs.controllers.dataset import report
+from tdcs.controllers.dataset import verdicts
 from tdcs.controllers.status import changed
 
 
@@ -16,14 +16,14 @@ def told(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, 
 
 
 def test_one_cause_is_told_once() -> None:
-    refused = conditions(report.blocked(reason="SecretNotFound", message="Secret n/keys does not exist"))
+    refused = conditions(verdicts.blocked(reason="SecretNotFound", message="Secret n/keys does not exist"))
     assert len(refused) == 3
     assert told(before=[], after=refused) == [("Mounted", "SecretNotFound")]
 
 
 def test_another_cause_is_told_again_and_the_same_is_not() -> None:
-    first = conditions(report.blocked(reason="SecretNotFound", message="no Secret"))
-    second = conditions(report.blocked(reason="SecretIncomplete", message="no key"), first)
+    first = conditions(verdicts.blocked(reason="SecretNotFound", message="no Secret"))
+    second = conditions(verdicts.blocked(reason="SecretIncomplete", message="no key"), first)
     assert told(before=first, after=second) == [("Mounted", "SecretIncomplete")]
     assert told(before=second, after=second) == []
 

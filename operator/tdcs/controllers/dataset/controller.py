@@ -6,28 +6,25 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding
-from tdcs.api.dataset import Dataset, DatasetState
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import Dataset, Kept
 from tdcs.controllers import status
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.dataset import identity, report, source, teardown, volumes
-from tdcs.controllers.dataset.data import READ_TYPE, MountedData
-from tdcs.controllers.dataset.report import Holdings
+from tdcs.controllers.dataset import identity, report, sharing, source, teardown, verdicts, volumes, wants
+from tdcs.controllers.dataset.checks import LISTING_SHARE, Check, next_check
+from tdcs.controllers.dataset.data import MountedData
+from tdcs.controllers.dataset.report import Holdings, Known
+from tdcs.controllers.dataset.sharing import Reader
 from tdcs.controllers.dataset.source import NotYetError
 from tdcs.controllers.invalid import explain
 from tdcs.controllers.nodes import node_views
-from tdcs.engine.protocol import Engine, EngineError, Source
+from tdcs.engine.protocol import Engine, EngineError, MountConflictError, Source, SourceError
 from tdcs.kube.api import Object
-from tdcs.kube.apply import ForeignObjectError
-from tdcs.kube.errors import InvalidError
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-
-LISTING_SHARE = 20.0
-"""A dataset that rests is listed for at most one part in so many of the time."""
+from tdcs.kube.resources import DATASETS
 
 
 class DatasetController:
-    """Keeps every Dataset mounted, loaded and claimable.
+    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads.
 
     What it remembers (`MountedData`) saves work only; after a restart all of it is found again.
     """
@@ -36,6 +33,10 @@ class DatasetController:
         self._context = context
         self._clock = clock
         self._data: dict[tuple[str, str], MountedData] = {}
+
+    def data_of(self, *, cluster: str, path: str) -> MountedData | None:
+        """What is remembered of a mount; for reading only."""
+        return self._data.get((cluster, path))
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -65,30 +66,51 @@ class DatasetController:
     async def close(self) -> None:
         """Stop all loads."""
         for data in self._data.values():
-            if data.run is not None:
-                await data.run.cancel()
+            await data.stop()
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float:
         obj = await self._with_finalizer(obj)
-        self._require_cluster(dataset)
-        credentials = await source.read_credentials(
-            context=self._context, namespace=key.namespace, spec=dataset.spec
-        )
-        origin = identity.source_of(spec=dataset.spec, credentials=credentials)
-        path = await self._claimable(obj, dataset, origin)
+        cluster = dataset.spec.cache_cluster
+        source.require_cluster(context=self._context, spec=dataset.spec)
+        live = await volumes.check(context=self._context, obj=obj)
+        engine = self._context.engines.get(cluster=cluster)
+        trouble: NotYetError | None = None
+        origin: Source | None = None
+        try:
+            keys = await source.read_credentials(
+                context=self._context, namespace=key.namespace, spec=dataset.spec
+            )
+            origin = identity.source_of(spec=dataset.spec, credentials=keys)
+        except NotYetError as cause:
+            if not _serves(dataset):
+                raise
+            trouble = cause  # the cache has the keys that it was mounted with
+        path = volumes.mounted_path(live) or (dataset.status.mount_path if dataset.status else "")
+        if not path and origin is not None:
+            mark = identity.mark(origin)
+            path = sharing.same_source(datas=self._data, cluster=cluster, mark=mark) or identity.engine_path(
+                source=origin
+            )
         # The path is in the status before anything is mounted there, so that a deletion always finds it.
         if dataset.status is None or dataset.status.mount_path != path:
-            obj = await self._publish(obj, report.mounting(dataset.spec.source.uri), Holdings(), path)
-        data = self._remembered(cluster=dataset.spec.cache_cluster, path=path)
+            found = verdicts.mounting(dataset.spec.source.uri)
+            wanted = report.status_of(held=Holdings(), state="Mounting", known=Known(mount_path=path))
+            obj = await status.publish(
+                context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found
+            )
+            dataset = Dataset.model_validate(obj)
+        data = self._data.setdefault((cluster, path), MountedData(cluster=cluster, path=path))
         data.users.add(key)
-        engine = self._context.engines.get(cluster=dataset.spec.cache_cluster)
         async with data.lock:
             try:
-                await self._mounted(engine, data, origin)
-                return await self._loaded(key, obj, dataset, data, engine)
+                trouble = await self._mounted(engine, data, origin, dataset) or trouble
+                return await self._loaded(
+                    Reader(key=key, obj=obj, dataset=dataset), data, engine, trouble=trouble
+                )
             except EngineError as error:
-                data.mounted_with = None  # look again at everything when the engine is back
-                raise source.as_not_yet(error, mounted=data.survey is not None) from error
+                known_before = data.survey is not None
+                data.forget()  # look again at everything when the engine is back
+                raise source.as_not_yet(error, mounted=known_before) from error
 
     async def _with_finalizer(self, obj: Object) -> Object:
         finalizers = obj["metadata"].get("finalizers", [])
@@ -105,229 +127,208 @@ class DatasetController:
             patch={"metadata": metadata},
         )
 
-    def _require_cluster(self, dataset: Dataset) -> None:
-        cluster = dataset.spec.cache_cluster
-        if ("", cluster) not in self._context.stores.cache_clusters:
+    async def _mounted(
+        self, engine: Engine, data: MountedData, origin: Source | None, dataset: Dataset
+    ) -> NotYetError | None:
+        """See to the mount; gives what is wrong with the source of a mount that serves all the same."""
+        mounts = await engine.mounts()
+        there = data.path in mounts
+        if origin is None:
+            if there:
+                return None
             raise NotYetError(
-                reason="CacheClusterNotFound",
-                message=f"there is no CacheCluster {cluster} (spec.cacheCluster): create it, or create the "
-                "Dataset anew with the name of one that exists (kubectl get cacheclusters)",
+                reason="MountLost",
+                message="the cache has lost the mount, and its keys cannot be read to mount it again: see the "
+                "condition SourceReachable for the remedy",
                 retry_after=source.RETRY_SOON,
             )
-
-    async def _claimable(self, obj: Object, dataset: Dataset, origin: Source) -> str:
-        """See to the volume and the claim; gives the engine path, which never changes once a volume has it."""
-        context, metadata = self._context, obj["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        volume_name = names.volume_name(namespace=namespace, dataset=name)
-        live = await context.api.get(PERSISTENT_VOLUMES, name=volume_name)
-        known = dataset.status.mount_path if dataset.status else ""
-        path = volumes.mounted_path(live) or known or identity.engine_path(source=origin)
+        mark = identity.mark(origin)
+        if there and data.source == mark:
+            return None
         try:
-            if live is not None and volumes.is_spent(live):
-                await context.api.delete(PERSISTENT_VOLUMES, name=volume_name, uid=live["metadata"]["uid"])
-                context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
-                live = None
-            wanted = volumes.volume(dataset=obj, cluster=dataset.spec.cache_cluster, path=path)
-            live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
-            if volumes.is_unseen(live, now=context.now()):
-                context.queue.add_after(WorkKey(DATASETS, namespace, name), volumes.UNSEEN_RETRY)
-                return path
-            claim = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
-            await context.applier.apply(
-                PERSISTENT_VOLUME_CLAIMS, wanted=volumes.claim(dataset=obj), live=claim, owner=obj
+            await engine.mount(path=data.path, source=origin)
+        except MountConflictError as error:
+            told = sharing.conflict(
+                stores=self._context.stores,
+                cluster=data.cluster,
+                path=data.path,
+                source=origin,
+                mounts=mounts,
             )
-        except ForeignObjectError as error:
-            raise NotYetError(reason="NameTaken", message=str(error)) from error
-        except InvalidError as error:
-            raise NotYetError(reason="ChildRefused", message=str(error)) from error
-        return path
-
-    def _remembered(self, *, cluster: str, path: str) -> MountedData:
-        return self._data.setdefault((cluster, path), MountedData(cluster=cluster, path=path))
-
-    async def _mounted(self, engine: Engine, data: MountedData, origin: Source) -> None:
-        wanted = identity.digest(origin)
-        if data.mounted_with == wanted and data.path in await engine.mounts():
-            return
-        await engine.mount(path=data.path, source=origin)
-        data.mounted_with = wanted
-        data.preloaded = data.pinned = None
-        data.survey = None
+            if told is None:
+                raise
+            raise NotYetError(reason="MountConflict", message=told, retry_after=source.RETRY_LATER) from error
+        except SourceError as error:
+            if there and _serves(dataset):
+                return source.as_not_yet(error, mounted=True)
+            raise
+        data.forget()
+        data.source = mark
+        return None
 
     async def _loaded(
-        self, key: WorkKey, obj: Object, dataset: Dataset, data: MountedData, engine: Engine
+        self, me: Reader, data: MountedData, engine: Engine, *, trouble: NotYetError | None
     ) -> float:
-        """Load what is missing, and report. The oldest Dataset of a mount decides where its blocks lie."""
-        leader = self._leader(key, dataset, data)
-        preload = leader.spec.preload.enabled
-        uri = dataset.spec.source.uri
-        await self._set_reading(engine, data, preload=preload)
-        if data.loading:
-            return await self._publish_loading(obj, data, uri)
-        await self._survey(engine, data, leader)
+        """Load what is missing for all who read the mount, and report how it stands with this Dataset."""
+        context, now = self._context, self._context.now()
+        users = sharing.readers(stores=context.stores, data=data, me=me)
+        me = _with_kept(me, context=context)
+        users = [me if user.key == me.key else user for user in users]
+        preload = any(user.dataset.spec.preload.enabled for user in users)
+        await data.set_reading(engine, preload=preload)
+        check = next_check(me=me, users=users, data=data, clock=self._clock, now=now)
+        try:
+            await self._survey(engine, data, users, refresh=check.due and trouble is None)
+        except SourceError as error:
+            if data.survey is None and not _serves(me.dataset):
+                raise
+            trouble = source.as_not_yet(error, mounted=True)
+            await self._survey(engine, data, users, refresh=False)
         held = data.held()
         if held.total_files == 0:
             data.survey = None  # list the source again next time
+            uri = me.dataset.spec.source.uri
             raise NotYetError(
                 reason="SourceEmpty",
                 message=f"there is no file under {uri}: correct spec.source.uri, or put the data there",
                 mounted=True,
             )
-        if not preload or data.plan is None:
-            await self._publish(obj, report.on_demand(held=held, uri=uri), held, data.path)
-            return self._context.settings.survey_seconds
-        return await self._follow_plan(obj, data, engine, uri)
+        await volumes.provide(
+            context=context, obj=me.obj, cluster=data.cluster, path=data.path, size=held.total_bytes
+        )
+        if data.plan.missing and not data.loading and self._clock() >= data.retry_at:
+            await data.start(engine=engine, on_done=lambda: self._wake(data), clock=self._clock)
+        settled = data.loading or data.plan.missing or await data.settle(engine)
+        wait = await self._report(me, data, held=held, check=check, trouble=trouble)
+        return wait if settled else min(wait, context.settings.progress_seconds)
 
-    async def _follow_plan(self, obj: Object, data: MountedData, engine: Engine, uri: str) -> float:
-        plan = data.plan
-        if plan is None:
-            raise NotYetError(reason="Planning", message="the placement is being planned", mounted=True)
-        if not plan.copy.nodes:
-            data.survey = None
-            raise NotYetError(
-                reason="NoCacheNode",
-                message="no live cache worker with free space is on a node that matches "
-                "spec.placement.nodeSelector: see kubectl get cacheclusters, or change the selector",
-                retry_after=source.RETRY_SOON,
-                mounted=True,
-            )
-        if any(plan.missing.values()):
-            if self._clock() >= data.retry_at:
-                users = frozenset(data.users)
-                data.start(engine=engine, on_done=lambda: self._wake(users, data), clock=self._clock)
-            return await self._publish_loading(obj, data, uri)
-        settled = await self._settle(engine, data)
-        held = data.held()
-        await self._publish(obj, report.loaded(held=held, uri=uri, plan=plan), held, data.path)
-        settings = self._context.settings
-        return settings.survey_seconds if settled else settings.progress_seconds
-
-    async def _survey(self, engine: Engine, data: MountedData, leader: Dataset) -> None:
+    async def _survey(self, engine: Engine, data: MountedData, users: list[Reader], *, refresh: bool) -> None:
+        """List the blocks and plan anew, when that is due or something that the plan depends on has changed."""
+        context, stores = self._context, self._context.stores
         workers = await engine.workers()
-        stores = self._context.stores
         views = node_views(nodes=stores.nodes, pods=stores.pods)
-        # What the plan depends on, apart from the blocks: when it changes, look again at once.
+        found = sharing.all_wants(stores=stores, users=users, now=context.now())
         basis = (
-            leader.spec.placement,
-            leader.spec.preload,
+            tuple(found),
+            data.preloaded,
             tuple((worker.name, worker.live, worker.capacity_bytes) for worker in workers),
             tuple(sorted((name, tuple(sorted(view.labels.items()))) for name, view in views.items())),
         )
         now = self._clock()
-        age = now - data.surveyed_at
         # Listing a million files takes a minute or two: it must stay a small part of the master's work.
-        period = max(self._context.settings.survey_seconds, LISTING_SHARE * data.survey_took)
-        fresh = age < period and data.run is None
-        due = data.surveyed_at < data.retry_at <= now
-        if data.survey is not None and fresh and not due and data.surveyed_for == basis:
-            return
+        period = max(context.settings.survey_seconds, LISTING_SHARE * data.survey_took)
+        if data.survey is not None and data.surveyed_for == basis and not refresh:
+            retry = data.surveyed_at < data.retry_at <= now
+            ended = bool(data.runs)
+            if data.loading or not (retry or ended or now - data.surveyed_at >= period):
+                return
+        await data.stop()
         await data.look(
             engine=engine,
-            placement=leader.spec.placement,
+            wants=found,
             workers=workers,
             nodes=views,
-            preload=leader.spec.preload.enabled,
-            refresh=data.survey is None,
+            held_before=sharing.held_before(stores=stores, users=users, data=data),
+            refresh=refresh,
             seen_for=basis,
             clock=self._clock,
         )
+        if refresh:
+            data.checked = context.now()
+        self._wake_preloads(users)
 
-    async def _set_reading(self, engine: Engine, data: MountedData, *, preload: bool) -> None:
-        """With preload what is placed stays as it is; without it, reads fill the cache."""
-        if data.preloaded == preload:
-            return
-        read_type = "NO_CACHE" if preload else "CACHE"
-        await engine.set_path_properties(path=data.path, properties={READ_TYPE: read_type})
-        if not preload:
-            await engine.pin(path=data.path, pinned=False)
-            data.pinned = False
-        data.preloaded = preload
+    async def _report(
+        self, me: Reader, data: MountedData, *, held: Holdings, check: Check, trouble: NotYetError | None
+    ) -> float:
+        settings, spec, uri = self._context.settings, me.dataset.spec, me.dataset.spec.source.uri
+        key = wants.dataset_key(namespace=me.key.namespace, name=me.key.name)
+        plan, progress = data.want(key), data.progress(key)
+        wait = min(settings.survey_seconds, check.seconds_left)
+        if plan is None:
+            found = verdicts.on_demand(held=held, uri=uri)
+        elif not plan.copies:
+            found = verdicts.blocked(reason="NoCacheNode", message=_no_node(me.dataset), mounted_too=True)
+            wait = source.RETRY_SOON
+        elif plan.wanted_bytes <= progress.placed_bytes and not (key in data.runs or len(plan.work)):
+            found = verdicts.loaded(held=held, uri=uri, plan=plan)
+        elif not plan.want.load:
+            start = spec.preload.start_time or ""
+            found = verdicts.scheduled(progress=progress, uri=uri, plan=plan, start=start)
+            wait = min(wait, wants.seconds_until(start, now=self._context.now()) + 1)
+        else:
+            told = None if data.loading else data.troubles.get(key)
+            found = verdicts.loading(progress=progress, uri=uri, plan=plan, trouble=told)
+            wait = settings.progress_seconds
+        if data.loading:
+            wait = settings.progress_seconds
+        found.append(verdicts.reachable((trouble.reason, trouble.message) if trouble else None))
+        known = Known(
+            claim_name=me.key.name,
+            mount_path=data.path,
+            checked=data.checked or (me.dataset.status.last_source_check_time if me.dataset.status else None),
+            refreshed=check.asked if trouble is None else check.answered,
+            kept=tuple(me.kept),
+        )
+        state = verdicts.state_of(found)
+        wanted = report.status_of(held=held, state=state, known=known, plan=plan, progress=progress)
+        await status.publish(
+            context=self._context, resource=DATASETS, obj=me.obj, status=wanted, findings=found
+        )
+        return min(wait, trouble.retry_after) if trouble is not None else wait
 
-    async def _settle(self, engine: Engine, data: MountedData) -> bool:
-        """Protect what was placed, and drop copies that the placement no longer wants.
-
-        Gives whether there was nothing to drop.
-        """
-        if not data.pinned:
-            await engine.pin(path=data.path, pinned=True)
-            data.pinned = True
-        surplus = data.plan.surplus if data.plan is not None else {}
-        if not surplus:
-            return True
-        for worker, blocks in surplus.items():
-            await engine.drop(worker=worker, block_ids=blocks)
-        data.surveyed_for = None  # look at once whether they are gone
-        return False
-
-    def _leader(self, key: WorkKey, dataset: Dataset, data: MountedData) -> Dataset:
-        best = (_age_rank(self._context.stores.datasets.get((key.namespace, key.name)), key), dataset)
-        for (namespace, name), other in self._context.stores.datasets.items():
-            if (namespace, name) == (key.namespace, key.name) or other["metadata"].get("deletionTimestamp"):
-                continue
-            if (other.get("status") or {}).get("mountPath") != data.path:
-                continue
-            try:
-                found = Dataset.model_validate(other)
-            except ValidationError:
-                continue
-            if found.spec.cache_cluster == data.cluster:
-                best = min(best, (_age_rank(other, WorkKey(DATASETS, namespace, name)), found), key=_first)
-        return best[1]
-
-    def _wake(self, users: frozenset[WorkKey], data: MountedData) -> None:
-        for key in users | data.users:
+    def _wake(self, data: MountedData) -> None:
+        for key in data.users:
             self._context.queue.add(key)
 
-    async def _publish_loading(self, obj: Object, data: MountedData, uri: str) -> float:
-        held = data.held()
-        trouble = None if data.loading else data.trouble
-        findings = report.loading(progress=data.progress(), uri=uri, trouble=trouble)
-        await self._publish(obj, findings, held, data.path)
-        return self._context.settings.progress_seconds
+    def _wake_preloads(self, users: list[Reader]) -> None:
+        for user in users:
+            for key in sharing.preload_keys(
+                stores=self._context.stores, namespace=user.key.namespace, dataset=user.key.name
+            ):
+                self._context.queue.add(key)
 
     async def _publish_blocked(self, obj: Object, cause: NotYetError) -> None:
-        known = obj.get("status") or {}
-        findings = report.blocked(reason=cause.reason, message=cause.message, mounted_too=cause.mounted)
-        held = Holdings(
-            total_bytes=known.get("totalBytes", 0),
-            total_files=known.get("totalFiles", 0),
-            cached_bytes=known.get("cachedBytes", 0),
-            node_bytes={
-                node["name"]: node["bytes"]
-                for copy in known.get("copies", ())
-                for node in copy.get("nodes", ())
-            },
-        )
-        await self._publish(obj, findings, held, known.get("mountPath", ""))
-
-    async def _publish(self, obj: Object, findings: list[Finding], held: Holdings, path: str) -> Object:
-        state: DatasetState = (
-            "Deleting" if obj["metadata"].get("deletionTimestamp") else report.state_of(findings)
-        )
-        claim_name = obj["metadata"]["name"] if path else ""
-        wanted = report.status_of(held=held, claim_name=claim_name, mount_path=path, state=state)
-        return await status.publish(
-            context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=findings
-        )
+        found = verdicts.blocked(reason=cause.reason, message=cause.message, mounted_too=cause.mounted)
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
+        wanted = report.remembered(obj, state="Deleting" if deleting else verdicts.state_of(found))
+        await status.publish(context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found)
 
     async def _tear_down(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
         path = dataset.status.mount_path if dataset.status else ""
-        data = self._remembered(cluster=dataset.spec.cache_cluster, path=path) if path else None
+        place = (dataset.spec.cache_cluster, path)
+        data = self._data.setdefault(place, MountedData(cluster=place[0], path=path)) if path else None
         if data is not None:
             data.users.discard(key)
         left = await teardown.tear_down(context=self._context, obj=obj, dataset=dataset, data=data)
         if left is None and data is not None:
             if not data.users:
-                self._data.pop((data.cluster, data.path), None)
-            self._wake(frozenset(), data)
+                self._data.pop(place, None)
+            self._wake(data)
         return left
 
 
-def _age_rank(obj: Object | None, key: WorkKey) -> tuple[str, str, str]:
-    created = obj["metadata"].get("creationTimestamp", "") if obj is not None else "9999"
-    return created, key.namespace, key.name
+def _serves(dataset: Dataset) -> bool:
+    """Whether the Dataset was mounted when it was last reported on."""
+    return dataset.status is not None and is_true(dataset.status.conditions, names.MOUNTED)
 
 
-def _first(pair: tuple[tuple[str, str, str], Dataset]) -> tuple[str, str, str]:
-    return pair[0]
+def _with_kept(me: Reader, *, context: Context) -> Reader:
+    """The Dataset with what its Preloads have completed since the status was written."""
+    there = sharing.preloads_of(stores=context.stores, namespace=me.key.namespace, dataset=me.key.name)
+    kept: list[Kept] = wants.kept_now(
+        known=me.kept, preloads=there, generation=int(me.obj["metadata"].get("generation", 0))
+    )
+    if me.dataset.status is None or kept == list(me.kept):
+        return me
+    renewed = me.dataset.status.model_copy(update={"kept": kept})
+    return Reader(key=me.key, obj=me.obj, dataset=me.dataset.model_copy(update={"status": renewed}))
+
+
+def _no_node(dataset: Dataset) -> str:
+    selector = dataset.spec.placement.node_selector
+    told = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    which = f"the labels of spec.placement.nodeSelector ({told})" if told else "a live cache worker"
+    return (
+        f"no node with {which} has a live cache worker with free space: see kubectl get cacheclusters -o wide, "
+        "free or add cache capacity, or change the selector"
+    )

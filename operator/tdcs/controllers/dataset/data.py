@@ -1,16 +1,15 @@
 """What the operator remembers of mounted data between passes. All of it can be lost: it is found again."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tdcs.api.dataset import Placement
 from tdcs.controllers.context import WorkKey
 from tdcs.controllers.dataset.loader import LoadRun
-from tdcs.controllers.dataset.plan import LoadPlan, NodeView, plan_load
-from tdcs.controllers.dataset.report import Holdings, Progress, Trouble, holdings
+from tdcs.controllers.dataset.plan import NodeView, Plan, Want, WantPlan, plan_wants
+from tdcs.controllers.dataset.report import Holdings, Progress, Trouble
 from tdcs.controllers.dataset.survey import Survey
-from tdcs.engine.protocol import Engine, WorkerInfo
+from tdcs.engine.protocol import Engine, EngineError, WorkerInfo
 
 READ_TYPE = "alluxio.user.file.readtype.default"
 """Alluxio's key for what a read does to the cache."""
@@ -27,104 +26,194 @@ class MountedData:
     Attributes:
         lock: held by the pass that works on it.
         users: the Datasets that read it, so that the end of a load wakes all of them.
-        mounted_with: digest of the credentials it was mounted with by this process.
+        source: URI and options, and the digest of the credentials that this process mounted it with.
         survey: the last listing, its blocks dropped once it is planned.
+        checked_at: when the source itself was last listed for changes.
+        checked: the same as a time of day, for the status.
         plan: the plan made from it.
-        run: the load under way, or the last one.
+        runs: the loads under way, or the last ones, by want.
+        troubles: why the last load of a want left something out.
+        tries: how many loads of a want in a row left something out.
     """
 
     cluster: str
     path: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: set[WorkKey] = field(default_factory=set)
-    mounted_with: str | None = None
+    source: tuple[object, ...] | None = None
     preloaded: bool | None = None
     pinned: bool | None = None
     survey: Survey | None = None
     surveyed_at: float = 0.0
     surveyed_for: object = None
     survey_took: float = 0.0
-    plan: LoadPlan | None = None
-    run: LoadRun | None = None
-    failures: int = 0
+    checked_at: float | None = None
+    checked: str | None = None
+    plan: Plan = field(default_factory=Plan)
+    runs: dict[str, LoadRun] = field(default_factory=dict)
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    tries: dict[str, int] = field(default_factory=dict)
     retry_at: float = 0.0
-    trouble: Trouble | None = None
 
     @property
     def loading(self) -> bool:
         """Whether a load is under way."""
-        return self.run is not None and self.run.running
+        return any(run.running for run in self.runs.values())
+
+    def want(self, key: str) -> WantPlan | None:
+        """What a want came to in the last plan."""
+        return self.plan.wants.get(key)
 
     def held(self) -> Holdings:
         """What is cached now, as far as is known."""
         if self.survey is None:
             return Holdings()
-        if self.run is None:
-            return holdings(survey=self.survey)
-        return holdings(survey=self.survey, loaded=self.run.node_bytes, newly_cached=self.run.cached_bytes)
+        nodes, cached = dict(self.survey.node_bytes), self.survey.cached_bytes
+        for run in self.runs.values():
+            done = run.progress
+            cached += done.cached_bytes
+            for node, size in done.node_bytes.items():
+                nodes[node] = nodes.get(node, 0) + size
+        return Holdings(
+            total_bytes=self.survey.total_bytes,
+            total_files=self.survey.total_files,
+            cached_bytes=min(cached, self.survey.total_bytes),
+            node_bytes=nodes,
+        )
 
-    def progress(self) -> Progress:
-        """How far the load is."""
-        if self.plan is None:
+    def progress(self, key: str) -> Progress:
+        """How far a want is."""
+        plan, run = self.want(key), self.runs.get(key)
+        if plan is None:
             return Progress(placed_bytes=0, wanted_bytes=0, nodes=0)
-        loaded = sum(self.run.node_bytes.values()) if self.run is not None else 0
+        done = run.progress if run is not None else None
         return Progress(
-            placed_bytes=self.plan.wanted_bytes - self.plan.missing_bytes + loaded,
-            wanted_bytes=self.plan.wanted_bytes,
-            nodes=len(self.plan.nodes),
+            placed_bytes=min(plan.placed_bytes + (done.bytes_done if done else 0), plan.wanted_bytes),
+            wanted_bytes=plan.wanted_bytes,
+            nodes=len(set(plan.nodes)),
+            placed_files=min(plan.placed_files + (done.files_done if done else 0), plan.wanted_files),
+            wanted_files=plan.wanted_files,
+            bytes_per_second=int(done.bytes_per_second) if done and run and run.running else 0,
         )
 
     async def look(
         self,
         *,
         engine: Engine,
-        placement: Placement,
+        wants: Sequence[Want],
         workers: list[WorkerInfo],
         nodes: dict[str, NodeView],
-        preload: bool,
+        held_before: Mapping[str, Sequence[frozenset[str]]],
         refresh: bool,
         seen_for: object,
         clock: Callable[[], float],
     ) -> None:
-        """List the files and plan anew. The counts of an ended load go into the new survey."""
+        """List the files and plan anew. The counts of ended loads go into the new survey."""
         began = clock()
         survey = Survey()
         async for page in engine.files(path=self.path, refresh=refresh):
             survey.add(page)
-        self.plan = None
-        if preload:
+        plan = Plan()
+        if wants:
             # A million blocks take seconds to plan: other objects must not wait for that.
-            self.plan = await asyncio.to_thread(
-                plan_load,
-                dataset=self.path,
-                placement=placement,
+            plan = await asyncio.to_thread(
+                plan_wants,
+                data=self.path,
+                wants=wants,
                 survey=survey,
                 workers=workers,
                 nodes=nodes,
+                held_before=held_before,
             )
-        survey.blocks = []
+        survey.forget_blocks()
         now = clock()
         self.survey_took = now - began
-        self.survey, self.surveyed_at, self.surveyed_for = survey, now, seen_for
-        if self.run is not None:
-            self._judge(run=self.run, now=now)
-            self.run = None
+        if refresh:
+            self.checked_at = now
+        self.survey, self.surveyed_at, self.surveyed_for, self.plan = survey, now, seen_for, plan
+        self._judge(now=now)
+        self.runs = {}
 
-    def _judge(self, *, run: LoadRun, now: float) -> None:
-        """Remember why the last load left something out, and when to try again."""
-        missing = self.plan is not None and any(self.plan.missing.values())
-        if not missing or (run.error is None and run.failed == 0):
+    def _judge(self, *, now: float) -> None:
+        """Remember why the last loads left something out, and when to try again."""
+        lacking = {key for key, want in self.plan.wants.items() if len(want.work)}
+        ended = {key: run for key, run in self.runs.items() if key in lacking}
+        failed = {key for key, run in ended.items() if run.incomplete}
+        # A listing between two tries tells nothing new of those that failed.
+        waiting = (self.troubles.keys() & lacking) - ended.keys()
+        self.troubles = {key: self.troubles[key] for key in waiting} | {
+            key: _trouble(ended[key], self.plan.wants[key]) for key in failed
+        }
+        self.tries = {key: self.tries.get(key, 0) + (key in failed) for key in waiting | failed}
+        if failed:
+            most = max(self.tries.values())
+            self.retry_at = now + min(RETRY_FIRST * 2 ** (most - 1), RETRY_MAX)
+        elif not waiting:
             # A worker tells the master of new blocks with a heartbeat: what was just placed may be unlisted.
-            self.failures, self.retry_at, self.trouble = 0, now + LISTING_LAG if missing else now, None
-            return
-        self.failures += 1
-        self.retry_at = now + min(RETRY_FIRST * 2 ** (self.failures - 1), RETRY_MAX)
-        cause = str(run.error) if run.error else run.failures[0].reason if run.failures else "see the log"
-        left = sum(len(blocks) for blocks in self.plan.missing.values()) if self.plan else run.failed
-        self.trouble = Trouble(failed_blocks=left, cause=cause)
+            self.retry_at = now + LISTING_LAG if ended else now
 
-    def start(self, *, engine: Engine, on_done: Callable[[], None], clock: Callable[[], float]) -> None:
-        """Begin to load what the plan misses."""
-        if self.plan is None or self.loading:
+    async def stop(self) -> None:
+        """End all loads; what they placed stays, and the next survey finds it."""
+        for run in self.runs.values():
+            await run.cancel()
+
+    async def start(self, *, engine: Engine, on_done: Callable[[], None], clock: Callable[[], float]) -> None:
+        """Make room and begin to load what the plan misses, each want at its own bandwidth.
+
+        Copies that nobody wants are dropped only where the operator owns the placement.
+        """
+        if self.preloaded:
+            for worker, blocks in self.plan.unwanted.items():
+                await engine.drop(worker=worker, block_ids=blocks)
+        for key, want in self.plan.wants.items():
+            if len(want.work):
+                self.runs[key] = LoadRun(
+                    engine=engine,
+                    work=want.work,
+                    on_done=on_done,
+                    clock=clock,
+                    bandwidth=want.want.bandwidth,
+                )
+
+    async def settle(self, engine: Engine) -> bool:
+        """Protect what was placed, and drop copies that no placement wants any more.
+
+        Gives whether there was nothing to drop.
+        """
+        if not self.preloaded:
+            return True
+        if not self.pinned:
+            await engine.pin(path=self.path, pinned=True)
+            self.pinned = True
+        gone = [*self.plan.surplus.items(), *self.plan.unwanted.items()]
+        for worker, blocks in gone:
+            await engine.drop(worker=worker, block_ids=blocks)
+        if gone:
+            self.surveyed_for = None  # look at once whether they are gone
+        return not gone
+
+    async def set_reading(self, engine: Engine, *, preload: bool) -> None:
+        """With preload what is placed stays as it is; without it, reads fill the cache."""
+        if self.preloaded == preload:
             return
-        self.run = LoadRun(engine=engine, work=self.plan.missing, on_done=on_done, clock=clock)
+        read_type = "NO_CACHE" if preload else "CACHE"
+        await engine.set_path_properties(path=self.path, properties={READ_TYPE: read_type})
+        if not preload:
+            await engine.pin(path=self.path, pinned=False)
+            self.pinned = False
+        self.preloaded = preload
+
+    def forget(self) -> None:
+        """Look at everything again with the next pass."""
+        self.source, self.preloaded, self.pinned, self.survey = None, None, None, None
+
+
+def _trouble(run: LoadRun, plan: WantPlan) -> Trouble:
+    failures = run.progress.failures
+    error: EngineError | None = run.error
+    cause = str(error) if error else failures[0].reason if failures else "see the operator's log"
+    return Trouble(
+        failed_blocks=plan.work.copies,
+        cause=cause,
+        files=tuple((failure.path, failure.reason) for failure in failures),
+    )

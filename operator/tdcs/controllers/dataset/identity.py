@@ -33,6 +33,11 @@ def engine_path(*, source: Source) -> str:
     return f"{names.ENGINE_DATASETS_ROOT}/{hashlib.sha256(seed.encode()).hexdigest()[:16]}"
 
 
+def mark(source: Source) -> tuple[object, ...]:
+    """What tells one source from another, without its secrets: URI, options, and a digest of the credentials."""
+    return source.uri, tuple(sorted(source.options.items())), digest(source)
+
+
 def digest(source: Source) -> str:
     """A digest of the credentials of a source; empty when it has none."""
     if source.credentials is None:

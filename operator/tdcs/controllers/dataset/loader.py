@@ -1,115 +1,71 @@
-"""Loading blocks in the background, in portions small enough that progress can be seen.
+"""Loading blocks in the background: what a Dataset's and a Preload's controller start, watch and stop.
 
 A run is memory only: what it has done is seen in the engine's listing, so an operator that is killed in the
-middle plans the rest anew and goes on.
+middle plans the rest anew and goes on. For the same reason suspending a load is cancelling it, and resuming is
+planning anew; and a load is *complete* only when a new listing shows every copy in its place.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import random
+import time
+from collections.abc import Callable, Mapping
 
-from tdcs.engine.protocol import Block, Engine, EngineError, PutFailure
+from tdcs.controllers.dataset.rounds import Round
+from tdcs.controllers.dataset.tally import FileFailure, LoadProgress, Tally
+from tdcs.controllers.dataset.throttle import Throttle
+from tdcs.controllers.dataset.work import LoadWork
+from tdcs.engine.protocol import Engine, EngineError
 
 _log = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
-TARGET_SECONDS = 2.0
-"""A portion shall take about this long, so that the status moves."""
+ATTEMPTS = 3
+"""How often a block is tried within a run, when trying again can help."""
 
-LANES = 2
-"""Portions of one worker that are under way at a time: while one waits for its last block, the next loads."""
+PROGRESS_SECONDS = 1.0
+"""`on_progress` is called about so often."""
 
-FAILURES_KEPT = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Portion:
-    """How much is given to a worker at once: at most so many bytes, and so many blocks."""
-
-    size: int
-    count: int
-
-
-FIRST = Portion(size=4 * MIB, count=50)
-SMALLEST = Portion(size=MIB, count=10)
-LARGEST = Portion(size=256 * MIB, count=1000)
-
-
-def next_portion(portion: Portion, *, seconds: float) -> Portion:
-    """The portion after one that took this long: doubled when it was quick, halved when it was slow."""
-    if seconds < TARGET_SECONDS / 2:
-        return Portion(size=min(portion.size * 2, LARGEST.size), count=min(portion.count * 2, LARGEST.count))
-    if seconds > TARGET_SECONDS * 2:
-        return Portion(
-            size=max(portion.size // 2, SMALLEST.size), count=max(portion.count // 2, SMALLEST.count)
-        )
-    return portion
-
-
-def take(blocks: Sequence[Block], *, start: int, portion: Portion) -> int:
-    """The end of a portion that begins at `start`: at least one block."""
-    end, total = start, 0
-    while end < len(blocks) and end - start < portion.count:
-        total += blocks[end].length
-        if end > start and total > portion.size:
-            break
-        end += 1
-    return end
-
-
-class Portions:
-    """The blocks of one worker, handed out in portions that adapt to how long they take."""
-
-    def __init__(self, *, blocks: Sequence[Block]) -> None:
-        self._blocks = blocks
-        self._start = 0
-        self._portion = FIRST
-
-    def take(self) -> Sequence[Block]:
-        """The next blocks; empty when all were handed out."""
-        end = take(self._blocks, start=self._start, portion=self._portion)
-        blocks = self._blocks[self._start : end]
-        self._start = end
-        return blocks
-
-    def took(self, *, seconds: float) -> None:
-        """Learn from a portion that is done."""
-        self._portion = next_portion(self._portion, seconds=seconds)
-
-    def stop(self) -> None:
-        """Hand out nothing more."""
-        self._start = len(self._blocks)
+__all__ = ["FileFailure", "LoadProgress", "LoadRun"]
 
 
 class LoadRun:
-    """Loads blocks onto workers, all workers at once.
+    """One load: begins at once, goes on in the background, and calls `on_done` however it ends.
 
-    Attributes:
-        node_bytes: bytes placed so far, by worker.
-        cached_bytes: bytes of blocks that lay nowhere before and do now.
-        failures: the first few blocks that could not be placed.
-        failed: how many could not be placed.
-        error: what ended the run of a worker early, if anything did.
+    Each block is read from the source once, by one of the nodes that want it, and travels between nodes from
+    there (or from nodes that hold it already), while the next ones are being read. What cannot be placed is tried
+    again a few times; then it is counted with its file and its reason, and the rest goes on.
+
+    Args:
+        engine: the cache.
+        work: the copies to make (`LoadPlan.work`).
+        on_done: called once, after the last placement, a failure or `cancel`.
+        clock: seconds that only grow.
+        bandwidth: bytes a second that are taken from the source at most, by all nodes together; None for no
+            limit. What travels between nodes is not limited.
+        on_progress: called about once a second while something moves.
+        retry_wait: seconds before the second try of a block; later tries wait longer.
     """
 
     def __init__(
         self,
         *,
         engine: Engine,
-        work: Mapping[str, Sequence[Block]],
+        work: LoadWork,
         on_done: Callable[[], None],
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        bandwidth: int | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        retry_wait: float = 1.0,
     ) -> None:
-        self.node_bytes: dict[str, int] = dict.fromkeys(work, 0)
-        self.cached_bytes = 0
-        self.failures: list[PutFailure] = []
-        self.failed = 0
-        self.error: EngineError | None = None
         self._engine = engine
         self._work = work
         self._clock = clock
-        self._seen: set[int] = set()
+        self._on_progress = on_progress
+        self._retry_wait = retry_wait
+        self._throttle = Throttle(rate=bandwidth, clock=clock)
+        self._tally = Tally(work=work, clock=clock)
+        self._defect = False
+        self._error: EngineError | None = None
         self._task = asyncio.create_task(self._run(), name="load")
         self._task.add_done_callback(lambda task: self._ended(task, on_done))
 
@@ -118,45 +74,89 @@ class LoadRun:
         """Whether blocks are still being loaded."""
         return not self._task.done()
 
+    @property
+    def progress(self) -> LoadProgress:
+        """How far it is: at this moment, or at its end."""
+        return self._tally.progress()
+
+    @property
+    def error(self) -> EngineError | None:
+        """What kept a worker, or all of them, from being loaded further; None when nothing did."""
+        return self._error
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it is known to have left something out, apart from being cancelled."""
+        return self._defect or self._error is not None or self.progress.failed_files > 0
+
+    @property
+    def node_bytes(self) -> Mapping[str, int]:
+        """Bytes placed so far, by node."""
+        return self._tally.node_bytes
+
+    def set_bandwidth(self, bandwidth: int | None) -> None:
+        """Another limit of what is taken from the source, from now on.
+
+        Raises:
+            ValueError: It is not positive.
+        """
+        self._throttle.set_rate(bandwidth)
+
     async def cancel(self) -> None:
-        """Stop, and wait until it has stopped."""
+        """Stop, and wait until it has stopped. What was placed stays."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    async def wait(self) -> LoadProgress:
+        """Wait until it has ended, however that was."""
+        await asyncio.wait({self._task})
+        return self.progress
+
     def _ended(self, task: asyncio.Task[None], on_done: Callable[[], None]) -> None:
+        self._tally.ended()
         if not task.cancelled() and (defect := task.exception()) is not None:
             _log.error("a load ended by a defect of the operator; it is planned anew", exc_info=defect)
-            self.failed += 1
+            self._defect = True
         on_done()
 
     async def _run(self) -> None:
-        await asyncio.gather(*(self._feed(worker, blocks) for worker, blocks in self._work.items()))
+        telling = asyncio.create_task(self._tell())
+        try:
+            await self._load()
+        finally:
+            telling.cancel()
+            if self._on_progress is not None:
+                self._on_progress(self.progress)
 
-    async def _feed(self, worker: str, blocks: Sequence[Block]) -> None:
-        portions = Portions(blocks=blocks)
-        await asyncio.gather(*(self._lane(worker, portions) for _ in range(LANES)))
-
-    async def _lane(self, worker: str, portions: Portions) -> None:
-        while portion := portions.take():
-            began = self._clock()
+    async def _load(self) -> None:
+        shared, direct = self._work, LoadWork(table=self._work.table)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(self._retry_wait * attempt * random.uniform(1, 2))  # noqa: S311  # no secret
             try:
-                failures = await self._engine.put(worker=worker, blocks=portion)
+                live = {worker.name for worker in await self._engine.workers() if worker.live}
             except EngineError as error:
-                self.error = error
-                portions.stop()
-                _log.warning("loading onto %s stopped: %s", worker, error)
+                self._error = error
                 return
-            portions.took(seconds=self._clock() - began)
-            self._count(worker, portion, failures)
+            one = Round(
+                engine=self._engine,
+                table=self._work.table,
+                tally=self._tally,
+                throttle=self._throttle,
+                clock=self._clock,
+                last=attempt == ATTEMPTS - 1,
+            )
+            await one.run(shared=shared, direct=direct, live=live)
+            self._error = one.error or self._error
+            shared, direct = one.again, one.again_direct
+            if one.given_up or not (shared or direct):
+                return
 
-    def _count(self, worker: str, portion: Sequence[Block], failures: Sequence[PutFailure]) -> None:
-        bad = {failure.block_id for failure in failures}
-        self.failed += len(bad)
-        self.failures += list(failures)[: FAILURES_KEPT - len(self.failures)]
-        for block in portion:
-            if block.id in bad:
-                continue
-            self.node_bytes[worker] += block.length
-            if not block.workers and block.id not in self._seen:
-                self._seen.add(block.id)
-                self.cached_bytes += block.length
+    async def _tell(self) -> None:
+        done = -1
+        while self._on_progress is not None:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            progress = self.progress
+            if progress.bytes_done != done:
+                done = progress.bytes_done
+                self._on_progress(progress)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tdcs.api import names
 from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
 from tdcs.controllers.context import Context, Settings
+from tdcs.engine.paths import canonical_uri, inside
 from tdcs.engine.protocol import (
     Credentials,
     EngineError,
@@ -41,14 +42,45 @@ class NotYetError(Exception):
         self.mounted = mounted
 
 
-async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpec) -> Credentials:
-    """The keys of the store, from the Secret in the Dataset's own namespace.
+def require_cluster(*, context: Context, spec: DatasetSpec) -> None:
+    """Make sure that there is the cache cluster, and that it may read a file source.
+
+    Raises:
+        NotYetError: it is not there, or the folder is outside of those that it may read.
+    """
+    name = spec.cache_cluster
+    cluster = context.stores.cache_clusters.get(("", name))
+    if cluster is None:
+        raise NotYetError(
+            reason="CacheClusterNotFound",
+            message=f"there is no CacheCluster {name} (spec.cacheCluster): create it, or create the "
+            "Dataset anew with the name of one that exists (kubectl get cacheclusters)",
+            retry_after=RETRY_SOON,
+        )
+    if not spec.source.uri.startswith("file://"):
+        return
+    folder = canonical_uri(spec.source.uri).removeprefix("file://")
+    allowed = [str(each) for each in cluster.get("spec", {}).get("sourceFolders") or ()]
+    if not any(inside(inner=folder, outer=each) for each in allowed):
+        told = f"which are {', '.join(allowed)}" if allowed else "of which there is none"
+        raise NotYetError(
+            reason="FolderNotAllowed",
+            message=f"{folder} (spec.source.uri) lies outside of spec.sourceFolders of CacheCluster {name}, {told}: "
+            "ask its administrator to add the folder, which every cache node must see, or name another one",
+            retry_after=RETRY_LATER,
+        )
+
+
+async def read_credentials(*, context: Context, namespace: str, spec: DatasetSpec) -> Credentials | None:
+    """The keys of the store, from the Secret in the Dataset's own namespace; None for a file source.
 
     Without keys the cache would fall back on the credentials of its node, which are not the tenant's.
 
     Raises:
         NotYetError: none is named, there is no such Secret, a key is missing, or the operator may not read it.
     """
+    if spec.source.uri.startswith("file://"):
+        return None
     if spec.source.secret_ref is None:
         raise NotYetError(
             reason="SecretNotNamed",

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tdcs.engine.protocol import Block, CachedFile
+from tdcs.engine.protocol import CachedFile
+from tdcs.engine.table import BlockTable
 
 
 @dataclass(slots=True, kw_only=True)
@@ -15,14 +16,16 @@ class Survey:
         total_files: number of files.
         cached_bytes: bytes that lie on some worker, each once.
         node_bytes: bytes by worker, every copy of a block counted.
-        blocks: all blocks with their stable key (path and offset), in the order of the listing.
+        largest_block: length of the largest block.
+        table: all files and blocks, in the order of the listing.
     """
 
     total_bytes: int = 0
     total_files: int = 0
     cached_bytes: int = 0
     node_bytes: dict[str, int] = field(default_factory=dict)
-    blocks: list[tuple[str, Block]] = field(default_factory=list)
+    largest_block: int = 0
+    table: BlockTable = field(default_factory=BlockTable)
 
     @property
     def physical_bytes(self) -> int:
@@ -36,15 +39,21 @@ class Survey:
 
     def add(self, page: Iterable[CachedFile]) -> None:
         """Count one page of the listing."""
-        for file in page:
+        files = list(page)
+        self.table.add(files)
+        for file in files:
             self.total_files += 1
             self.total_bytes += file.length
             for block in file.blocks:
-                self.blocks.append((f"{file.path}@{block.offset}", block))
+                self.largest_block = max(self.largest_block, block.length)
                 if block.workers:
                     self.cached_bytes += block.length
                 for worker in block.workers:
                     self.node_bytes[worker] = self.node_bytes.get(worker, 0) + block.length
+
+    def forget_blocks(self) -> None:
+        """Keep the counts only: the blocks of a million files take much room."""
+        self.table = BlockTable()
 
 
 def ratio(part: int, whole: int) -> float:

@@ -84,9 +84,8 @@ async def _unmounted(*, context: Context, dataset: Dataset, data: MountedData) -
         return  # the cache is gone, and the blocks with it
     engine = context.engines.get(cluster=data.cluster)
     async with data.lock:
-        if data.run is not None:
-            await data.run.cancel()
-            data.run = None
+        await data.stop()
+        data.runs = {}
         try:
             if data.path in await engine.mounts():
                 await engine.unmount(path=data.path)
@@ -98,7 +97,7 @@ async def _unmounted(*, context: Context, dataset: Dataset, data: MountedData) -
                 retry_after=RETRY_SOON,
                 mounted=True,
             ) from error
-        data.mounted_with, data.survey, data.plan = None, None, None
+        data.forget()
 
 
 async def _without_finalizer(*, context: Context, obj: Object) -> None:

@@ -1,0 +1,126 @@
+"""Preload: one directive to bring a part of a Dataset into the cache, run once."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tdcs.api.base import LABEL_PATTERN, Model, list_map, rule, rules
+from tdcs.api.conditions import Conditions
+from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
+
+PreloadState = Literal["Pending", "Scheduled", "Loading", "Suspended", "Complete", "Failed"]
+
+FAILED_FILES_KEPT = 20
+"""How many failed files a status names."""
+
+_FROZEN = ("dataset", "paths", "fraction", "amount", "copies", "nodes", "startTime")
+
+
+def _frozen(field: str) -> dict[str, str]:
+    return rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        "cannot be changed: delete the Preload and create it anew",
+        field=f".{field}",
+    )
+
+
+class PreloadSpec(Selection):
+    """What is loaded, when, where and how fast."""
+
+    dataset: Annotated[str, Field(min_length=1, max_length=63)]
+    """The Dataset of the same namespace."""
+    copies: Annotated[int, Field(ge=1, le=16)] | None = None
+    """How many copies, each on nodes of its own; left out, as many as the Dataset's placement has."""
+    nodes: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]],
+        Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default=[])
+    """The cache nodes that shall hold it, in the mode of the Dataset's placement: with Replicate, or with Auto where
+    each has room for all of it, all of it on each. Left out, the Dataset's placement chooses."""
+    start_time: StartTime = None
+    """When loading begins, such as 2030-01-31T20:00:00Z; left out or in the past, at once."""
+    bandwidth: Bandwidth = None
+    """The most bytes a second that are read from the source, over all nodes, such as 100M; left out, no limit."""
+    suspend: bool = False
+    """True stops loading and keeps what was loaded; false goes on with what is missing."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
+    """Seconds after its end at which the Preload is deleted; left out, it stays. What it loaded is kept."""
+
+
+class FailedFile(Model):
+    """A file that could not be loaded whole."""
+
+    path: str
+    """The file, relative to the source."""
+    reason: str
+    """Why."""
+
+
+class PreloadStatus(Model):
+    """How far it is."""
+
+    observed_generation: int = 0
+    """The generation of the spec that this status is about."""
+    state: PreloadState | None = None
+    """The conditions in one word, for display only."""
+    conditions: Conditions = Field(default=[])
+    """Complete: every wanted byte was found on its node. Failed: some could not be loaded, and no more is tried.
+    Suspended: spec.suspend holds it."""
+    start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When loading began."""
+    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When it completed or failed."""
+    bytes_total: int = 0
+    """Bytes that shall lie on nodes, every copy counted."""
+    bytes_done: int = 0
+    """Those that lie there."""
+    files_total: int = 0
+    """Files that are meant."""
+    files_done: int = 0
+    """Those that lie whole on all of their nodes; counted by the listing after each load."""
+    bytes_per_second: int = 0
+    """How fast the running load is; after the end, the mean."""
+    progress: str | None = None
+    """bytesDone over bytesTotal as a whole percentage; for display only."""
+    rate: str | None = None
+    """bytesPerSecond in a readable unit; for display only."""
+    failed_files: Annotated[
+        list[FailedFile], Field(max_length=FAILED_FILES_KEPT, json_schema_extra=list_map("path"))
+    ] = Field(default=[])
+    """The first of the files that could not be loaded."""
+    nodes: Annotated[list[str], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})] = Field(
+        default=[]
+    )
+    """The nodes that hold it, or shall."""
+    dataset_generation: int = 0
+    """The Dataset's generation when it completed; what was loaded is kept until the Dataset's spec changes."""
+
+
+class Preload(Model):
+    """One directive to bring a part of a Dataset into the cache: run once, with progress. Deleting it while it runs
+    cancels it, and frees what nothing else wants; what a finished one loaded is kept."""
+
+    spec: Annotated[
+        PreloadSpec,
+        Field(
+            json_schema_extra=rules(
+                ONE_OF_TWO,
+                rule(
+                    "!has(self.copies) || !has(self.nodes) || size(self.nodes) == 0",
+                    "copies and nodes exclude each other: name the nodes, or say how many copies",
+                    field=".copies",
+                ),
+                *(_frozen(field) for field in _FROZEN),
+            )
+        ),
+    ]
+    """What is loaded, when, where and how fast."""
+    status: PreloadStatus | None = None
+    """How far it is; written by the operator."""
+
+
+NAME_RULE = rule(
+    f"self.metadata.name.matches('{LABEL_PATTERN}') && size(self.metadata.name) <= 63",
+    "metadata.name must be at most 63 lower-case letters, digits and dashes",
+)
+"""Rule on the whole object: the schema of metadata itself belongs to the API server."""

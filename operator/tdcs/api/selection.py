@@ -1,0 +1,117 @@
+"""Which part of a dataset is meant: what `Dataset.spec.preload` and a Preload have in common."""
+
+import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tdcs.api.base import Model, rule, rules
+from tdcs.api.quantities import Quantity, to_bytes
+
+ABOVE_ZERO = "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))"
+"""CEL: a quantity above zero."""
+
+ONE_OF_TWO = rule(
+    "!(has(self.fraction) && has(self.amount))",
+    "fraction and amount exclude each other: remove one of them",
+    field=".fraction",
+)
+
+
+def _fraction(value: float) -> float:
+    if not 0 < value <= 1:
+        raise ValueError("must be above 0 and at most 1, such as 0.3 for 30 %")
+    return value
+
+
+def _path(value: str) -> str:
+    if (
+        not value
+        or value.startswith("/")
+        or any(step in {"", ".", ".."} for step in value.strip("/").split("/"))
+    ):
+        raise ValueError("must be relative to the source, such as train or val/a.jpg, without '..'")
+    return value
+
+
+def _time(value: str) -> str:
+    if datetime.datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError("must have a time zone, such as 2030-01-31T20:00:00Z")
+    return value
+
+
+Fraction = Annotated[
+    float,
+    AfterValidator(_fraction),
+    Field(
+        json_schema_extra=rules(
+            rule("self > 0.0 && self <= 1.0", "must be above 0 and at most 1, such as 0.3 for 30 %")
+        )
+    ),
+]
+
+Amount = Annotated[
+    Quantity,
+    Field(json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 100Gi"))),
+]
+
+Path = Annotated[
+    str,
+    AfterValidator(_path),
+    Field(
+        min_length=1,
+        max_length=1024,
+        json_schema_extra=rules(
+            rule(
+                "!self.startsWith('/') && !self.contains('//') && "
+                "!self.split('/').exists(step, step == '..' || step == '.')",
+                "must be relative to the source, such as train or val/a.jpg, without '..': "
+                "nothing outside the source can be loaded",
+            )
+        ),
+    ),
+]
+
+StartTime = (
+    Annotated[str, AfterValidator(_time), Field(max_length=64, json_schema_extra={"format": "date-time"})]
+    | None
+)
+
+Bandwidth = (
+    Annotated[
+        Quantity,
+        Field(
+            json_schema_extra=rules(
+                rule(
+                    ABOVE_ZERO, "must be above zero: bytes a second, such as 100M; leave it out for no limit"
+                )
+            )
+        ),
+    ]
+    | None
+)
+
+
+class Selection(Model):
+    """A part of a dataset: some of its folders or files, and of these a share or an amount."""
+
+    paths: Annotated[
+        list[Path], Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = Field(default=[])
+    """Folders or files, relative to the source; empty: all."""
+    fraction: Fraction | None = None
+    """The share of these bytes that is loaded, above 0 and at most 1; left out, all. Whole files are taken, always
+    the same ones."""
+    amount: Amount | None = None
+    """The bytes of these that are loaded at most, such as 100Gi; instead of fraction."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Selection":
+        if self.fraction is not None and self.amount is not None:
+            raise ValueError("fraction and amount exclude each other: remove one of them")
+        return self
+
+    @property
+    def amount_bytes(self) -> int | None:
+        """The amount in bytes."""
+        return None if self.amount is None else to_bytes(self.amount)

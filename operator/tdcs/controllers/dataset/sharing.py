@@ -1,0 +1,188 @@
+"""Who reads a mount, what each of them wants of it, and who is in the way of another mount. Reads the live views."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset, Kept
+from tdcs.api.preload import Preload
+from tdcs.controllers.context import Stores, WorkKey
+from tdcs.controllers.dataset import wants
+from tdcs.controllers.dataset.data import MountedData
+from tdcs.controllers.dataset.plan import Want
+from tdcs.engine.paths import canonical_uri, related
+from tdcs.engine.protocol import Source
+from tdcs.kube.api import Object
+from tdcs.kube.resources import DATASETS, PRELOADS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A Dataset that reads a mount."""
+
+    key: WorkKey
+    obj: Object
+    dataset: Dataset
+
+    @property
+    def age(self) -> tuple[str, str, str]:
+        """Sorts the oldest first."""
+        created = str(self.obj["metadata"].get("creationTimestamp", ""))
+        return created, self.key.namespace, self.key.name
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """What completed Preloads left it."""
+        return self.dataset.status.kept if self.dataset.status else ()
+
+
+def readers(*, stores: Stores, data: MountedData, me: Reader) -> list[Reader]:
+    """All Datasets of a mount that are not being deleted, the oldest first; `me` as the pass has read it."""
+    found = [me]
+    for (namespace, name), obj in stores.datasets.items():
+        key = WorkKey(DATASETS, namespace, name)
+        if key == me.key or obj["metadata"].get("deletionTimestamp"):
+            continue
+        if key not in data.users and (obj.get("status") or {}).get("mountPath") != data.path:
+            continue
+        try:
+            dataset = Dataset.model_validate(obj)
+        except ValidationError:
+            continue  # its own pass says so
+        if dataset.spec.cache_cluster == data.cluster:
+            found.append(Reader(key=key, obj=obj, dataset=dataset))
+    return sorted(found, key=lambda reader: reader.age)
+
+
+def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, Preload]]:
+    """The Preloads of a Dataset that are not being deleted, the oldest first, by name."""
+    found = []
+    for (place, name), obj in stores.preloads.items():
+        if place != namespace or obj["metadata"].get("deletionTimestamp"):
+            continue
+        if obj.get("spec", {}).get("dataset") != dataset:
+            continue
+        try:
+            preload = Preload.model_validate(obj)
+        except ValidationError:
+            continue  # its own pass says so
+        found.append((str(obj["metadata"].get("creationTimestamp", "")), name, preload))
+    return [(name, preload) for _, name, preload in sorted(found, key=lambda one: one[:2])]
+
+
+def preload_keys(*, stores: Stores, namespace: str, dataset: str) -> list[WorkKey]:
+    """The Preloads of a Dataset as keys of the work queue."""
+    return [
+        WorkKey(PRELOADS, place, name)
+        for (place, name), obj in stores.preloads.items()
+        if place == namespace and obj.get("spec", {}).get("dataset") == dataset
+    ]
+
+
+def all_wants(*, stores: Stores, users: Sequence[Reader], now: str) -> list[Want]:
+    """What all readers of a mount, their Preloads included, want of it. Datasets choose first."""
+    found: list[Want] = []
+    for reader in users:
+        own = wants.of_dataset(
+            namespace=reader.key.namespace, name=reader.key.name, dataset=reader.dataset, now=now
+        )
+        found += [own] if own is not None else []
+    for reader in users:
+        found += _preload_wants(stores=stores, reader=reader, now=now)
+    return found
+
+
+def _preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]:
+    namespace, dataset = reader.key.namespace, reader.dataset
+    for kept in reader.kept:
+        yield wants.of_kept(namespace=namespace, dataset=dataset, kept=kept)
+    known = {kept.name for kept in reader.kept}
+    for name, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
+        if name not in known and not wants.is_complete(preload):
+            yield wants.of_preload(namespace=namespace, name=name, preload=preload, dataset=dataset, now=now)
+
+
+def held_before(
+    *, stores: Stores, users: Sequence[Reader], data: MountedData
+) -> dict[str, Sequence[frozenset[str]]]:
+    """The nodes on which each copy of each want lay, by the want's key: of the last plan, else of the status."""
+    found: dict[str, Sequence[frozenset[str]]] = {}
+    for reader in users:
+        namespace, status = reader.key.namespace, reader.dataset.status
+        for copy in status.copies if status is not None else ():
+            key = wants.dataset_key(namespace=namespace, name=reader.key.name)
+            found[key] = (*found.get(key, ()), frozenset(node.name for node in copy.nodes))
+        for name, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
+            if preload.status is not None:
+                key = wants.preload_key(namespace=namespace, name=name)
+                found[key] = (frozenset(preload.status.nodes),)
+    for key, plan in data.plan.wants.items():
+        found[key] = tuple(frozenset(node.name for node in copy.nodes) for copy in plan.copies)
+    return found
+
+
+def conflict(
+    *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str]
+) -> str | None:
+    """Why a source cannot be mounted beside what is mounted: which Dataset is in the way, and what to change.
+
+    Returns:
+        None when nothing mounted has to do with the source.
+    """
+    for other_path, other_uri in mounts.items():
+        if other_path == path or not related(source.uri, canonical_uri(other_uri)):
+            continue
+        holder = _holder(stores=stores, cluster=cluster, path=other_path)
+        title = f"Dataset {holder}" if holder else f"a mount without a Dataset ({other_path})"
+        if canonical_uri(other_uri) != source.uri:
+            inner = len(source.uri) > len(other_uri)
+            return (
+                f"{source.uri} lies {'inside' if inner else 'around'} {other_uri}, which {title} has mounted in "
+                f"CacheCluster {cluster}, and a cache holds a folder only once: read it through that Dataset "
+                f"({'subfolders are folders of its volume' if inner else 'or widen its spec.source.uri'}), put "
+                "this Dataset into another CacheCluster (spec.cacheCluster), or delete that one"
+            )
+        options = stores.datasets.get(_key_of(holder), {}).get("spec", {}).get("source", {}).get("options")
+        fields = "spec.source.secretRef (the keys in it)"
+        if holder and _differs(options, source):
+            fields = "spec.source.options"
+        return (
+            f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of {fields}, and a "
+            "cache holds a source only once: give both Datasets the same values, and they share the cached data; "
+            "or put this one into another CacheCluster (spec.cacheCluster); or delete that one"
+        )
+    return None
+
+
+def same_source(
+    *, datas: Mapping[tuple[str, str], MountedData], cluster: str, mark: tuple[object, ...]
+) -> str | None:
+    """The path at which this process has mounted the same source with the same keys; None when it has not."""
+    for data in datas.values():
+        if data.cluster == cluster and data.source == mark:
+            return data.path
+    return None
+
+
+def _holder(*, stores: Stores, cluster: str, path: str) -> str:
+    for (namespace, name), obj in stores.datasets.items():
+        if (obj.get("status") or {}).get("mountPath") == path and (
+            obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+        ):
+            return f"{namespace}/{name}"
+    return ""
+
+
+def _key_of(title: str) -> tuple[str, str]:
+    namespace, _, name = title.partition("/")
+    return namespace, name
+
+
+def _differs(options: Mapping[str, object] | None, source: Source) -> bool:
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (options or {}).items()
+    }
+    return given != dict(source.options)

@@ -1,0 +1,145 @@
+"""From Datasets and Preloads to what a mount's data is wanted for. Pure."""
+
+from collections.abc import Iterable
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import Dataset, Kept
+from tdcs.api.preload import Preload
+from tdcs.api.quantities import to_bytes
+from tdcs.api.selection import Selection
+from tdcs.controllers.clock import seconds_between
+from tdcs.controllers.dataset.plan import Want
+from tdcs.policy.preload import Subset
+
+
+def dataset_key(*, namespace: str, name: str) -> str:
+    """The key of a Dataset's own want."""
+    return f"{names.KIND_DATASET} {namespace}/{name}"
+
+
+def preload_key(*, namespace: str, name: str) -> str:
+    """The key of a Preload's want, which outlives the Preload while the Dataset keeps what it loaded."""
+    return f"{names.KIND_PRELOAD} {namespace}/{name}"
+
+
+def seconds_until(start: str | None, *, now: str) -> float:
+    """Seconds until a start time; 0 when there is none or it is past."""
+    return max(seconds_between(now, start), 0.0) if start is not None else 0.0
+
+
+def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want | None:
+    """What a Dataset's own spec wants; None when its preload is off."""
+    preload, placement = dataset.spec.preload, dataset.spec.placement
+    if not preload.enabled:
+        return None
+    return Want(
+        key=dataset_key(namespace=namespace, name=name),
+        mode=placement.mode,
+        copies=placement.copies,
+        node_count=placement.node_count,
+        node_selector=placement.node_selector,
+        subset=subset_of(preload),
+        load=seconds_until(preload.start_time, now=now) == 0,
+        bandwidth=_rate(preload.bandwidth),
+    )
+
+
+def of_preload(*, namespace: str, name: str, preload: Preload, dataset: Dataset, now: str) -> Want:
+    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
+    spec = preload.spec
+    conditions = preload.status.conditions if preload.status else []
+    return _placed(
+        key=preload_key(namespace=namespace, name=name),
+        dataset=dataset,
+        selection=spec,
+        copies=spec.copies,
+        nodes=spec.nodes,
+        load=not spec.suspend
+        and not is_true(conditions, names.FAILED)
+        and seconds_until(spec.start_time, now=now) == 0,
+        bandwidth=_rate(spec.bandwidth),
+    )
+
+
+def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
+    """What a completed Preload brought, and its Dataset keeps."""
+    return _placed(
+        key=preload_key(namespace=namespace, name=kept.name),
+        dataset=dataset,
+        selection=kept,
+        copies=kept.copies,
+        nodes=kept.nodes,
+    )
+
+
+def kept_now(
+    *, known: Iterable[Kept], preloads: Iterable[tuple[str, Preload]], generation: int, limit: int = 16
+) -> list[Kept]:
+    """What of completed Preloads is kept: until the Dataset's spec changes, and the newest ones only.
+
+    Args:
+        known: what the status says so far.
+        preloads: the Preloads of the Dataset that there are, by name.
+        generation: the Dataset's.
+    """
+    there = dict(preloads)
+    found = {
+        kept.name: kept
+        for kept in known
+        # A Preload that was made anew under the same name speaks for itself.
+        if kept.generation == generation and (kept.name not in there or is_complete(there[kept.name]))
+    }
+    for name, preload in there.items():
+        status = preload.status
+        if status is None or not is_complete(preload) or status.dataset_generation != generation:
+            continue
+        spec = preload.spec
+        found[name] = Kept(
+            name=name,
+            generation=generation,
+            paths=spec.paths,
+            fraction=spec.fraction,
+            amount=spec.amount,
+            copies=spec.copies,
+            nodes=spec.nodes,
+        )
+    return list(found.values())[-limit:]
+
+
+def is_complete(preload: Preload) -> bool:
+    """Whether a Preload has brought everything."""
+    return preload.status is not None and is_true(preload.status.conditions, names.COMPLETE)
+
+
+def subset_of(selection: Selection) -> Subset:
+    """The policy's form of a selection."""
+    return Subset(paths=tuple(selection.paths), fraction=selection.fraction, amount=selection.amount_bytes)
+
+
+def _placed(
+    *,
+    key: str,
+    dataset: Dataset,
+    selection: Selection,
+    copies: int | None,
+    nodes: Iterable[str],
+    load: bool = True,
+    bandwidth: int | None = None,
+) -> Want:
+    placement, named = dataset.spec.placement, tuple(sorted(nodes))
+    return Want(
+        key=key,
+        mode=placement.mode,
+        copies=1 if named else copies or placement.copies,
+        node_count=None if named else placement.node_count,
+        node_selector={} if named else placement.node_selector,
+        nodes=named,
+        subset=subset_of(selection),
+        load=load,
+        bandwidth=bandwidth,
+    )
+
+
+def _rate(bandwidth: int | str | None) -> int | None:
+    return None if bandwidth is None else max(to_bytes(bandwidth), 1)

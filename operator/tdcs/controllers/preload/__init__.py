@@ -1,0 +1,1 @@
+"""The Preload controller: tells how far a directive is. The loading itself is the Dataset controller's."""

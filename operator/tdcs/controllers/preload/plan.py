@@ -1,0 +1,142 @@
+"""What a Preload's status says. Pure."""
+
+from dataclasses import dataclass, field
+
+from tdcs.api import names
+from tdcs.api.conditions import Finding, finding
+from tdcs.api.preload import FAILED_FILES_KEPT, FailedFile, PreloadState, PreloadStatus
+from tdcs.controllers.clock import seconds_between
+from tdcs.controllers.dataset.plan import WantPlan
+from tdcs.controllers.dataset.report import Progress, Trouble
+from tdcs.controllers.dataset.verdicts import manner, placed
+from tdcs.controllers.sizes import human, percent
+
+TRIES = 2
+"""After so many loads in a row that left something out, a Preload has failed. Each tries a block several times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that a verdict on a Preload needs.
+
+    Attributes:
+        known: its status so far.
+        plan: what it came to; None while its Dataset has not looked at it.
+        progress: how far it is.
+        loading: whether a load of it is under way.
+        trouble: why its last load left something out.
+        tries: how many loads in a row did.
+        waiting: why it cannot begin: reason and message; None when it can.
+        suspended: spec.suspend.
+        starts_in: seconds until spec.startTime.
+        start: spec.startTime.
+        generation: the Dataset's.
+    """
+
+    known: PreloadStatus
+    plan: WantPlan | None = None
+    progress: Progress = field(default_factory=Progress)
+    loading: bool = False
+    trouble: Trouble | None = None
+    tries: int = 0
+    waiting: tuple[str, str] | None = None
+    suspended: bool = False
+    starts_in: float = 0.0
+    start: str = ""
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The state, and why."""
+
+    state: PreloadState
+    reason: str
+    message: str
+
+
+def judge(view: View) -> Verdict:
+    """Where a Preload that has not ended stands."""
+    plan = view.plan
+    if view.suspended:
+        text = f"spec.suspend holds it at {view.progress}; set it to false to go on"
+        return Verdict(state="Suspended", reason="Suspended", message=text)
+    if view.starts_in > 0:
+        return Verdict(state="Scheduled", reason="Scheduled", message=f"it begins at {view.start}")
+    if view.waiting is not None:
+        return Verdict(state="Pending", reason=view.waiting[0], message=view.waiting[1])
+    if plan is None:
+        return Verdict(state="Pending", reason="Planning", message="its blocks are being looked for")
+    if plan.unknown_paths:
+        return _failed(placed(plan))
+    if not plan.copies:
+        text = (
+            "no live cache worker with free space is on a node that it may use (spec.nodes, and "
+            "spec.placement.nodeSelector of the Dataset): see kubectl get cacheclusters -o wide"
+        )
+        return Verdict(state="Pending", reason="NoCacheNode", message=text)
+    if view.loading or len(plan.work) or plan.missing_bytes > 0:
+        return _under_way(view)
+    where = placed(plan)
+    if where.status != "True":
+        return _failed(where)
+    text = f"{human(plan.placed_bytes)} found on their nodes{manner(plan)}"
+    return Verdict(state="Complete", reason="Complete", message=text)
+
+
+def _failed(where: Finding) -> Verdict:
+    return Verdict(state="Failed", reason=where.reason, message=where.message)
+
+
+def _under_way(view: View) -> Verdict:
+    text = str(view.progress)
+    if view.trouble is None or view.loading:
+        return Verdict(state="Loading", reason="Loading", message=text)
+    text = f"{text}; {view.trouble.failed_blocks} blocks could not be loaded: {view.trouble.cause}"
+    if view.tries < TRIES:
+        return Verdict(state="Loading", reason="LoadFailed", message=f"{text}. It is tried again")
+    more = f"{text}. Mend the cause, delete the Preload and create it anew: what is there is not loaded again"
+    return Verdict(state="Failed", reason="LoadFailed", message=more)
+
+
+def findings_of(verdict: Verdict) -> list[Finding]:
+    """The conditions."""
+    reason, message = verdict.reason, verdict.message
+    return [
+        finding(names.COMPLETE, verdict.state == "Complete", reason, message),
+        finding(names.FAILED, verdict.state == "Failed", reason, message),
+        finding(names.SUSPENDED, verdict.state == "Suspended", reason, message),
+    ]
+
+
+def status_of(view: View, *, verdict: Verdict, now: str) -> PreloadStatus:
+    """The status without its conditions."""
+    known, progress, plan = view.known, view.progress, view.plan
+    begun = verdict.state in {"Loading", "Complete", "Failed"}
+    ended = verdict.state in {"Complete", "Failed"}
+    rate = progress.bytes_per_second or (
+        0 if verdict.state in {"Suspended", "Pending"} else known.bytes_per_second
+    )
+    if plan is None:  # nothing new is known
+        return known.model_copy(update={"state": verdict.state, "bytes_per_second": rate})
+    files = view.trouble.files if view.trouble is not None else ()
+    return PreloadStatus(
+        state=verdict.state,
+        start_time=known.start_time or (now if begun else None),
+        completion_time=now if ended else None,
+        bytes_total=progress.wanted_bytes,
+        bytes_done=progress.placed_bytes,
+        files_total=progress.wanted_files,
+        files_done=progress.placed_files,
+        bytes_per_second=rate,
+        progress=percent(progress.placed_bytes, progress.wanted_bytes),
+        rate=f"{human(rate)}/s" if rate else None,
+        failed_files=[FailedFile(path=path, reason=reason) for path, reason in files[:FAILED_FILES_KEPT]],
+        nodes=sorted(set(plan.nodes)),
+        dataset_generation=view.generation if verdict.state == "Complete" else 0,
+    )
+
+
+def ended_seconds(status: PreloadStatus, *, now: str) -> float:
+    """Seconds since its end."""
+    return seconds_between(status.completion_time, now) if status.completion_time else 0.0

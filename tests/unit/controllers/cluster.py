@@ -1,0 +1,352 @@
+"""A small API server in memory, and the controllers of the data on it: whole stories without a cluster."""
+
+import asyncio
+import base64
+import contextlib
+import copy
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Self
+
+from tests.support.waiting import eventually_async
+from tests.unit.kube.fake import error
+
+from tdcs.api import names
+from tdcs.controllers.cachecluster.controller import CacheClusterController
+from tdcs.controllers.clock import utc_now
+from tdcs.controllers.context import Context, Settings, Stores, WorkKey
+from tdcs.controllers.dataset.controller import DatasetController
+from tdcs.controllers.engines import EnginePool
+from tdcs.controllers.preload.controller import PreloadController
+from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.api import Object, ObjectList, WatchEvent
+from tdcs.kube.apply import Applier
+from tdcs.kube.errors import ConflictError, NotFoundError
+from tdcs.kube.events import EventRecorder
+from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resources import (
+    CACHE_CLUSTERS,
+    DAEMON_SETS,
+    DATASETS,
+    EVENTS,
+    NODES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PRELOADS,
+    SECRETS,
+    STATEFUL_SETS,
+    Resource,
+)
+
+Key = tuple[str, str]
+
+
+class Server:
+    """`KubeApi` over dicts: generations, finalizers, server-side apply as far as the operator needs them.
+
+    Attributes:
+        on_change: called with each written object; `deleted` when it is gone.
+        refuse: raises to refuse a request; gets the verb and the resource.
+    """
+
+    def __init__(self) -> None:
+        self.stores: dict[str, dict[Key, Object]] = {}
+        self.on_change: Callable[[Resource, Object, bool], None] = lambda resource, obj, deleted: None
+        self.refuse: Callable[[str, Resource], None] = lambda verb, resource: None
+        self.writes: list[str] = []
+        self._numbers = itertools.count(1)
+
+    def store(self, resource: Resource) -> dict[Key, Object]:
+        """All objects of a type; live."""
+        return self.stores.setdefault(resource.plural, {})
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
+        self.refuse("get", resource)
+        return copy.deepcopy(self.store(resource).get((namespace or "", name)))
+
+    async def list(self, resource: Resource, **_: object) -> ObjectList:
+        return ObjectList(items=list(self.store(resource).values()), resource_version="1")
+
+    async def watch(self, resource: Resource, **_: object) -> AsyncIterator[WatchEvent]:
+        await asyncio.Event().wait()
+        yield WatchEvent(type="BOOKMARK", object={})
+
+    async def create(self, resource: Resource, *, obj: Object) -> Object:
+        self.refuse("create", resource)
+        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        if key in self.store(resource):
+            raise error(ConflictError)
+        made = copy.deepcopy(obj)
+        number = next(self._numbers)
+        made["metadata"] |= {"uid": f"uid-{number}", "generation": 1, "creationTimestamp": utc_now()}
+        if resource is PERSISTENT_VOLUMES:
+            made["status"] = {"phase": "Available"}
+        return self._written("create", resource, key, made)
+
+    async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
+        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        known = self.store(resource).get(key)
+        if known is None:
+            return await self.create(resource, obj=obj)
+        return self._written("apply", resource, key, _merged(known, obj))
+
+    async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
+        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        known = self.store(resource).get(key)
+        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
+            raise error(NotFoundError)
+        return self._written("status", resource, key, {**known, "status": copy.deepcopy(obj["status"])})
+
+    async def merge(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        key = (namespace or "", name)
+        known = self.store(resource).get(key)
+        if known is None:
+            raise error(NotFoundError)
+        wanted = patch.get("metadata", {}).get("resourceVersion")
+        if wanted is not None and wanted != known["metadata"]["resourceVersion"]:
+            raise error(ConflictError)
+        return self._written("merge", resource, key, _merged(known, patch))
+
+    async def delete(
+        self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
+    ) -> bool:
+        key = (namespace or "", name)
+        known = self.store(resource).get(key)
+        if known is None:
+            return False
+        metadata = {**known["metadata"], "deletionTimestamp": utc_now()}
+        self._written("delete", resource, key, {**known, "metadata": metadata})
+        return True
+
+    async def close(self) -> None:
+        pass
+
+    def _written(self, verb: str, resource: Resource, key: Key, obj: Object) -> Object:
+        known = self.store(resource).get(key)
+        metadata = {**obj["metadata"], "resourceVersion": str(next(self._numbers))}
+        if known is not None and known.get("spec") != obj.get("spec"):
+            metadata["generation"] = known["metadata"]["generation"] + 1
+        made = {**copy.deepcopy(obj), "metadata": metadata}
+        if resource is not EVENTS:
+            self.writes.append(f"{verb} {resource.kind} {'/'.join(filter(None, key))}")
+        gone = bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+        if gone:
+            self.store(resource).pop(key, None)
+        else:
+            self.store(resource)[key] = made
+        self.on_change(resource, made, gone)
+        return copy.deepcopy(made)
+
+
+def _merged(known: Any, patch: Any) -> Any:
+    if not isinstance(known, dict) or not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    found = dict(known)
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = _merged(found.get(name), value)
+    return found
+
+
+class Cluster:
+    """Nodes, a cache, and the controllers of Datasets, Preloads and CacheClusters at work; a context manager."""
+
+    def __init__(self, *, engine: MemoryEngine, nodes: Mapping[str, Mapping[str, str]]) -> None:
+        self.server = Server()
+        self.engine = engine
+        self.cluster_spec: Object = {}
+        for name, labels in nodes.items():
+            self.server.store(NODES)["", name] = {"metadata": {"name": name, "labels": dict(labels)}}
+        self._work: list[asyncio.Task[None]] = []
+        self._asked: dict[WorkKey, object] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """An operator begins, with nothing in its memory."""
+        server = self.server
+        settings = Settings(progress_seconds=0.05, survey_seconds=0.3, poll_seconds=0.05, resync_seconds=1.0)
+        self.context = Context(
+            api=server,
+            applier=Applier(api=server),
+            recorder=EventRecorder(api=server, component="test", now=utc_now),
+            engines=EnginePool(make=lambda _: self.engine),
+            stores=Stores(
+                cache_clusters=server.store(CACHE_CLUSTERS),
+                datasets=server.store(DATASETS),
+                preloads=server.store(PRELOADS),
+                nodes=server.store(NODES),
+                pods=server.store(PODS),
+                stateful_sets=server.store(STATEFUL_SETS),
+                daemon_sets=server.store(DAEMON_SETS),
+            ),
+            queue=KeyedQueue(),
+            settings=settings,
+        )
+        self.datasets = DatasetController(context=self.context)
+        self._passes = {
+            DATASETS: self.datasets.reconcile,
+            PRELOADS: PreloadController(context=self.context, datasets=self.datasets).reconcile,
+            CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
+        }
+        server.on_change = self._changed
+        self.defects: list[BaseException] = []
+        self._work = [asyncio.create_task(self._passes_one_by_one()) for _ in range(3)]
+        for resource in self._passes:
+            for namespace, name in list(server.store(resource)):
+                self.context.queue.add(WorkKey(resource, namespace, name))
+
+    async def stop(self) -> None:
+        """The operator ends as if it were killed: nothing is tidied up, but its loads stop."""
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        self.context.queue.close()
+        await self.datasets.close()
+        assert not self.defects, self.defects
+
+    def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
+        metadata = obj["metadata"]
+        key = WorkKey(resource, metadata.get("namespace", ""), metadata["name"])
+        if resource not in self._passes:
+            return
+        asked = (
+            metadata.get("generation"),
+            metadata.get("deletionTimestamp"),
+            str(metadata.get("annotations")),
+        )
+        known = self._asked.get(key)
+        self._asked[key] = asked
+        if known != asked or deleted:
+            self.context.queue.add(key)
+            if resource is PRELOADS:
+                self.context.queue.add(WorkKey(DATASETS, key.namespace, obj["spec"]["dataset"]))
+
+    async def _passes_one_by_one(self) -> None:
+        queue = self.context.queue
+        while True:
+            key = await queue.get()
+            failed = False
+            try:
+                again = await self._passes[key.resource](key)
+                if again is not None:
+                    queue.add_after(key, min(again, 0.3))
+            except ConflictError:
+                failed = True
+            except Exception as defect:
+                self.defects.append(defect)
+                failed = True
+            finally:
+                queue.done(key, failed=failed)
+
+    # What users do and see.
+
+    async def create_cache(self, **spec: Any) -> None:
+        """The CacheCluster that Datasets use by default."""
+        await self.server.create(
+            CACHE_CLUSTERS,
+            obj={
+                "apiVersion": names.API_VERSION,
+                "kind": "CacheCluster",
+                "metadata": {"name": names.DEFAULT_CACHE_CLUSTER},
+                "spec": spec,
+            },
+        )
+
+    async def create_keys(self, name: str = "keys", *, key: str = "s3cr3t") -> None:
+        """A Secret with the keys of the store."""
+        data = {"accessKeyId": b"me", "secretAccessKey": key.encode()}
+        encoded = {field: base64.b64encode(value).decode() for field, value in data.items()}
+        await self.server.apply(
+            SECRETS, obj={"kind": "Secret", "metadata": {"name": name, "namespace": "n"}, "data": encoded}
+        )
+
+    async def create_dataset(
+        self, name: str = "pictures", *, source: Object | None = None, **spec: Any
+    ) -> None:
+        """A Dataset of s3://pictures."""
+        told = {"uri": "s3://pictures", "secretRef": {"name": "keys"}, **(source or {})}
+        await self.server.create(DATASETS, obj=_object("Dataset", name, {"source": told, **spec}))
+
+    async def create_preload(self, name: str = "warm", **spec: Any) -> None:
+        """A Preload of the Dataset."""
+        await self.server.create(PRELOADS, obj=_object("Preload", name, {"dataset": "pictures", **spec}))
+
+    async def change(self, resource: Resource, name: str, **spec: Any) -> None:
+        """Merge fields into a spec."""
+        await self.server.merge(resource, name=name, namespace="n", patch={"spec": spec})
+
+    async def annotate(self, name: str, **annotations: str) -> None:
+        """Annotate a Dataset with keys of tdcs.io."""
+        patch = {"annotations": {f"tdcs.io/{key}": value for key, value in annotations.items()}}
+        await self.server.merge(DATASETS, name=name, namespace="n", patch={"metadata": patch})
+
+    def status(self, name: str = "pictures", *, resource: Resource = DATASETS) -> Object:
+        """The status; empty while there is none."""
+        namespace = "n" if resource.namespaced else ""
+        return dict(self.server.store(resource).get((namespace, name), {}).get("status") or {})
+
+    def condition(self, kind: str, name: str = "pictures", *, resource: Resource = DATASETS) -> Object:
+        """A condition; empty while there is none."""
+        conditions = self.status(name, resource=resource).get("conditions") or ()
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def nodes(self, name: str = "pictures") -> dict[str, int]:
+        """The nodes of a Dataset's copies, with the bytes that lie there."""
+        return {
+            node["name"]: node["bytes"]
+            for one in self.status(name).get("copies", ())
+            for node in one["nodes"]
+        }
+
+    def held(self) -> dict[str, int]:
+        """Bytes that lie on the workers that hold any."""
+        found = {
+            name: sum(self.engine.holdings(worker=name).values()) for _, name in self.server.store(NODES)
+        }
+        return {name: size for name, size in found.items() if size}
+
+    async def until(self, holds: Callable[[], object], *, deadline: float = 15.0) -> None:
+        """Until it holds; a failure shows the statuses."""
+
+        async def look() -> bool:
+            assert not self.defects, self.defects
+            return bool(holds())
+
+        await eventually_async(look, deadline=deadline, interval=0.02, describe=self._describe)
+
+    async def until_state(self, state: str, name: str = "pictures", *, resource: Resource = DATASETS) -> None:
+        """Until the object is in a state."""
+        await self.until(lambda: self.status(name, resource=resource).get("state") == state)
+
+    def events(self, reason: str) -> list[Object]:
+        """The events of a reason."""
+        return [event for event in self.server.store(EVENTS).values() if event["reason"] == reason]
+
+    def _describe(self) -> str:
+        parts = [
+            f"{resource.kind} {key}: {obj.get('status')}"
+            for resource in (DATASETS, PRELOADS, CACHE_CLUSTERS)
+            for key, obj in self.server.store(resource).items()
+        ]
+        with contextlib.suppress(AttributeError):
+            parts.append(f"held: {self.held()}")
+        return "\n".join(parts)
+
+
+def _object(kind: str, name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": spec,
+    }

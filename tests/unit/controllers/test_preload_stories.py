@@ -1,0 +1,169 @@
+"""What a user of Preloads sees: progress, suspension, cancelling, failure, and what is kept afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.kube.resources import DATASETS, PRELOADS
+
+MB = 1_000_000
+FILES = 20
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    engine = MemoryEngine(
+        sources={"s3://pictures": {f"{'train' if n % 2 else 'val'}/{n:03d}": MB for n in range(FILES)}},
+        workers=dict.fromkeys("abcd", 1000 * MB),
+    )
+    async with Cluster(engine=engine, nodes={name: {} for name in "abcd"}) as made:
+        await made.create_cache()
+        await made.create_keys()
+        await made.create_dataset(preload={"paths": ["val"]}, placement={"nodeCount": 1})
+        await made.until_state("Ready")
+        yield made
+
+
+def slow(cluster: Cluster, seconds: float) -> None:
+    async def pace(operation: Operation) -> None:
+        if operation.name == "put" and operation.length:
+            await asyncio.sleep(seconds)
+
+    cluster.engine.before = pace
+
+
+async def test_a_preload_brings_folders_to_nodes_and_is_complete_when_they_are_there(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_preload(paths=["train"], nodes=["b", "c"], bandwidth="6M")
+    seen: set[int] = set()
+
+    def complete() -> bool:
+        status = cluster.status("warm", resource=PRELOADS)
+        seen.add(status.get("bytesDone", 0))
+        return bool(status.get("state") == "Complete")
+
+    await cluster.until(complete)
+    assert len(seen) > 2  # progress could be watched
+    status = cluster.status("warm", resource=PRELOADS)
+    assert (status["bytesDone"], status["bytesTotal"]) == (20 * MB, 20 * MB)
+    assert (status["filesDone"], status["filesTotal"], status["nodes"]) == (10, 10, ["b", "c"])
+    assert status["startTime"] <= status["completionTime"]
+    assert all(cluster.held()[node] >= 10 * MB for node in "bc")
+    assert cluster.events("Complete")
+
+
+async def test_what_a_preload_brought_is_kept_without_it_until_the_dataset_changes(cluster: Cluster) -> None:
+    mine = cluster.held()
+    await cluster.create_preload(paths=["train"], nodes=["d"], ttlSecondsAfterFinished=0)
+    await cluster.until(lambda: not cluster.server.store(PRELOADS))
+    assert [kept["name"] for kept in cluster.status()["kept"]] == ["warm"]
+    await cluster.stop()
+    await cluster.start()
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    assert sum(cluster.held().values()) == 20 * MB
+    assert cluster.status()["state"] == "Ready"
+    await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
+    await cluster.until(lambda: cluster.held() == mine)
+    assert "kept" not in cluster.status() or not cluster.status()["kept"]
+
+
+async def test_a_suspended_preload_goes_on_with_what_is_missing(cluster: Cluster) -> None:
+    read = cluster.engine.source_bytes_read
+    await cluster.create_preload(paths=["train"], nodes=["a"], bandwidth="4M")
+    await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("bytesDone", 0) > 2 * MB)
+    await cluster.change(PRELOADS, "warm", suspend=True)
+    await cluster.until_state("Suspended", "warm", resource=PRELOADS)
+    await cluster.until(lambda: not any(data.loading for data in cluster.datasets._data.values()))
+    held = cluster.held()
+    assert sum(held.values()) < 20 * MB
+    await cluster.change(PRELOADS, "warm", suspend=False)
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    # What was on its way when it was suspended may have been read twice, nothing else.
+    assert cluster.engine.source_bytes_read - read <= 10 * MB + 4 * MB
+
+
+async def test_a_deleted_preload_stops_and_frees_what_only_it_wanted(cluster: Cluster) -> None:
+    before = cluster.held()
+    slow(cluster, 0.05)
+    await cluster.create_preload(nodes=["a", "b", "c"])
+    await cluster.until(lambda: sum(cluster.held().values()) > sum(before.values()) + 2 * MB)
+    await cluster.server.delete(PRELOADS, name="warm", namespace="n")
+    await cluster.until(lambda: cluster.held() == before)
+    await cluster.until_state("Ready")
+
+
+async def test_an_operator_that_is_killed_goes_on_with_the_preload(cluster: Cluster) -> None:
+    slow(cluster, 0.03)
+    read = cluster.engine.source_bytes_read
+    await cluster.create_preload(paths=["train"], nodes=["a"])
+    for _ in range(2):
+        done = sum(cluster.held().values())
+        await cluster.until(lambda done=done: sum(cluster.held().values()) > done)  # type: ignore[misc]
+        await cluster.stop()
+        await cluster.start()
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    assert cluster.status("warm", resource=PRELOADS)["bytesDone"] == 10 * MB
+    assert cluster.engine.source_bytes_read - read <= 14 * MB
+
+
+async def test_files_that_cannot_be_loaded_are_named_and_the_preload_fails(cluster: Cluster) -> None:
+    cluster.engine.refuse = lambda worker, block: (
+        "it is broken" if block.source_path.endswith("001") else None
+    )
+    await cluster.create_preload(paths=["train"], nodes=["a"])
+    await cluster.until(
+        lambda: cluster.status("warm", resource=PRELOADS).get("state") == "Failed", deadline=60
+    )
+    status = cluster.status("warm", resource=PRELOADS)
+    assert status["failedFiles"] == [{"path": "train/001", "reason": "it is broken"}]
+    assert (status["filesDone"], status["bytesDone"]) == (9, 9 * MB)
+    assert "delete the Preload" in cluster.condition("Failed", "warm", resource=PRELOADS)["message"]
+    await cluster.until_state("Ready")  # the Dataset's own part is not concerned
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "state"),
+    [
+        ({"dataset": "nowhere"}, "DatasetNotFound", "Pending"),
+        ({"paths": ["tarin"]}, "PathNotFound", "Failed"),
+        ({"nodes": ["a", "nowhere"]}, "TooFewNodes", "Failed"),
+        ({"nodes": ["nowhere"]}, "NoCacheNode", "Pending"),
+        ({"copies": 9}, "TooFewNodes", "Failed"),
+        ({"startTime": "2999-01-01T00:00:00Z"}, "Scheduled", "Scheduled"),
+    ],
+)
+async def test_what_keeps_a_preload_from_completing_is_said(
+    cluster: Cluster, spec: dict[str, Any], reason: str, state: str
+) -> None:
+    await cluster.create_preload(**spec)
+    await cluster.until_state(state, "warm", resource=PRELOADS)
+    told = cluster.condition("Complete", "warm", resource=PRELOADS)
+    assert (told["reason"], told["status"]) == (reason, "False")
+    assert told["message"]
+
+
+async def test_a_preload_warms_a_dataset_whose_own_preload_is_off(cluster: Cluster) -> None:
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.server.store(DATASETS))
+    await cluster.create_dataset(preload={"enabled": False})
+    await cluster.until_state("Ready")
+    assert cluster.held() == {}
+    await cluster.create_preload(fraction=0.5, nodes=["a"])
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    assert cluster.held() == {"a": 10 * MB}
+
+
+async def test_a_preload_on_a_full_cache_holds_what_fits_and_fails_with_numbers(cluster: Cluster) -> None:
+    for node in "abcd":
+        cluster.engine.set_worker(name=node, capacity=12 * MB)
+    await cluster.create_preload(nodes=["a"])
+    await cluster.until_state("Failed", "warm", resource=PRELOADS)
+    told = cluster.condition("Failed", "warm", resource=PRELOADS)
+    assert told["reason"] == "NotAllFits"
+    assert "11.0 MB of 20.0 MB is all" in told["message"]
