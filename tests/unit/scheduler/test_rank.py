@@ -77,6 +77,19 @@ def test_of_several_datasets_the_larger_one_weighs_more() -> None:
     assert scores["a"] > scores["b"] > 0
 
 
+def test_a_pod_with_ten_datasets_goes_where_most_of_them_are() -> None:
+    known = view(**{f"set{i}": dataset({"a": MB, "b": MB} if i < 3 else {"b": MB}) for i in range(10)})
+    names = [{"dataset": f"team/set{i}", "copy": "0"} for i in range(10)]
+
+    assert ranked(asked(*names), known).scores == {"a": 3, "b": 10}
+
+
+def test_a_node_that_vanished_or_is_full_is_not_scored_and_does_not_outshine_the_others() -> None:
+    known = view(images=dataset({"gone": 100 * MB, "b": 50 * MB}))
+
+    assert ranked(asked(IMAGES), known).scores == {"b": 10}
+
+
 def test_an_unknown_dataset_among_known_ones_is_named_and_the_others_still_count() -> None:
     ranking = ranked(
         asked(IMAGES, {"dataset": "team/gone", "copy": "0"}), view(images=dataset({"a": 1 * MB}))
