@@ -11,6 +11,7 @@
 #   ALLUXIO_HOME             lib/ and conf/ (default /opt/alluxio)
 #   ALLUXIO_DATA             master: journal and root folder (default /var/lib/alluxio)
 #   FUSE_PATH                fuse: what of the cache to mount (default /)
+#   FUSE_YOUNG_SECONDS       fuse: a client that was killed is started again here when it had run that long (default 10)
 set -euf  # f: nothing here is a file name pattern
 
 fail() {
@@ -80,22 +81,29 @@ fuse)
             umount -l "$FUSE_MOUNT_POINT" || break
         done
     }
-    # A client that was killed leaves a dead mount, at which nothing can be mounted and which even mkdir cannot see.
-    unmount
-    mkdir -p "$FUSE_MOUNT_POINT"
-
     identity="-Dalluxio.user.hostname=$ALLUXIO_HOSTNAME -Dalluxio.locality.node=$NODE_NAME"
-    run_java background alluxio.fuse.AlluxioFuse \
-        -m "$FUSE_MOUNT_POINT" -a "${FUSE_PATH:-/}" ${FUSE_OPTIONS:+-o "$FUSE_OPTIONS"}
-    client=$!
-    trap 'kill -TERM $client 2>/dev/null || true' TERM INT
-    code=0
-    # A signal ends wait early; the client's own end is what counts.
-    while kill -0 $client 2>/dev/null; do
-        wait $client && code=0 || code=$?
+    stopping=
+    client=
+    trap 'stopping=yes; [ -z "$client" ] || kill -TERM "$client" 2>/dev/null || true' TERM INT
+    while [ -z "$stopping" ]; do
+        # A client that was killed leaves a dead mount, at which nothing can be mounted and which even mkdir cannot see.
+        unmount
+        mkdir -p "$FUSE_MOUNT_POINT"
+        begun=$(date +%s)
+        run_java background alluxio.fuse.AlluxioFuse \
+            -m "$FUSE_MOUNT_POINT" -a "${FUSE_PATH:-/}" ${FUSE_OPTIONS:+-o "$FUSE_OPTIONS"}
+        client=$!
+        code=0
+        # A signal ends wait early; the client's own end is what counts.
+        while kill -0 $client 2>/dev/null; do
+            wait $client && code=0 || code=$?
+        done
+        unmount
+        # One that was killed comes back at once: kubelet would wait for longer each time. One that dies young is kubelet's.
+        [ "$code" = 137 ] && [ $(($(date +%s) - begun)) -ge "${FUSE_YOUNG_SECONDS:-10}" ] || exit "$code"
+        echo "alluxio fuse: the client was killed; starting it again" >&2
     done
-    unmount
-    exit "$code"
+    exit 0
     ;;
 *)
     role=${role:-?}

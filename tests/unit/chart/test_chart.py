@@ -141,11 +141,17 @@ def test_only_the_operator_and_the_cache_itself_can_call_the_cache(rendered: Ren
     guarded = {name for name, labels in pods.items() if selects(spec["podSelector"], labels)}
     assert guarded == {"master", "worker", "fuse"}
     assert spec["policyTypes"] == ["Ingress"]
-    (ingress,) = spec["ingress"]
-    peers = ingress["from"]
-    assert all(set(peer) == {"podSelector"} for peer in peers), "only pods of the release's namespace"
-    admitted = {n for n, labels in pods.items() if any(selects(p["podSelector"], labels) for p in peers)}
-    assert admitted == {"tdcs-operator", "master", "worker", "fuse"}
+    everywhere, to_master = spec["ingress"]
+    for ingress, expected in (
+        (everywhere, {"tdcs-operator", "master", "worker", "fuse"}),
+        (to_master, {"tdcs-csi"}),
+    ):
+        peers = ingress["from"]
+        assert all(set(peer) == {"podSelector"} for peer in peers), "only pods of the release's namespace"
+        admitted = {n for n, labels in pods.items() if any(selects(p["podSelector"], labels) for p in peers)}
+        assert admitted == expected
+    assert "ports" not in everywhere
+    assert to_master["ports"] == [{"port": names.MASTER_RPC_PORT, "protocol": "TCP"}]
 
 
 def test_the_csi_plugin_cannot_talk_to_the_api_server(default: Rendered) -> None:
@@ -342,7 +348,7 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
         ("image.tag", "1"),
         ("image.repository", '"tdcs/tdcs:dev"'),
         ("image.pullPolicy", '"Sometimes"'),
-        ("operator.replicas", "2"),
+        ("operator.replicas", "0"),
         ("scheduler.name", '"default-scheduler"'),
         ("scheduler.enabled", '"yes"'),
         ("extender.weight", "0"),

@@ -98,6 +98,7 @@ def test_what_the_user_wrote_into_the_template_stays() -> None:
         {"name": "TF_CONFIG", "value": "{}"}
     ]
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/data"]
+    assert container["volumeMounts"][1]["mountPropagation"] == "HostToContainer"
 
 
 def test_the_default_scheduler_places_jobs_where_tdcs_has_none() -> None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,10 @@ class Node:
     @property
     def fuse_root(self) -> Path:
         return self.root / "fuse"
+
+    @property
+    def cache_root(self) -> Path:
+        return self.root / "cache"
 
     @property
     def kubelet(self) -> Path:
@@ -94,16 +98,14 @@ class Node:
         assert process.stdout.readline() == "mounted\n"
         return process
 
-    def start_plugin(self, *, wait: float = 0.0, views: bool = False) -> None:
+    def start_plugin(self, *, wait: float = 0.0, more: Sequence[str] = ("--no-views",)) -> None:
         log = (self.root / "plugin.log").open("a")
         arguments = [
             f"--node={NODE}",
             f"--fuse-root={self.fuse_root}",
             f"--kubelet={self.kubelet}",
             f"--wait={wait}",
-            f"--cache-root={self.root / 'cache'}",
-            "--views" if views else "--no-views",
-            "--master=127.0.0.1:1",  # nobody: what is tested here needs no master
+            *more,
         ]
         self.plugin = self.start(sys.executable, "-m", "tdcs.csi", *arguments, stdout=log, stderr=log)
         eventually(lambda: "serves" in self.log(), deadline=60, describe=self.log)
@@ -199,7 +201,7 @@ def node() -> Iterator[Node]:
         own = os.readlink("/proc/self/ns/mnt")
         eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=10)
         # As on a real node, folders that plugins and clients mount into are shared with those who watch them.
-        for folder in (this.fuse_root, this.kubelet):
+        for folder in (this.fuse_root, this.kubelet, this.cache_root):
             folder.mkdir()
             this.run("mount", "--bind", str(folder), str(folder))
             this.run("mount", "--make-shared", str(folder))

@@ -115,6 +115,30 @@ def test_a_fuse_client_is_told_to_end_and_waited_for(environment: dict[str, str]
     assert end.read_text() == "unmounted\n"
 
 
+def test_a_fuse_client_that_was_killed_is_started_again_unless_it_died_young(
+    environment: dict[str, str],
+) -> None:
+    environment["JAVA_DOES"] = "sleep 60"
+
+    def clients() -> list[int]:
+        text = Path(environment["CALLS"]).read_text() if Path(environment["CALLS"]).exists() else ""
+        return [int(call.split("\n", 1)[0]) for call in text.split("---\n") if call]
+
+    for young, ends in (("0", False), ("3600", True)):
+        Path(environment["CALLS"]).unlink(missing_ok=True)
+        environment["FUSE_YOUNG_SECONDS"] = young
+        with subprocess.Popen([ENTRYPOINT, "fuse"], env=environment) as process:
+            (first,) = eventually(clients, deadline=30)
+            os.kill(first, signal.SIGKILL)
+            if ends:
+                assert process.wait(timeout=30) == 137
+            else:
+                eventually(lambda: len(clients()) == 2, deadline=30)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=30) == 143
+        assert len(clients()) == (1 if ends else 2)
+
+
 @pytest.mark.parametrize(
     ("role", "missing", "words"),
     [

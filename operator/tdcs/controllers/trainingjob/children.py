@@ -148,8 +148,15 @@ def _container(given: Object, datasets: list[DatasetUse], environment: list[Obje
     """A container with the datasets mounted; variables that the user sets win over ours."""
     made = dict(given)
     if datasets:
+        # What the node mounts inside a volume later, a FUSE client that came back, must reach a pod that runs.
         mounts = [
-            {"name": volume_name(use), "mountPath": use.mount_path, "readOnly": True} for use in datasets
+            {
+                "name": volume_name(use),
+                "mountPath": use.mount_path,
+                "readOnly": True,
+                "mountPropagation": "HostToContainer",
+            }
+            for use in datasets
         ]
         made["volumeMounts"] = [*(given.get("volumeMounts") or ()), *mounts]
     if environment:

@@ -209,6 +209,8 @@ class NodeViews:
         for key, view in self._views.items():
             task = self._ticks.get(key)
             if task is not None and task.done():
+                if error := task.exception():
+                    _log.error("looking after %s broke down; it is tried again", view, exc_info=error)
                 del self._ticks[key]
                 task = None
             if task is None and not view.lock.locked() and self._needs_care(view, mounts=mounts):
@@ -217,6 +219,7 @@ class NodeViews:
     def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         return (
             view.due
+            or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
             or bool(self._outdated(view, mounts=mounts))
             or self._way_is_needless(view, mounts=mounts)
         )
@@ -262,11 +265,16 @@ class NodeViews:
         used = self._used(view, mounts=mounts)
         if used:
             view.used_at = time.monotonic()
-        if not view.due:
-            return
-        await view.complete()
-        if view.given_up and (not used or await self._may_release(view, mounts=mounts)):
-            await view.release()
+        if view.due:
+            await view.complete()
+        if view.given_up and self._release_is_due(view, used=used):
+            if not used or await self._may_release(view, mounts=mounts):
+                await view.release()
+            else:
+                view.keep()
+
+    def _release_is_due(self, view: View, *, used: bool) -> bool:
+        return not used or time.monotonic() >= view.release_at
 
     async def _may_release(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         """Whether a file of a view in use can be read through FUSE instead: the client must be there, and must have

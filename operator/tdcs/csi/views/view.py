@@ -28,6 +28,7 @@ _SCAN_SHARE: Final = 10
 """A scan may begin after this many times as long as the last one took: it is at most a tenth of a processor."""
 
 _REFUSED_SECONDS: Final = 30.0
+_KEEP_SECONDS: Final = 30.0
 _FAILED_SECONDS: Final = 5.0
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,6 +78,10 @@ class View:
         self.repairs: Final = Repairs()
         self.used_at = time.monotonic()
         self.native_since: float | None = None
+        self.given_up = 0
+        """How many links keep a block that the worker has given up, at the last look."""
+        self.release_at = 0.0
+        """When to ask again whether they may be released."""
         self._store: Final = store
         self._tree = self._new_tree()
         self._prepared = False
@@ -119,20 +124,23 @@ class View:
         """Whether all of it is read without the FUSE client."""
         return self._prepared and is_native(forms=self._tree.forms)
 
-    @property
-    def given_up(self) -> int:
-        """How many links keep a block that the worker has given up."""
-        return len(self._given_up())
-
     async def release(self) -> None:
         """Turn links to blocks that the worker has given up into symbolic links, which frees their bytes."""
-        before = self.given_up
-        if before:
-            await self._apply(self._steps(release=True))
-            self.repairs.released += before
+        released = self.given_up
+        await self._apply(self._steps(release=True))
+        self.given_up = 0
+        self.repairs.released += released
+        self._note()
+        _log.info("%s: %d blocks have left this node; their bytes are freed", self, released)
+
+    def keep(self) -> None:
+        """Leave links to blocks that the worker has given up for now."""
+        if not self.release_at:
             _log.info(
-                "%s: %d blocks have left this node; their files are read through FUSE now", self, before
+                "%s: %d blocks have left this node; their bytes stay on its disk while pods use the view",
+                *(self, self.given_up),
             )
+        self.release_at = time.monotonic() + _KEEP_SECONDS
 
     async def _follow_blocks(self) -> None:
         begin = time.monotonic()
@@ -147,7 +155,16 @@ class View:
         self._scan.stamp = stamp
         if refused:  # it may be put right without the folder's time changing: look again in a while
             self._scan.stamp, self._scan.not_before = -1, time.monotonic() + _REFUSED_SECONDS
-        self._note(steps=steps)
+        before, self.given_up = self.given_up, len(self._given_up())
+        if self.given_up != before:
+            self.release_at = 0.0
+        self._note()
+        if steps:
+            counts = self.counts()
+            _log.info(
+                "%s: %d files linked, %d through FUSE, %d empty",
+                *(self, counts.linked, counts.symlinked, counts.empty),
+            )
 
     def _steps(self, *, release: bool) -> "list[Step]":
         tree = self._tree
@@ -175,17 +192,11 @@ class View:
             )
         return len(refused)
 
-    def _note(self, *, steps: list[Step]) -> None:
+    def _note(self) -> None:
         if not self.native:
             self.native_since = None
         elif self.native_since is None:
             self.native_since = time.monotonic()
-        if steps:
-            counts = self.counts()
-            _log.info(
-                "%s: %d files linked, %d through FUSE, %d empty",
-                *(self, counts.linked, counts.symlinked, counts.empty),
-            )
 
     def counts(self) -> Counts:
         """What the view consists of now."""

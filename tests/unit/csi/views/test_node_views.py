@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.csi.views.builders import PATH, drop_block, put_blocks
 
 from tdcs.csi.guard import Guard
+from tdcs.csi.metrics import exposition
 from tdcs.csi.source import Source as Opened
 from tdcs.csi.source import SourceNotReadyError
 from tdcs.csi.views.folders import VIEWS
@@ -114,6 +116,25 @@ async def test_a_dataset_that_is_all_here_is_shown_without_the_client(world: Wor
     assert sorted(os.listdir(tree)) == ["empty", "train"]
     (report,) = world.views.reports()
     assert (report.counts.linked, report.counts.empty, report.counts.symlinked) == (2, 1, 0)
+
+
+async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World) -> None:
+    await world.mount()
+    ids = await world.load()
+    await world.opened()
+    drop_block(world.tier, ids["train/1.jpg"])
+    await world.opened()
+
+    text = exposition(reports=world.views.reports()).decode()
+
+    for line in (
+        r'tdcs_view_files\{cache_cluster="default",form="link",path="/datasets/\w+",version="\w+"\} 2.0',
+        r"tdcs_view_kept_bytes\{.*\} 3.0",
+        r"tdcs_view_used\{.*\} 0.0",
+        r"tdcs_view_manifest_age_seconds\{.*\} \d",
+        r'tdcs_view_repairs_total\{.*what="released"\} 0.0',
+    ):
+        assert re.search(line, text), text
 
 
 async def test_what_is_not_here_needs_the_client_and_the_pod_is_told(world: World) -> None:

@@ -1,0 +1,210 @@
+"""Native views as kubelet and pods meet them: the plugin's process and real mounts; no master, and no worker."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.support.waiting import eventually
+from tests.unit.csi.conftest import Node
+from tests.unit.csi.views.builders import PATH, drop_block, listed, manifest_of, put_blocks
+
+from tdcs.csi.views.folders import dataset_folder
+from tdcs.csi.volume import Volume
+
+VOLUME = Volume(cluster="default", parts=tuple(PATH.strip("/").split("/")))
+FILES = {f"{PATH.lstrip('/')}/train/{name}": f"fuse {name}" for name in ("here", "away")}
+
+
+class ViewNode:
+    """A node whose disk has a dataset's manifest and some of its blocks."""
+
+    def __init__(self, node: Node, *, here: set[str]) -> None:
+        self.node = node
+        self.tier = node.inside(node.cache_root / "default")
+        names = ("here", "away")
+        manifest = manifest_of(
+            *(listed(f"train/{name}", 4, first_block=i) for i, name in enumerate(names, 1))
+        )
+        folder = dataset_folder(cache_root=str(node.inside(node.cache_root)), volume=VOLUME)
+        version = Path(folder.of(manifest.version).path)
+        version.mkdir(parents=True)
+        (version / "manifest").write_bytes(manifest.encode())
+        put_blocks(self.tier, {i: name.encode() for i, name in enumerate(names, 1) if name in here})
+
+    def start(self) -> None:
+        """Start the plugin."""
+        # Nobody listens there: the manifest on the disk must do.
+        self.node.start_plugin(
+            more=("--views", f"--cache-root={self.node.cache_root}", "--master=127.0.0.1:1")
+        )
+
+    def publish(self, name: str = "pod-1") -> Path:
+        """Give a pod its volume; the folder as a process of the node sees it."""
+        target = self.node.target(name)
+        self.node.publish(target, path=PATH, timeout=60)
+        return self.node.inside(target)
+
+    def mounted_inside(self, target: Path) -> list[str]:
+        """What is mounted below a pod's volume."""
+        return self.node.mounts(Path(str(target).split("/root", 1)[1]) / ".tdcs/fuse")
+
+
+@pytest.fixture
+def whole(node: Node) -> ViewNode:
+    """All blocks are on the node; the plugin runs."""
+    view = ViewNode(node, here={"here", "away"})
+    view.start()
+    return view
+
+
+@pytest.fixture
+def partial(node: Node) -> ViewNode:
+    """One block is on the node, the other file comes from the client; the plugin runs."""
+    view = ViewNode(node, here={"here"})
+    node.mount_cluster(files=FILES)
+    view.start()
+    return view
+
+
+def test_a_pod_reads_the_blocks_themselves_with_neither_master_nor_worker_nor_client(whole: ViewNode) -> None:
+    volume = whole.publish()
+
+    assert (volume / "train/away").read_text() == "away"
+    assert (volume / "train/here").stat().st_ino == (whole.tier / "alluxioworker/1").stat().st_ino
+    assert os.listdir(volume) == ["train"]
+
+
+def test_nothing_of_the_cache_can_be_changed_through_a_volume(whole: ViewNode) -> None:
+    volume = whole.publish()
+
+    for change in (
+        lambda: (volume / "train/here").write_text("changed"),
+        lambda: (volume / "train/here").chmod(0o777),
+        lambda: (volume / "train/here").unlink(),
+        lambda: (volume / "new").touch(),
+        lambda: os.utime(volume / "train/here", (0, 0)),
+    ):
+        with pytest.raises(OSError, match="Read-only file system"):
+            change()
+    (mount,) = whole.node.mounts(whole.node.target())
+    assert {"ro", "nosuid", "nodev"} <= set(mount.split(" ")[5].split(","))
+
+
+def test_what_is_not_here_is_read_through_the_client(partial: ViewNode) -> None:
+    volume = partial.publish()
+
+    assert (volume / "train/here").read_text() == "here"
+    assert (volume / "train/away").read_text() == "fuse away"
+    (mount,) = partial.mounted_inside(volume)
+    assert {"ro", "nosuid", "nodev"} <= set(mount.split(" ")[5].split(","))
+
+
+def test_a_running_pod_sees_a_block_that_came_later(partial: ViewNode) -> None:
+    volume = partial.publish()
+
+    put_blocks(partial.tier, {2: b"away"})
+
+    eventually(lambda: not (volume / "train/away").is_symlink(), deadline=30)
+    assert (volume / "train/away").read_text() == "away"
+
+
+def test_a_running_pod_reads_on_when_the_client_was_replaced(partial: ViewNode) -> None:
+    volume = partial.publish()
+    point = partial.node.fuse_root / "default"
+
+    partial.node.run("umount", "--lazy", str(point))
+    partial.node.mount_cluster(files={path: text.replace("fuse", "new") for path, text in FILES.items()})
+
+    eventually(lambda: (volume / "train/away").read_text() == "new away", deadline=30, retry_on=(OSError,))
+    assert len(partial.mounted_inside(volume)) == 1
+    assert (volume / "train/here").read_text() == "here"
+
+
+def test_a_running_pod_reads_on_when_the_client_died_and_came_back(node: Node) -> None:
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("a dead FUSE client is not tested: there is no /dev/fuse")
+    view = ViewNode(node, here={"here"})
+    node.mount_cluster(files=FILES)
+    view.start()
+    volume = view.publish()
+    node.run("umount", "--lazy", str(node.fuse_root / "default"))
+    client = node.silent_fuse()
+    client.kill()
+    client.wait()
+
+    assert (volume / "train/here").read_text() == "here"
+    node.run("umount", "--lazy", str(node.fuse_root / "default"))
+    node.mount_cluster(files={path: text.replace("fuse", "new") for path, text in FILES.items()})
+
+    eventually(lambda: (volume / "train/away").read_text() == "new away", deadline=30, retry_on=(OSError,))
+
+
+def test_a_hanging_client_keeps_nobody_from_what_is_here(node: Node) -> None:
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("a hanging FUSE client is not tested: there is no /dev/fuse")
+    view = ViewNode(node, here={"here", "away"})
+    node.silent_fuse()
+    view.start()
+
+    volume = view.publish()
+
+    assert (volume / "train/away").read_text() == "away"
+    node.unpublish(node.target())
+
+
+def test_without_the_client_a_pod_that_needs_it_is_told(node: Node) -> None:
+    view = ViewNode(node, here={"here"})
+    view.start()
+
+    with pytest.raises(grpc.RpcError, match="cache cluster default is not mounted on node"):
+        view.publish()
+
+    assert node.mounts(node.target()) == []
+
+
+def test_a_plugin_that_was_killed_disturbs_no_reader_and_goes_on(partial: ViewNode) -> None:
+    volume = partial.publish()
+    before = partial.node.mounts(partial.node.target())
+
+    with (volume / "train/here").open() as reader:
+        partial.node.kill_plugin(signal.SIGKILL)
+        assert (volume / "train/away").read_text() == "fuse away"
+        partial.start()
+        assert partial.publish() == volume
+        assert reader.read() == "here"
+
+    assert partial.node.mounts(partial.node.target()) == before
+    put_blocks(partial.tier, {2: b"away"})
+    eventually(lambda: not (volume / "train/away").is_symlink(), deadline=30)
+
+
+def test_a_pod_keeps_a_block_that_its_client_could_not_replace(whole: ViewNode) -> None:
+    volume = whole.publish()
+    drop_block(whole.tier, 1)
+
+    eventually(
+        lambda: "their bytes stay on its disk while pods use the view" in whole.node.log(),
+        deadline=30,
+        describe=whole.node.log,
+    )
+    assert (volume / "train/here").read_text() == "here"
+    whole.node.unpublish(whole.node.target())
+
+    (shown,) = (whole.tier / "views").glob("*/*/tree/train")
+    eventually((shown / "here").is_symlink, deadline=30)
+
+
+def test_many_pods_share_a_view_and_each_goes_alone(partial: ViewNode) -> None:
+    names = [f"pod-{number}" for number in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        volumes = list(pool.map(partial.publish, names))
+    assert {(volume / "train/away").read_text() for volume in volumes} == {"fuse away"}
+
+    partial.node.unpublish(partial.node.target(names[0]))
+
+    assert not volumes[0].exists()
+    assert (volumes[1] / "train/away").read_text() == "fuse away"
+    assert len(partial.mounted_inside(volumes[1])) == 1
