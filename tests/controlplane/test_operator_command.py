@@ -61,7 +61,9 @@ def release(world: World) -> Iterator[str]:
             world.kube.delete(obj["kind"], obj["metadata"]["name"])
 
 
-def start(world: World, *, release: str, tmp_path: Path, speed: float = 20_000_000) -> Process:
+def start(
+    world: World, *, release: str, tmp_path: Path, speed: float = 20_000_000, name: str = "operator"
+) -> Process:
     """The operator's process, as its service account, once its health endpoint is green."""
     described = {
         "sources": {SOURCE: FILES},
@@ -79,13 +81,14 @@ def start(world: World, *, release: str, tmp_path: Path, speed: float = 20_000_0
             return False
 
     return world.plane.run(
-        name="operator",
+        name=name,
         argv=[
             str(TDCS),
             "operator",
             f"--namespace={world.namespace}",
             f"--health-port={port}",
             "--metrics-port=0",
+            f"--lease={release}-operator",
             f"--secrets-role={release}-dataset-secrets",
             f"--service-account={release}-operator",
             "--engine=memory",
@@ -157,6 +160,22 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     refused = [line for line in log.splitlines() if "HTTP 403" in line]
     assert not refused, refused[:3]
     assert SECRET not in log
+
+
+def test_a_process_that_stands_by_takes_over_from_one_that_was_killed(
+    world: World, release: str, tmp_path: Path
+) -> None:
+    allow_secrets(world, release=release)
+    world.create_cluster()
+    first = start(world, release=release, tmp_path=tmp_path)
+    world.create_dataset()
+    world.wait_ready()
+    second = start(world, release=release, tmp_path=tmp_path, name="second")
+    world.wait(lambda: "is held by" in second.log.read_text())
+    first.kill()
+    world.create_job()
+    world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+    assert "is held by this process" in second.log.read_text()
 
 
 def test_a_killed_process_is_followed_by_one_that_ends_the_work(

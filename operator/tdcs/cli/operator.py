@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import socket
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from tdcs.controllers.engines import EnginePool, alluxio_engines
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.api import LightkubeApi
+from tdcs.kube.lease import Lease
 
 
 @click.command(name="operator")
@@ -63,6 +66,12 @@ from tdcs.kube.api import LightkubeApi
     help="The operator's own service account; told to users who have to bind a role to it.",
 )
 @click.option(
+    "--lease",
+    default="tdcs-operator",
+    show_default=True,
+    help="Lease in that namespace by which one of several operators works and the others stand by; empty: none.",
+)
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     default=8080,
@@ -92,6 +101,7 @@ def command(
     scheduler_name: str,
     secrets_role: str,
     service_account: str,
+    lease: str,
     health_port: int,
     metrics_port: int,
     kubeconfig: Path | None,
@@ -125,10 +135,29 @@ def command(
             secrets_role=secrets_role,
             service_account=service_account,
         )
-        operator = Operator(api=LightkubeApi(config=config), engines=engines, settings=settings)
+        api = LightkubeApi(config=config)
+        stop = asyncio.Event()
+        lost = False
+
+        def on_lease_lost() -> None:
+            nonlocal lost
+            lost = True
+            stop.set()
+
+        # A pod's container that starts again is the same holder: the one before it is certainly dead.
+        identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        operator = Operator(
+            api=api,
+            engines=engines,
+            settings=settings,
+            lease=Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None,
+            on_lease_lost=on_lease_lost,
+        )
         if metrics_port:
             start_http_server(metrics_port, registry=operator.metrics.registry)
-        await shell.run(operator=operator, config=config, liveness_endpoint=endpoint)
+        await shell.run(operator=operator, config=config, liveness_endpoint=endpoint, stop=stop)
+        if lost:
+            raise click.ClickException("the lease was lost")
 
     asyncio.run(run())
 

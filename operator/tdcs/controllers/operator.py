@@ -24,6 +24,7 @@ from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.informer import Informer, Key, object_key
+from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import (
     CACHE_CLUSTERS,
@@ -57,9 +58,22 @@ class Operator:
         api: the API server.
         engines: gives the engine of a cache cluster; closed by `stop`.
         settings: names and rhythms.
+        lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
+        on_lease_lost: called then; the process must end.
     """
 
-    def __init__(self, *, api: KubeApi, engines: Engines, settings: Settings) -> None:
+    def __init__(
+        self,
+        *,
+        api: KubeApi,
+        engines: Engines,
+        settings: Settings,
+        lease: Lease | None = None,
+        on_lease_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._lease = lease
+        self._on_lease_lost = on_lease_lost
+        self._working = False
         self._own: dict[Resource, dict[Key, Object]] = {
             resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
@@ -107,9 +121,10 @@ class Operator:
             TRAINING_JOBS: TrainingJobController(context=self.context).reconcile,
         }
         self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Fill the views, then begin to work.
+        """Fill the views, then begin to work, or wait for the lease: with full views, so that it begins at once.
 
         Raises:
             TimeoutError: a view was not filled in time; the log says why.
@@ -122,8 +137,10 @@ class Operator:
             for resource in self._own:
                 for obj in (await self.context.api.list(resource)).items:
                     self.seen(resource, obj, deleted=False)
-        self._tasks += [asyncio.create_task(self._work()) for _ in range(PASSES_AT_ONCE)]
-        self._tasks.append(asyncio.create_task(self._resync()))
+        if self._lease is None:
+            self._begin_work()
+        else:
+            self._tasks.append(asyncio.create_task(self._lead(self._lease)))
 
     async def stop(self) -> None:
         """Stop working; what is half done is found and finished by the next start."""
@@ -132,6 +149,8 @@ class Operator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.context.queue.close()
         await self._datasets.close()
+        if self._lease is not None:
+            await self._lease.release()  # after the last write
         await self.context.engines.close()
         await self.context.api.close()
 
@@ -166,9 +185,28 @@ class Operator:
             if age > STALE_SECONDS:
                 raise StaleError(f"nothing was heard about {resource.plural} for {age:.0f} s")
         oldest = self.context.queue.oldest_age()
-        if oldest > QUEUE_LIMIT_SECONDS:
+        standing_by = self._lease is not None and not self._working
+        if oldest > QUEUE_LIMIT_SECONDS and not standing_by:
             raise StaleError(f"the oldest change has waited for {oldest:.0f} s")
-        return {"queued": len(self.context.queue), "oldestSeconds": round(oldest, 1)}
+        queued = len(self.context.queue)
+        return {"standingBy": standing_by, "queued": queued, "oldestSeconds": round(oldest, 1)}
+
+    def _begin_work(self) -> None:
+        self._working = True
+        self._workers = [asyncio.create_task(self._work()) for _ in range(PASSES_AT_ONCE)]
+        self._workers.append(asyncio.create_task(self._resync()))
+        self._tasks += self._workers
+
+    async def _lead(self, lease: Lease) -> None:
+        await lease.acquire()
+        self._begin_work()
+        try:
+            await lease.keep()
+        except LeaseLostError as error:
+            _log.critical("%s; this process ends, so that two never work at a time", error)
+            for worker in self._workers:
+                worker.cancel()
+            self._on_lease_lost()
 
     def _system(self, api: KubeApi, resource: Resource, settings: Settings) -> Informer:
         return Informer(

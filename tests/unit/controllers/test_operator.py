@@ -1,6 +1,9 @@
 """The operator tells when its view of the cluster is not to be trusted, and who is concerned by a change."""
 
+import asyncio
+
 import pytest
+from tests.support.waiting import eventually_async
 from tests.unit.controllers.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi
 
@@ -10,6 +13,7 @@ from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator, StaleError
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object
+from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, TRAINING_JOBS
 
 
@@ -87,6 +91,51 @@ async def test_a_status_alone_makes_no_work_but_a_changed_spec_and_a_deletion_do
         asked = {**asked, "metadata": {**asked["metadata"], **change}}
         operator.seen(DATASETS, asked, deleted=False)
         assert await waiting(operator) == ["Dataset n/pictures"]
+
+
+class ScriptedLease(Lease):
+    """A lease that is given and taken when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(api=ScriptedApi(), namespace="n", name="l", identity="me")
+        self.given, self.taken, self.released = asyncio.Event(), asyncio.Event(), False
+
+    async def acquire(self) -> None:
+        await self.given.wait()
+
+    async def keep(self) -> None:
+        await self.taken.wait()
+        raise LeaseLostError("taken")
+
+    async def release(self) -> None:
+        self.released = True
+
+
+async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work_ends() -> None:
+    engine = MemoryEngine(sources={}, workers={})
+    lease, ended = ScriptedLease(), asyncio.Event()
+    operator = Operator(
+        api=ScriptedApi(),
+        engines=EnginePool(make=lambda _: engine),
+        settings=Settings(),
+        lease=lease,
+        on_lease_lost=ended.set,
+    )
+    async with asyncio.timeout(10):
+        await operator.start()
+        operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "gone", "uid": "u"}}, deleted=True)
+        await asyncio.sleep(0)
+        assert operator.health()["standingBy"] is True
+        assert operator.health()["queued"] == 1
+        lease.given.set()
+        await eventually_async(lambda: operator.health()["queued"] == 0, deadline=5)
+        lease.taken.set()
+        await ended.wait()
+        operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "later", "uid": "u"}}, deleted=True)
+        await asyncio.sleep(0.01)
+        assert operator.health()["queued"] == 1
+        await operator.stop()
+    assert lease.released
 
 
 async def test_a_deleted_object_leaves_the_view(operator: Operator) -> None:
