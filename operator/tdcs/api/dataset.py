@@ -188,7 +188,9 @@ class DatasetSpec(Model):
         Placement,
         **rules(
             rule(
-                "self.copies == 1 || self.mode != 'Replicate' || has(self.nodeCount)",
+                # With has(): the server also checks the rule against the bare default, {}.
+                "!has(self.copies) || self.copies == 1 || !has(self.mode) || self.mode != 'Replicate' || "
+                "has(self.nodeCount)",
                 "several copies with mode Replicate need nodeCount, because without it one copy lies on every "
                 "node already: set nodeCount, or copies to 1",
                 field=".copies",
