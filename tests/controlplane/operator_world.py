@@ -157,7 +157,9 @@ def world(
                 kind, obj["metadata"]["name"], {"metadata": {"finalizers": None}}, namespace=namespace
             )
             made.kube.delete(kind, obj["metadata"]["name"], namespace=namespace)
-    made.kube.delete("CacheCluster", made.cluster)
+    if made.kube.find("CacheCluster", made.cluster) is not None:
+        made.kube.patch("CacheCluster", made.cluster, {"metadata": {"finalizers": None}})
+        made.kube.delete("CacheCluster", made.cluster)
     made.kube.delete("PersistentVolume", f"tdcs.{namespace}.pictures")
 
 

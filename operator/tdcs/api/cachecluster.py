@@ -8,9 +8,11 @@ from tdcs.api import names
 from tdcs.api.base import JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.quantities import Quantity, to_bytes
+from tdcs.api.selection import ABOVE_ZERO
 
 Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Lost"]
+Profile = Literal["Tuned", "Stock"]
 
 _PATH_RULE = rule(
     r"self.matches('^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$')",
@@ -46,11 +48,7 @@ class Tier(Model):
         Quantity,
         Field(
             json_schema_extra=rules(
-                rule(
-                    "type(self) == int ? self > 0 : "
-                    "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
-                    "must be a size above zero, such as 100Gi",
-                )
+                rule(ABOVE_ZERO, "must be a size above zero, such as 100Gi"),
             )
         ),
     ] = names.DEFAULT_TIER_CAPACITY
@@ -97,6 +95,20 @@ class Component(Model):
     """Options of the JVM, added after the built-in ones, so they win."""
 
 
+class Journal(Model):
+    """The volume of the master, which holds the mounts and what it knows of the files."""
+
+    storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Its StorageClass; left out, the cluster's default one."""
+    size: Annotated[
+        Quantity, Field(json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 5Gi")))
+    ] = "5Gi"
+    """Its size; 5Gi is enough for some ten million files."""
+
+
+SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(_PATH_RULE))]
+
+
 class CacheClusterSpec(Model):
     """What the cache shall look like."""
 
@@ -110,6 +122,24 @@ class CacheClusterSpec(Model):
     """Taints of cache nodes that the pods put up with."""
     storage: Storage = defaulted(Storage)
     """Where the nodes keep cached blocks."""
+    profile: Profile = "Tuned"
+    """Which settings Alluxio runs with: Tuned are those for training, each explained in the documentation (tuning);
+    Stock leaves Alluxio's own defaults wherever it works with them, for comparison."""
+    source_folders: Annotated[
+        list[SourceFolder], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = Field(default=[])
+    """Folders, the same on every cache node (an NFS mount, say), from which Datasets may read with file:// URIs. The
+    cache's pods mount them read-only; a change restarts them."""
+    journal: Journal = defaulted(
+        Journal,
+        **rules(
+            rule(
+                "self == oldSelf",
+                "cannot be changed, because the volume of a StatefulSet cannot: create another CacheCluster",
+            )
+        ),
+    )
+    """The master's volume. It cannot be changed later."""
     properties: Annotated[
         dict[str, Annotated[str, Field(max_length=4096)]],
         Field(
@@ -152,7 +182,7 @@ class CacheClusterStatus(Model):
     observed_generation: int = 0
     """The generation of the spec that this status is about."""
     conditions: Conditions = Field(default=[])
-    """Ready: the master answers and every wanted worker is registered."""
+    """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for."""
     replicas: int = 0
     """Workers that there shall be."""
     ready_replicas: int = 0
@@ -163,6 +193,8 @@ class CacheClusterStatus(Model):
     """Bytes that all live workers may hold."""
     used_bytes: int = 0
     """Bytes that all live workers hold."""
+    used: str | None = None
+    """usedBytes and capacityBytes in readable units, such as 6.4 GiB of 24 GiB; for display only."""
     used_ratio: float = 0.0
     """usedBytes over capacityBytes, between 0 and 1."""
     workers: Annotated[list[CacheWorker], Field(json_schema_extra=list_map("node"))] = Field(default=[])

@@ -76,16 +76,8 @@ KINDS: tuple[Kind, ...] = (
                 name="Workers", path=".status.readyReplicas", type="integer", description="Workers alive."
             ),
             Column(name="Wanted", path=".status.replicas", type="integer", description="Workers wanted."),
-            Column(
-                name="Used", path=".status.usedRatio", type="number", description="Share of the cache in use."
-            ),
-            Column(
-                name="Capacity",
-                path=".status.capacityBytes",
-                type="integer",
-                description="Bytes the cache may hold.",
-                priority=1,
-            ),
+            Column(name="Used", path=".status.used", description="How much of the cache is in use."),
+            Column(name="Profile", path=".spec.profile", description="Tuned or Stock.", priority=1),
             _AGE,
             _MESSAGE,
         ),

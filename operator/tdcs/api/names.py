@@ -55,6 +55,10 @@ COMPONENT_FUSE: Final = "fuse"
 NODE_STATE_DIR: Final = "/var/lib/tdcs"
 FUSE_ROOT: Final = f"{NODE_STATE_DIR}/fuse"
 CACHE_ROOT: Final = f"{NODE_STATE_DIR}/cache"
+BLOCK_FOLDER: Final = "alluxioworker"
+"""Below a tier's folder: where the worker keeps its blocks (Alluxio's alluxio.worker.data.folder)."""
+VIEWS_FOLDER: Final = "views"
+"""Below a tier's folder: the native views of the node plugin."""
 ENGINE_DATASETS_ROOT: Final = "/datasets"
 
 # Alluxio's ports (its defaults).

@@ -1,5 +1,6 @@
 """Sizes for people: the form that status messages use."""
 
+_BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -12,6 +13,17 @@ def human(size: int) -> str:
     if unit == 0:
         return f"{size} bytes"
     return f"{value:.1f} {_UNITS[unit]}" if value < 99.95 else f"{value:.0f} {_UNITS[unit]}"
+
+
+def human_binary(size: int) -> str:
+    """A size in the units in which capacities are given: 512 bytes, 6.4 GiB, 24 GiB."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_BINARY) - 1:
+        value /= 1024
+        unit += 1
+    if unit == 0:
+        return f"{size} bytes"
+    return f"{value:.1f} {_BINARY[unit]}".replace(".0 ", " ")
 
 
 def percent(part: int, whole: int) -> str:

@@ -29,6 +29,7 @@ from tdcs.kube.resources import (
     DAEMON_SETS,
     DATASETS,
     EVENTS,
+    JOBS,
     NODES,
     PERSISTENT_VOLUMES,
     PODS,
@@ -54,6 +55,7 @@ class Server:
         self.on_change: Callable[[Resource, Object, bool], None] = lambda resource, obj, deleted: None
         self.refuse: Callable[[str, Resource], None] = lambda verb, resource: None
         self.writes: list[str] = []
+        self.jobs_end_as = "Complete"
         self._numbers = itertools.count(1)
 
     def store(self, resource: Resource) -> dict[Key, Object]:
@@ -129,6 +131,13 @@ class Server:
         if known is not None and known.get("spec") != obj.get("spec"):
             metadata["generation"] = known["metadata"]["generation"] + 1
         made = {**copy.deepcopy(obj), "metadata": metadata}
+        if resource is STATEFUL_SETS:  # its controller is quick
+            made["status"] = {
+                "observedGeneration": metadata["generation"],
+                "replicas": made["spec"]["replicas"],
+            }
+        if resource is JOBS:
+            made["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
         if resource is not EVENTS:
             self.writes.append(f"{verb} {resource.kind} {'/'.join(filter(None, key))}")
         gone = bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")

@@ -58,6 +58,14 @@ def test_fewer_replicas_keep_workers_that_are_there() -> None:
     assert chosen(*nodes, present=("c", "d"), replicas=1) == ["c"]
 
 
+def test_the_worker_that_holds_least_goes_first_and_new_ones_go_where_gpus_are() -> None:
+    nodes = {name: node(name) for name in "abcd"}
+    nodes["d"]["status"] = {"allocatable": {"nvidia.com/gpu": "8"}}
+    spec = CacheClusterSpec(replicas=2)
+    assert choose_nodes(spec=spec, nodes=nodes, present=("a", "b", "c"), used={"b": 5, "c": 9}) == ["b", "c"]
+    assert choose_nodes(spec=spec, nodes=nodes, present=("a",)) == ["a", "d"]
+
+
 def test_a_worker_is_pending_ready_or_lost() -> None:
     workers = [worker("a", capacity=100, used=25), worker("b", live=False), worker("stranger")]
     states = worker_states(wanted=["a", "b", "c"], workers=workers)
@@ -183,3 +191,53 @@ def test_only_the_client_is_privileged() -> None:
     assert container(children.fuse(plan))["securityContext"] == {"privileged": True}
     assert "securityContext" not in container(children.worker(plan, node="n1"))
     assert "securityContext" not in container(children.master(plan))
+
+
+def test_people_see_what_is_used_in_the_units_of_capacities() -> None:
+    states = worker_states(wanted=["a"], workers=[worker("a", capacity=24 * GIB, used=int(6.4 * GIB))])
+    assert status_of(cluster="default", workers=states).used == "6.4 GiB of 24 GiB"
+
+
+def requests(obj: Any) -> dict[str, str]:
+    return dict(container(obj)["resources"]["requests"])
+
+
+def test_pods_ask_for_the_memory_that_their_jvm_may_take() -> None:
+    plan = blueprint(worker={"jvmOptions": ["-Xmx1g", "-XX:MaxDirectMemorySize=2g"]})
+    assert requests(children.worker(plan, node="n"))["memory"] == f"{3 * 1024 + 192}Mi"
+    assert requests(children.master(plan))["memory"] == f"{384 + 128 + 192}Mi"
+    in_memory = blueprint(storage={"tiers": [{"medium": "MEM", "capacity": "4Gi"}]})
+    assert requests(children.worker(in_memory, node="n"))["memory"] == f"{4096 + 192 + 512 + 192}Mi"
+    own = {"limits": {"memory": "9Gi"}}
+    assert container(children.fuse(blueprint(fuse={"resources": own})))["resources"] == own
+
+
+def test_the_journal_lies_where_it_is_asked_for() -> None:
+    (claim,) = children.master(blueprint(journal={"storageClassName": "fast", "size": "9Gi"}))["spec"][
+        "volumeClaimTemplates"
+    ]
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "9Gi"
+    (default,) = children.master(blueprint())["spec"]["volumeClaimTemplates"]
+    assert "storageClassName" not in default["spec"]
+
+
+def test_source_folders_are_seen_read_only_by_master_and_workers_of_cache_nodes() -> None:
+    plan = blueprint(sourceFolders=["/mnt/nfs"], nodeSelector={"gpu": "yes"})
+    for made in (children.master(plan), children.worker(plan, node="n")):
+        pod = made["spec"]["template"]["spec"]
+        (volume,) = [one for one in pod["volumes"] if one["name"] == "source-0"]
+        (mount,) = [one for one in container(made)["volumeMounts"] if one["name"] == "source-0"]
+        assert volume["hostPath"]["path"] == mount["mountPath"] == "/mnt/nfs"
+        assert mount["readOnly"] is True
+    assert children.master(plan)["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "yes"}
+
+
+def test_stock_leaves_alluxios_own_settings_of_reading() -> None:
+    (tuned,) = children.config_map(blueprint())["data"].values()
+    (stock,) = children.config_map(blueprint(profile="Stock"))["data"].values()
+    key = "alluxio.user.file.passive.cache.enabled"
+    assert key in tuned
+    assert key not in stock
+    assert "alluxio.master.journal.type" in stock
+    assert env(children.fuse(blueprint(profile="Stock")))["FUSE_OPTIONS"] == "allow_other,ro"

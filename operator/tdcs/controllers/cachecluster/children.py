@@ -1,6 +1,6 @@
 """The objects of a cache cluster: configuration, master, one worker a node, FUSE clients. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,17 +11,8 @@ from tdcs.engine.alluxio import profile
 from tdcs.kube.api import Object
 from tdcs.kube.apply import digest_of, owner_reference
 
-JOURNAL_SIZE = "5Gi"
-"""Size of the master's volume: the journal of some ten million files."""
-
-DEFAULT_REQUESTS: Mapping[str, Mapping[str, str]] = {
-    names.COMPONENT_MASTER: {"cpu": "100m", "memory": "512Mi"},
-    names.COMPONENT_WORKER: {"cpu": "100m", "memory": "512Mi"},
-    names.COMPONENT_FUSE: {"cpu": "100m", "memory": "512Mi"},
-}
-"""What the pods ask for unless the CacheCluster says otherwise."""
-
 FUSE_STOP_SECONDS = 30
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +70,7 @@ def config_map(plan: Blueprint) -> Object:
     properties = profile.site_properties(
         tier=profile.Tier(medium=tier.medium, path=plan.tier_path, capacity_bytes=tier.capacity_bytes),
         overrides=plan.spec.properties,
+        profile=profile.Profile(plan.spec.profile),
     )
     return {
         "apiVersion": "v1",
@@ -107,8 +99,10 @@ def services(plan: Blueprint) -> list[Object]:
 
 
 def master(plan: Blueprint) -> Object:
-    """The StatefulSet of the master; its journal lies on a claim of the default storage class."""
-    component = names.COMPONENT_MASTER
+    """The StatefulSet of the master; its journal lies on a claim. It lists file sources, so where there are some, it
+    runs on a cache node, which sees them."""
+    component, journal = names.COMPONENT_MASTER, plan.spec.journal
+    storage_class = journal.storage_class_name
     name = names.master_name(cluster=plan.cluster)
     container = _container(
         plan,
@@ -116,7 +110,7 @@ def master(plan: Blueprint) -> Object:
         role=profile.Role.MASTER,
         settings=plan.spec.master,
         host=plan.master_host,
-        mounts=[{"name": "journal", "mountPath": profile.DATA_FOLDER}],
+        mounts=[{"name": "journal", "mountPath": profile.DATA_FOLDER}, *_source_mounts(plan)],
     )
     container["ports"] = [{"name": "rpc", "containerPort": profile.MASTER_RPC_PORT, "protocol": "TCP"}]
     container["readinessProbe"] = {"tcpSocket": {"port": profile.MASTER_RPC_PORT}, "periodSeconds": 2}
@@ -126,7 +120,11 @@ def master(plan: Blueprint) -> Object:
         service=name,
         component=component,
         labels=labels_of(cluster=plan.cluster, component=component),
-        pod={"containers": [container], "volumes": [_config_volume(plan)]},
+        pod={
+            "containers": [container],
+            "volumes": [_config_volume(plan), *_source_volumes(plan)],
+            **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.source_folders else {}),
+        },
         claims=[
             {
                 "apiVersion": "v1",
@@ -134,7 +132,8 @@ def master(plan: Blueprint) -> Object:
                 "metadata": {"name": "journal"},
                 "spec": {
                     "accessModes": ["ReadWriteOnce"],
-                    "resources": {"requests": {"storage": JOURNAL_SIZE}},
+                    "resources": {"requests": {"storage": str(journal.size)}},
+                    **({"storageClassName": storage_class} if storage_class else {}),
                 },
             }
         ],
@@ -152,12 +151,10 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         role=profile.Role.WORKER,
         settings=plan.spec.worker,
         host=f"$(POD_NAME).{service}.{plan.namespace}.svc",
-        mounts=[{"name": "blocks", "mountPath": plan.tier_path}],
+        mounts=[{"name": "blocks", "mountPath": plan.tier_path}, *_source_mounts(plan)],
     )
     container["ports"] = [{"name": "rpc", "containerPort": profile.WORKER_RPC_PORT, "protocol": "TCP"}]
     container["readinessProbe"] = {"tcpSocket": {"port": profile.WORKER_RPC_PORT}, "periodSeconds": 2}
-    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
     return _stateful_set(
         plan,
         name=names.worker_set_name(cluster=plan.cluster, node=node),
@@ -165,12 +162,23 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         component=component,
         labels=labels,
         pod={
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+            "affinity": pinned_to(node),
             "containers": [container],
-            "volumes": [_config_volume(plan), _host_folder("blocks", plan.tier_path)],
+            "volumes": [
+                _config_volume(plan),
+                _host_folder("blocks", plan.tier_path),
+                *_source_volumes(plan),
+            ],
         },
         annotations={names.ANNOTATION_NODE: node},
     )
+
+
+def pinned_to(node: str) -> Object:
+    """The affinity of a pod that runs on this node or nowhere."""
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 def fuse(plan: Blueprint) -> Object:
@@ -191,7 +199,10 @@ def fuse(plan: Blueprint) -> Object:
         ],
         more=[
             {"name": "FUSE_MOUNT_POINT", "value": mount_point},
-            {"name": "FUSE_OPTIONS", "value": profile.fuse_mount_options()},
+            {
+                "name": "FUSE_OPTIONS",
+                "value": profile.fuse_mount_options(profile=profile.Profile(plan.spec.profile)),
+            },
         ],
     )
     container["securityContext"] = {"privileged": True}
@@ -315,9 +326,38 @@ def _container(
         "imagePullPolicy": "IfNotPresent",
         "args": [role.value],
         "env": environment,
-        "resources": dict(settings.resources) or {"requests": dict(DEFAULT_REQUESTS[component])},
+        "resources": dict(settings.resources) or requests_of(plan, role=role, options=options),
         "volumeMounts": [{"name": "config", "mountPath": folder, "readOnly": True}, *mounts],
     }
+
+
+def requests_of(plan: Blueprint, *, role: profile.Role, options: Sequence[str]) -> Object:
+    """What a pod asks for when the CacheCluster names no resources: what its JVM may really take."""
+    memory = profile.memory_bytes(options)
+    tier = plan.spec.storage.tiers[0]
+    if role is profile.Role.WORKER and tier.medium == "MEM":
+        memory += tier.capacity_bytes  # files of a tmpfs are memory of whoever writes them
+    return {"requests": {"cpu": "100m", "memory": f"{-(-memory // _MIB)}Mi"}}
+
+
+def _source_mounts(plan: Blueprint) -> list[Object]:
+    return [
+        {
+            "name": f"source-{number}",
+            "mountPath": folder,
+            "readOnly": True,
+            # A share that is mounted on the node later is seen, too.
+            "mountPropagation": "HostToContainer",
+        }
+        for number, folder in enumerate(plan.spec.source_folders)
+    ]
+
+
+def _source_volumes(plan: Blueprint) -> list[Object]:
+    return [
+        {"name": f"source-{number}", "hostPath": {"path": folder, "type": "Directory"}}
+        for number, folder in enumerate(plan.spec.source_folders)
+    ]
 
 
 def _field(path: str) -> Object:

@@ -6,11 +6,12 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers import status
-from tdcs.controllers.cachecluster import children, plan
+from tdcs.controllers.cachecluster import children, cleaning, plan
 from tdcs.controllers.cachecluster.children import Blueprint
 from tdcs.controllers.cachecluster.plan import FuseView
 from tdcs.controllers.context import Context, Store, WorkKey
 from tdcs.controllers.invalid import explain
+from tdcs.controllers.sizes import counted
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs
@@ -34,23 +35,24 @@ class CacheClusterController:
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
         obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name)
-        if obj is None or obj["metadata"].get("deletionTimestamp"):
-            return None  # the garbage collector deletes the children
+        if obj is None:
+            return None
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
         try:
             cluster = CacheCluster.model_validate(obj)
         except ValidationError as error:
+            if deleting:
+                await self._without_finalizer(obj)  # nothing was made of what cannot be understood
+                return None
             await self._publish(
                 obj, CacheClusterStatus(), finding(names.READY, False, "InvalidSpec", explain(error))
             )
             return None
+        if deleting:
+            return await self._tear_down(obj, cluster)
+        obj = await self._with_finalizer(obj)
         wanted = self._wanted_nodes(obj, cluster)
-        blueprint = Blueprint(
-            owner=obj,
-            spec=cluster.spec,
-            namespace=self._context.settings.namespace,
-            image=self._context.settings.image,
-            pull_secrets=self._context.settings.image_pull_secrets,
-        )
+        blueprint = self._blueprint(obj, cluster)
         try:
             await self._apply(blueprint, wanted)
         except (ForeignObjectError, InvalidError) as error:
@@ -68,6 +70,59 @@ class CacheClusterController:
         await self._publish(obj, plan.status_of(cluster=key.name, workers=workers), ready)
         return self._context.settings.poll_seconds
 
+    def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:
+        settings = self._context.settings
+        return Blueprint(
+            owner=obj,
+            spec=cluster.spec,
+            namespace=settings.namespace,
+            image=settings.image,
+            pull_secrets=settings.image_pull_secrets,
+        )
+
+    async def _tear_down(self, obj: Object, cluster: CacheCluster) -> float | None:
+        """Free the nodes' disks; the garbage collector deletes the other children when that is done."""
+        finalizers = obj["metadata"].get("finalizers", [])
+        if names.FINALIZER not in finalizers:
+            return None
+        name, poll = obj["metadata"]["name"], self._context.settings.poll_seconds
+        known = cluster.status or CacheClusterStatus()
+        users = plan.users_of(cluster=name, datasets=self._context.stores.datasets)
+        if users:
+            told = ", ".join(users[:5]) + (" and others" if len(users) > 5 else "")
+            text = (
+                f"it is deleted when no Dataset uses it any more: delete {told}, or wait for their deletion"
+            )
+            await self._publish(obj, known, finding(names.READY, False, "InUse", text))
+            return poll
+        left = self._worker_sets(obj)
+        blueprint = self._blueprint(obj, cluster)
+        for child in left:
+            await cleaning.remove_worker(
+                context=self._context, plan=blueprint, worker_set=child, views_too=True
+            )
+        if left:
+            text = f"the disks of {counted(len(left), 'node')} are being freed"
+            await self._publish(obj, known, finding(names.READY, False, "FreeingDisks", text))
+            return min(poll, 1.0)
+        await self._without_finalizer(obj)
+        return None
+
+    async def _with_finalizer(self, obj: Object) -> Object:
+        finalizers = obj["metadata"].get("finalizers", [])
+        if names.FINALIZER in finalizers:
+            return obj
+        return await self._set_finalizers(obj, [*finalizers, names.FINALIZER])
+
+    async def _without_finalizer(self, obj: Object) -> None:
+        left = [one for one in obj["metadata"].get("finalizers", []) if one != names.FINALIZER]
+        await self._set_finalizers(obj, left)
+
+    async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
+        metadata = {"resourceVersion": obj["metadata"]["resourceVersion"], "finalizers": finalizers}
+        name = obj["metadata"]["name"]
+        return await self._context.api.merge(CACHE_CLUSTERS, name=name, patch={"metadata": metadata})
+
     def _wanted_nodes(self, obj: Object, cluster: CacheCluster) -> list[str]:
         nodes = {
             name: node
@@ -75,7 +130,10 @@ class CacheClusterController:
             if not node["metadata"].get("deletionTimestamp")
         }
         present = [_node_of(child) for child in self._worker_sets(obj)]
-        return plan.choose_nodes(spec=cluster.spec, nodes=nodes, present=present)
+        used = {
+            worker.node: worker.used_bytes for worker in (cluster.status.workers if cluster.status else ())
+        }
+        return plan.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, used=used)
 
     def _worker_sets(self, obj: Object) -> list[Object]:
         return [
@@ -96,13 +154,9 @@ class CacheClusterController:
             await self._put(STATEFUL_SETS, worker, blueprint, stores.stateful_sets)
         await self._put(DAEMON_SETS, children.fuse(blueprint), blueprint, stores.daemon_sets)
         for child in self._worker_sets(blueprint.owner):
-            if _node_of(child) not in wanted and not child["metadata"].get("deletionTimestamp"):
-                metadata = child["metadata"]
-                await self._context.api.delete(
-                    STATEFUL_SETS,
-                    name=metadata["name"],
-                    namespace=metadata["namespace"],
-                    uid=metadata["uid"],
+            if _node_of(child) not in wanted:
+                await cleaning.remove_worker(
+                    context=self._context, plan=blueprint, worker_set=child, views_too=False
                 )
 
     async def _put(

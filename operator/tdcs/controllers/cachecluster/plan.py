@@ -4,10 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lightkube.utils.quantity import parse_quantity
+
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers.dataset.plan import matches
+from tdcs.controllers.sizes import human_binary
 from tdcs.engine.protocol import WorkerInfo
 
 TRANSIENT_TAINTS = "node.kubernetes.io/"
@@ -24,15 +27,23 @@ class FuseView:
 
 
 def choose_nodes(
-    *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Iterable[str]
+    *,
+    spec: CacheClusterSpec,
+    nodes: Mapping[str, Mapping[str, Any]],
+    present: Iterable[str],
+    used: Mapping[str, int] | None = None,
 ) -> list[str]:
     """The nodes that shall have a worker, by name.
+
+    With fewer replicas than nodes, those that have a worker stay, the fullest first, since what they hold would be
+    lost; then come those with the most GPUs, since jobs will run beside the data.
 
     Args:
         spec: what the user asked for.
         nodes: the cluster's nodes, as the API server has them, by name.
         present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
             never moves a cache.
+        used: bytes that the workers hold, by node.
     """
     there = set(present)
     fitting = [
@@ -41,8 +52,16 @@ def choose_nodes(
         if matches(node["metadata"].get("labels", {}), spec.node_selector)
         and _tolerated(node, spec.tolerations, stays=name in there)
     ]
-    ranked = sorted(fitting, key=lambda name: (name not in there, name))
+    held = used or {}
+    ranked = sorted(
+        fitting, key=lambda name: (name not in there, -held.get(name, 0), -_gpus(nodes[name]), name)
+    )
     return sorted(ranked if spec.replicas is None else ranked[: spec.replicas])
+
+
+def _gpus(node: Mapping[str, Any]) -> int:
+    found = (node.get("status", {}).get("allocatable") or {}).get(names.GPU_RESOURCE, 0)
+    return int(parse_quantity(str(found)) or 0)
 
 
 def _tolerated(node: Mapping[str, Any], tolerations: Sequence[Toleration], *, stays: bool) -> bool:
@@ -65,6 +84,15 @@ def tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
     if toleration.operator == "Exists":
         return True
     return bool(toleration.key) and (toleration.value or "") == taint.get("value", "")
+
+
+def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[str]:
+    """The Datasets in a cache cluster, by namespace and name."""
+    return sorted(
+        f"{namespace}/{name}"
+        for (namespace, name), dataset in datasets.items()
+        if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+    )
 
 
 def worker_states(*, wanted: Sequence[str], workers: Iterable[WorkerInfo]) -> list[CacheWorker]:
@@ -96,6 +124,7 @@ def status_of(*, cluster: str, workers: Sequence[CacheWorker]) -> CacheClusterSt
         selector=(f"{names.LABEL_CACHE_CLUSTER}={cluster},{names.LABEL_COMPONENT}={names.COMPONENT_WORKER}"),
         capacity_bytes=capacity,
         used_bytes=used,
+        used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
         used_ratio=round(used / capacity, 4) if capacity else 0.0,
         workers=list(workers),
     )

@@ -6,7 +6,8 @@ what only the process itself knows (host name, node), which the image's entrypoi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -33,6 +34,13 @@ class Role(StrEnum):
     FUSE = "fuse"
 
 
+class Profile(StrEnum):
+    """Which settings of reading are used. How processes are deployed, and their sizes, are the same in both."""
+
+    TUNED = "Tuned"
+    STOCK = "Stock"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tier:
     """Where a worker keeps its blocks.
@@ -50,7 +58,11 @@ class Tier:
 
 
 def site_properties(
-    *, tier: Tier, data_folder: str = DATA_FOLDER, overrides: Mapping[str, str] = _NONE
+    *,
+    tier: Tier,
+    data_folder: str = DATA_FOLDER,
+    overrides: Mapping[str, str] = _NONE,
+    profile: Profile = Profile.TUNED,
 ) -> dict[str, str]:
     """`alluxio-site.properties` of a cluster, for all of its processes.
 
@@ -58,12 +70,13 @@ def site_properties(
         tier: The workers' only tier.
         data_folder: The master's folder.
         overrides: Any Alluxio property; wins over what is set here.
+        profile: Stock leaves out everything that only makes reading faster or placement exact.
     """
     ours = {
         **_MASTER,
         **_WORKER,
-        **_CLIENT,
-        **_FUSE,
+        **_NEEDED,
+        **(_CLIENT if profile is Profile.TUNED else _NONE),
         "alluxio.master.journal.folder": f"{data_folder}/journal",
         # Datasets are mounted below the root, which is an empty folder of the master's.
         "alluxio.master.mount.table.root.ufs": f"{data_folder}/root",
@@ -108,6 +121,11 @@ _WORKER = {
     "alluxio.worker.data.folder.permissions": "rwxr-x---",
 }
 
+_NEEDED = {
+    # The library of this version is the one that Debian has.
+    "alluxio.fuse.jnifuse.libfuse.version": "3",
+}
+
 _CLIENT = {
     # Bytes stay where the placement put them: a reader of another worker's block does not copy it.
     "alluxio.user.file.passive.cache.enabled": "false",
@@ -127,22 +145,19 @@ _CLIENT = {
     # Otherwise every open is a write to the master's journal.
     "alluxio.user.update.file.accesstime.disabled": "true",
     "alluxio.user.metrics.collection.enabled": "false",
-}
-
-_FUSE = {
-    # The library of this version is the one that Debian has.
-    "alluxio.fuse.jnifuse.libfuse.version": "3",
     # Translations of paths are kept; the default of 500 is less than one directory of a dataset.
     "alluxio.fuse.cached.paths.max": "100000",
 }
 
 
-def fuse_mount_options() -> str:
-    """Options of the FUSE mount, comma-separated.
+def fuse_mount_options(*, profile: Profile = Profile.TUNED) -> str:
+    """Options of the FUSE mount, comma-separated; Stock has only those without which no pod could read.
 
     `auto_cache` keeps pages between opens as long as size and time stay the same; `kernel_cache` would keep them after
     a change too.
     """
+    if profile is Profile.STOCK:
+        return "allow_other,ro"
     return ",".join(
         (
             "allow_other",  # pods run as other users
@@ -200,6 +215,26 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         "-Dorg.apache.ratis.thirdparty.io.netty.allocator.useCacheForAllThreads=false",
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
     ]
+
+
+_OVERHEAD = 192 * _MIB
+"""What a JVM of this size takes besides heap and direct memory: classes, compiled code, stacks."""
+
+_SIZE = re.compile(r"-(?:Xmx|XX:MaxDirectMemorySize=)(\d+)([kKmMgG]?)")
+_UNITS = {"": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30}
+
+
+def memory_bytes(options: Sequence[str]) -> int:
+    """What a JVM with these options may take: the last heap size, the last limit of direct memory, and the rest.
+
+    Without a limit of its own, direct memory may grow as large as the heap.
+    """
+    sizes: dict[str, int] = {}
+    for option in options:
+        if found := _SIZE.fullmatch(option):
+            sizes[option[:4]] = int(found[1]) * _UNITS[found[2].lower()]
+    heap = sizes.get("-Xmx", 0)
+    return heap + sizes.get("-XX:", heap) + _OVERHEAD
 
 
 def render_properties(properties: Mapping[str, str]) -> str:

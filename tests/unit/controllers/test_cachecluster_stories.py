@@ -1,0 +1,93 @@
+"""A cache cluster frees the disks of the nodes that it leaves."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, JOBS, STATEFUL_SETS
+
+NODES = ("a", "b", "c")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers=dict.fromkeys(NODES, 10**9))
+    async with Cluster(engine=engine, nodes={name: {} for name in NODES}) as made:
+        await made.create_keys()
+        await made.create_cache()
+        await made.until(lambda: len(worker_sets(made)) == 3)
+        yield made
+
+
+def worker_sets(cluster: Cluster) -> set[str]:
+    return {name for _, name in cluster.server.store(STATEFUL_SETS) if "-worker-" in name}
+
+
+def cleaned(cluster: Cluster) -> dict[str, list[str]]:
+    """The folders that were removed, by node."""
+    found = {}
+    for job in cluster.server.store(JOBS).values():
+        pod = job["spec"]["template"]["spec"]
+        required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (node,) = required["nodeSelectorTerms"][0]["matchFields"][0]["values"]
+        found[node] = pod["containers"][0]["command"][4:]
+    return found
+
+
+async def test_a_worker_that_goes_leaves_no_blocks_on_its_node(cluster: Cluster) -> None:
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2)
+    assert cleaned(cluster) == {"c": ["/var/lib/tdcs/cache/default/alluxioworker"]}
+    order = [write for write in cluster.server.writes if "default-worker-c" in write or "Job" in write]
+    assert [write.split()[0] for write in order] == ["create", "merge", "create", "delete"]
+    # Back again, and gone again: the disk is freed again.
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": None}})
+    await cluster.until(lambda: len(worker_sets(cluster)) == 3)
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
+    await cluster.until(lambda: len(cluster.server.store(JOBS)) == 2 and len(worker_sets(cluster)) == 2)
+
+
+async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) -> None:
+    await cluster.server.delete(CACHE_CLUSTERS, name="default")
+    await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
+    assert set(cleaned(cluster)) == set(NODES)
+    assert cleaned(cluster)["a"] == [
+        "/var/lib/tdcs/cache/default/alluxioworker",
+        "/var/lib/tdcs/cache/default/views",
+    ]
+
+
+async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(cluster: Cluster) -> None:
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    await cluster.server.delete(CACHE_CLUSTERS, name="default")
+    await cluster.until(
+        lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("reason") == "InUse"
+    )
+    told = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["message"]
+    assert "n/pictures" in told
+    assert len(worker_sets(cluster)) == 3
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
+    assert not worker_sets(cluster)
+
+
+async def test_a_disk_that_cannot_be_freed_is_told_and_does_not_hold_up(cluster: Cluster) -> None:
+    cluster.server.jobs_end_as = "Failed"
+    await cluster.server.delete(CACHE_CLUSTERS, name="default")
+    await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
+    assert {event["type"] for event in cluster.events("DiskNotFreed")} == {"Warning"}
+    assert len(cluster.events("DiskNotFreed")) == 3
+
+
+async def test_the_status_follows_a_worker_that_is_lost(cluster: Cluster) -> None:
+    def states() -> dict[str, str]:
+        status = cluster.status("default", resource=CACHE_CLUSTERS)
+        return {worker["node"]: worker["state"] for worker in status.get("workers", ())}
+
+    await cluster.until(lambda: states() == dict.fromkeys(NODES, "Ready"))
+    cluster.engine.set_worker(name="b", live=False)
+    await cluster.until(lambda: states()["b"] == "Lost", deadline=15)
+    assert cluster.status("default", resource=CACHE_CLUSTERS)["readyReplicas"] == 2
