@@ -14,6 +14,7 @@ COMMANDS = {
     "operator": ("tdcs.cli.operator", "Run the operator."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
+    "status": ("tdcs.cli.status", "Show caches, datasets, preloads and jobs, and what is wrong with them."),
     "simulate": ("tdcs.cli.simulate", "Simulate a trace of jobs, or the paper's figure."),
 }
 """Subcommand to the module whose attribute `command` it is, and its line in the help."""

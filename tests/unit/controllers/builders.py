@@ -63,6 +63,7 @@ def dataset(
                 "totalBytes": total,
                 "cachedBytes": cached,
                 "cachedRatio": cached / total,
+                "loadedRatio": cached / total,
                 "copies": [{"id": "0", "nodes": [{"name": k, "bytes": v} for k, v in (nodes or {}).items()]}],
                 "conditions": [
                     {"type": kind, "status": str(value), "reason": "Told", "lastTransitionTime": NOW}

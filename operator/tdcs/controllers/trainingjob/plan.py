@@ -100,7 +100,8 @@ def readiness(use: DatasetUse, dataset: Dataset | None) -> DatasetReadiness:
         name=use.name,
         found=True,
         readable=is_true(dataset.status.conditions, names.MOUNTED),
-        cached_ratio=dataset.status.cached_ratio,
+        # Every wanted copy of a byte counts: replicated on three nodes, a third of it is there after the first.
+        cached_ratio=dataset.status.loaded_ratio,
         required_ratio=0.0 if final else use.readiness.fraction,
     )
 

@@ -1,0 +1,258 @@
+"""`tdcs status`: cache clusters, datasets, preloads and jobs at a glance. Reads the API server and nothing else."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.core.exceptions import ConfigError
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from tdcs.api import names
+from tdcs.controllers.sizes import human, human_binary
+from tdcs.kube.api import KubeApi, LightkubeApi, Object
+from tdcs.kube.errors import KubeError, NotFoundError
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+
+_COLOURS: Final = {
+    "Ready": "green",
+    "Complete": "green",
+    "Succeeded": "green",
+    "Running": "green",
+    "Degraded": "yellow",
+    "Suspended": "yellow",
+    "Failed": "red",
+    "Lost": "red",
+    "NotReady": "red",
+}
+_BAR: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What there is."""
+
+    clusters: Sequence[Object] = field(default_factory=list)
+    datasets: Sequence[Object] = field(default_factory=list)
+    preloads: Sequence[Object] = field(default_factory=list)
+    jobs: Sequence[Object] = field(default_factory=list)
+
+
+@click.command(name="status")
+@click.option("-n", "--namespace", help="The namespace; default: that of the current context.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+@click.option("--context", help="The kubeconfig's context; default: the current one.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+)
+def command(
+    *, namespace: str | None, all_namespaces: bool, context: str | None, kubeconfig: Path | None
+) -> None:
+    """Show cache clusters, datasets, preloads and training jobs, and what is wrong with them."""
+    if namespace and all_namespaces:
+        raise click.UsageError("--namespace and --all-namespaces exclude each other")
+    config = _configuration(kubeconfig, context=context)
+    where = None if all_namespaces else namespace or config.namespace or "default"
+    try:
+        world = asyncio.run(_read(config, namespace=where))
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+    show(world, namespace=where, console=Console())
+
+
+def show(world: World, *, namespace: str | None, console: Console) -> None:
+    """Print everything; of a kind without objects one line."""
+    everywhere = namespace is None
+    place = "any namespace" if everywhere else f"namespace {namespace}"
+    sections = (
+        ("Cache clusters", clusters(world.clusters), "no CacheCluster: install the chart, or create one"),
+        ("Datasets", datasets(world.datasets, everywhere=everywhere), f"no Dataset in {place}"),
+        ("Preloads", preloads(world.preloads, everywhere=everywhere), f"no Preload in {place}"),
+        ("Training jobs", jobs(world.jobs, everywhere=everywhere), f"no TrainingJob in {place}"),
+    )
+    for title, table, nothing in sections:
+        console.print(f"[bold]{title}[/bold]")
+        console.print(table if table.row_count else f"  [dim]{escape(nothing)}[/dim]")
+        console.print()
+    for line in troubles(world):
+        console.print(line, soft_wrap=True)
+
+
+def clusters(objects: Sequence[Object]) -> Table:
+    """One row a cache cluster, and one for each of its workers that does not serve."""
+    table = _table("Name", "State", "Workers", "Used", "")
+    for obj in objects:
+        status = _status(obj)
+        ready = _condition(obj, names.READY)
+        used, capacity = status.get("usedBytes", 0), status.get("capacityBytes", 0)
+        table.add_row(
+            escape(_name(obj)),
+            _coloured("Ready" if ready.get("status") == "True" else "NotReady"),
+            f"{status.get('readyReplicas', 0)} of {status.get('replicas', 0)}",
+            f"{human_binary(used)} of {human_binary(capacity)}",
+            _bar(used, capacity),
+        )
+        for worker in status.get("workers") or ():
+            if worker.get("state") != "Ready":
+                table.add_row(f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", "", "")
+    return table
+
+
+def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
+    """One row a dataset."""
+    table = _table("Name", "State", "Loaded", "", "Rate", "Size", "Files", "Nodes")
+    for obj in objects:
+        status = _status(obj)
+        nodes = {node["name"] for copy in status.get("copies") or () for node in copy.get("nodes") or ()}
+        wanted = status.get("wantedBytes", 0)
+        table.add_row(
+            escape(_title(obj, everywhere)),
+            _coloured(status.get("state", "Pending")),
+            status.get("loaded") or (f"{status['cached']} cached" if status.get("cached") else ""),
+            _bar(status.get("loadedBytes", 0), wanted) if wanted else "",
+            status.get("rate", ""),
+            human(status["totalBytes"]) if status.get("totalBytes") else "",
+            str(status.get("totalFiles") or ""),
+            escape(", ".join(sorted(nodes)[:4]) + (" …" if len(nodes) > 4 else "")),
+        )
+    return table
+
+
+def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
+    """One row a preload."""
+    table = _table("Name", "Dataset", "State", "Done", "", "Rate", "Bytes", "Files")
+    for obj in objects:
+        status = _status(obj)
+        total = status.get("bytesTotal", 0)
+        table.add_row(
+            escape(_title(obj, everywhere)),
+            escape(str(obj.get("spec", {}).get("dataset", ""))),
+            _coloured(status.get("state", "Pending")),
+            status.get("progress", ""),
+            _bar(status.get("bytesDone", 0), total) if total else "",
+            status.get("rate", ""),
+            f"{human(status.get('bytesDone', 0))} of {human(total)}" if total else "",
+            f"{status.get('filesDone', 0)} of {status.get('filesTotal', 0)}" if total else "",
+        )
+    return table
+
+
+def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
+    """One row a training job."""
+    table = _table("Name", "State", "Reason", "Workers", "Locality", "Datasets")
+    for obj in objects:
+        status, spec = _status(obj), obj.get("spec", {})
+        locality = status.get("locality")
+        worker = spec.get("replicaSpecs", {}).get("Worker", {})
+        running = ((status.get("replicaStatuses") or {}).get("Worker") or {}).get("ready", 0)
+        table.add_row(
+            escape(_title(obj, everywhere)),
+            _coloured(status.get("state", "Pending")),
+            escape(str(status.get("reason", ""))),
+            f"{running} of {worker.get('replicas', 1)}",
+            f"{locality:.0%}" if locality is not None else "",
+            escape(", ".join(str(use.get("name", "")) for use in spec.get("datasets") or ())),
+        )
+    return table
+
+
+def troubles(world: World) -> Iterator[str]:
+    """A line for each object that needs a person: what is wrong, and what to do."""
+    for kind, objects in (
+        ("CacheCluster", world.clusters),
+        ("Dataset", world.datasets),
+        ("Preload", world.preloads),
+    ):
+        for obj in objects:
+            for message in _complaints(obj):
+                yield f"[red]![/red] {kind} {escape(_title(obj, True))}: {escape(message)}"
+
+
+def _complaints(obj: Object) -> list[str]:
+    """The messages of conditions that are not as they should be, each once."""
+    state = _status(obj).get("state", "")
+    bad: dict[str, None] = {}
+    for condition in _status(obj).get("conditions") or ():
+        kind, status = condition.get("type"), condition.get("status")
+        wrong = (
+            (kind in {names.PLACED, names.SOURCE_REACHABLE} and status == "False")
+            or (kind == names.FAILED and status == "True")
+            or (kind == names.READY and status == "False" and state in {"Failed", "Pending", ""})
+        )
+        if wrong and condition.get("message"):
+            bad[str(condition["message"])] = None
+    return list(bad)
+
+
+def _configuration(kubeconfig: Path | None, *, context: str | None) -> SingleConfig:
+    try:
+        found = KubeConfig.from_file(str(kubeconfig)) if kubeconfig else KubeConfig.from_env()
+    except ConfigError as error:
+        raise click.ClickException(f"no kubeconfig can be read: {error}") from error
+    config = found.get(context)
+    if config is None:
+        wanted = f"no context {context}" if context else "no current context"
+        raise click.ClickException(f"the kubeconfig has {wanted}: see kubectl config get-contexts")
+    return config
+
+
+async def _read(config: SingleConfig, *, namespace: str | None) -> World:
+    api = LightkubeApi(config=config)
+    try:
+        found = await asyncio.gather(
+            _list(api, CACHE_CLUSTERS, None),
+            *(_list(api, resource, namespace) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
+        )
+    finally:
+        await api.close()
+    return World(clusters=found[0], datasets=found[1], preloads=found[2], jobs=found[3])
+
+
+async def _list(api: KubeApi, resource: Resource, namespace: str | None) -> list[Object]:
+    try:
+        return (await api.list(resource, namespace=namespace)).items
+    except NotFoundError as error:
+        raise click.ClickException(
+            f"the cluster does not know {resource.kind}s: install TDCS, or its definitions (tdcs crds --apply)"
+        ) from error
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def _bar(done: int, total: int) -> RenderableType:
+    return ProgressBar(total=max(total, 1), completed=done, width=_BAR)
+
+
+def _coloured(state: str) -> str:
+    return f"[{_COLOURS.get(state, 'cyan')}]{escape(state)}[/]"
+
+
+def _status(obj: Object) -> Mapping[str, Any]:
+    return obj.get("status") or {}
+
+
+def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
+    conditions = _status(obj).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _title(obj: Object, everywhere: bool) -> str:
+    namespace = obj["metadata"].get("namespace")
+    return f"{namespace}/{_name(obj)}" if everywhere and namespace else _name(obj)
