@@ -109,6 +109,7 @@ def test_a_long_complaint_is_cut_but_understood_whole() -> None:
         ("AuthorizationHeaderMalformed: the region is wrong", "the bucket is in another region"),
         ("NoSuchBucket:The specified bucket does not exist.", "there is no such bucket"),
         ("Ufs path s3://data/zz does not exist", "there is no such folder"),
+        ("404 Not Found:Not Found (Status Code: 404)", "there is no such bucket or folder, or what answers"),
         (
             "ClientException:Unable to execute HTTP request: Connect to 127.0.0.1:1 failed: Connection refused",
             "the endpoint does not answer",

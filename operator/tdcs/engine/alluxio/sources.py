@@ -124,9 +124,14 @@ _REMEDIES = (
         "Check spec.source.options.endpoint, and that the cache's pods can reach it",
     ),
     (
-        r"does not exist|NoSuchKey|404",
+        r"does not exist|NoSuchKey",
         "there is no such folder",
         "Check the path in spec.source.uri; it must hold at least one file",
+    ),
+    (
+        r"404",
+        "there is no such bucket or folder, or what answers at the endpoint is no object store",
+        "Check the path in spec.source.uri, and host and port of spec.source.options.endpoint",
     ),
     (
         r"No Under File System Factory",
