@@ -68,6 +68,13 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
+{{/* Annotations of what an uninstall runs first; takes the weight. */}}
+{{- define "tdcs.uninstallHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{/* Annotations of what `helm test` makes; takes the weight. A failed test's pod stays, for its log. */}}
 {{- define "tdcs.testHook" -}}
 helm.sh/hook: test

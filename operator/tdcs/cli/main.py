@@ -10,6 +10,7 @@ from tdcs import __version__
 COMMANDS = {
     "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),
     "csi": ("tdcs.csi.main", "Run the CSI node plugin."),
+    "delete-caches": ("tdcs.cli.delete_caches", "Delete CacheClusters and wait until their disks are free."),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),

@@ -308,7 +308,10 @@ def test_the_charts_definitions_are_the_generated_ones(helm: Helm, default: Rend
     assert sorted(hook["rules"][0]["resourceNames"]) == sorted(map(name, generated))
 
 
-@pytest.mark.parametrize(("name", "when"), [("tdcs-crd-upgrade", "pre-upgrade"), ("tdcs-smoke-test", "test")])
+@pytest.mark.parametrize(
+    ("name", "when"),
+    [("tdcs-crd-upgrade", "pre-upgrade"), ("tdcs-uninstall", "pre-delete"), ("tdcs-smoke-test", "test")],
+)
 def test_hooks_run_when_they_should(default: Rendered, name: str, when: str) -> None:
     hooked = [
         o for o in default.objects if o["metadata"].get("annotations", {}).get("helm.sh/hook", "") == when
