@@ -10,6 +10,7 @@ Nothing here is skipped: a machine on which FUSE cannot work fails the tier.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ from tests.support.report import measured, pytest_terminal_summary
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Credentials, Engine, Source
+from tdcs.engine.protocol import Block, Credentials, Engine, Source
 from tdcs_local import host, products
 from tdcs_local.steps import Reporter
 
@@ -96,7 +97,7 @@ def _cluster(home: Path, folder: Path, network: str) -> AlluxioCluster:
 @pytest.fixture
 async def engine(alluxio: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
     """An engine on the run's cluster, with both workers registered."""
-    async with AlluxioEngine(master=alluxio.target) as engine:
+    async with AlluxioEngine(master=alluxio.target, block_size=BLOCK_SIZE) as engine:
         await registered(engine)
         yield engine
 
@@ -116,9 +117,10 @@ class AlluxioWorld:
 
     large, small = LARGE, SMALL
 
-    def __init__(self, *, engine: Engine, s3: S3Server) -> None:
+    def __init__(self, *, engine: Engine, s3: S3Server, alluxio: AlluxioCluster) -> None:
         self.engine = engine
         self._s3 = s3
+        self._alluxio = alluxio
 
     def source(self, files: Mapping[str, int]) -> Source:
         bucket = f"b-{uuid.uuid4().hex}"
@@ -143,8 +145,17 @@ class AlluxioWorld:
         wrong = Credentials(access_key_id="test-account", secret_access_key="another-secret-51d0b2")
         return self._s3.source(source.uri, credentials=wrong)
 
+    def corrupt(self, worker: str, block: Block) -> None:
+        with self._alluxio.block_files(worker)[block.id].open("r+b") as file:
+            first = file.read(1)
+            file.seek(0)
+            file.write(bytes([first[0] ^ 0xFF]))
+
+    async def revive(self, worker: str) -> None:
+        await asyncio.to_thread(self._alluxio.workers[worker].restart)
+
 
 @pytest.fixture
-def world(engine: AlluxioEngine, s3: S3Server) -> AlluxioWorld:
+def world(engine: AlluxioEngine, s3: S3Server, alluxio: AlluxioCluster) -> AlluxioWorld:
     """The cluster and the S3 server, for the contract suite."""
-    return AlluxioWorld(engine=engine, s3=s3)
+    return AlluxioWorld(engine=engine, s3=s3, alluxio=alluxio)

@@ -20,6 +20,7 @@ from tdcs.engine.protocol import (
     CachedFile,
     CapacityError,
     Engine,
+    EngineError,
     MountConflictError,
     NoSuchPathError,
     NoSuchWorkerError,
@@ -56,6 +57,12 @@ class World(Protocol):
 
     def refused(self, source: Source) -> Source:
         """The same source with a secret that is wrong."""
+
+    def corrupt(self, worker: str, block: Block) -> None:
+        """Change a byte of a worker's copy, behind the engine's back."""
+
+    async def revive(self, worker: str) -> None:
+        """Start a worker's process again."""
 
 
 @dataclass
@@ -339,7 +346,8 @@ class EngineContract:
         for _ in range(2):
             assert await engine.copy(source=world.small, worker=world.large, blocks=blocks) == []
             await engine.drop(worker=world.large, block_ids=[blocks[0].id])
-        assert await engine.copy(source=world.small, worker=world.large, blocks=blocks) == []
+        failures = await engine.copy(source=world.small, worker=world.large, blocks=blocks)
+        assert not failures, failures
         other = await mounts.add(world.source({"c": 20}))  # its life shows that heartbeats have passed
         (marker,) = await blocks_of(engine, other)
         for _ in range(2):
@@ -414,6 +422,59 @@ class EngineContract:
             await world.engine.put(worker="nowhere", blocks=blocks)
         with pytest.raises(NoSuchWorkerError, match="nowhere"):
             await world.engine.drop(worker="nowhere", block_ids=[1])
+
+    async def test_a_copy_has_the_digest_of_its_source_until_it_is_damaged(
+        self, world: World, mounts: Mounts
+    ) -> None:
+        engine, path = world.engine, await mounts.add(world.source({"a": 2 * MIB + 5, "b/c": 100}))
+        blocks = await blocks_of(engine, path)
+        wanted = [await engine.digest(block=block) for block in blocks]
+        assert len(set(wanted)) == len(blocks)
+        assert await holders(engine, path) == {frozenset()}  # a look at the source leaves nothing behind
+        await engine.put(worker=world.small, blocks=blocks)
+        await engine.copy(source=world.small, worker=world.large, blocks=blocks)
+        for worker in (world.small, world.large):
+            assert [await engine.digest(block=block, worker=worker) for block in blocks] == wanted
+        world.corrupt(world.large, blocks[1])
+        assert await engine.digest(block=blocks[1], worker=world.large) != wanted[1]
+        assert await engine.digest(block=blocks[1], worker=world.small) == wanted[1]
+        assert await engine.digest(block=blocks[1]) == wanted[1]
+
+    async def test_the_digest_of_a_copy_that_is_not_there_is_an_error_and_not_the_sources(
+        self, world: World, mounts: Mounts
+    ) -> None:
+        path = await mounts.add(world.source({"a": 10}))
+        (block,) = await blocks_of(world.engine, path)
+        with pytest.raises(EngineError) as refusal:
+            await world.engine.digest(block=block, worker=world.small)
+        assert refusal.value.worker == world.small
+        with pytest.raises(NoSuchWorkerError, match="nowhere"):
+            await world.engine.digest(block=block, worker="nowhere")
+
+    async def test_a_retired_worker_counts_no_longer_until_it_is_started_again(
+        self, world: World, mounts: Mounts
+    ) -> None:
+        engine, path = world.engine, await mounts.add(world.source({"a": 10, "b": 20}))
+        blocks = await blocks_of(engine, path)
+        await engine.put(worker=world.small, blocks=blocks)
+        await engine.copy(source=world.small, worker=world.large, blocks=blocks[:1])
+        for _ in range(2):  # the second time it is so already
+            await engine.retire(worker=world.small)
+            held = {block.id: block.workers for block in await blocks_of(engine, path)}
+            assert held == {blocks[0].id: {world.large}, blocks[1].id: frozenset()}
+            assert [info.name for info in await engine.workers() if info.live] == [world.large]
+        with pytest.raises(NoSuchWorkerError, match=world.small):
+            await engine.put(worker=world.small, blocks=blocks)
+        with pytest.raises(NoSuchWorkerError, match="nowhere"):
+            await engine.retire(worker="nowhere")
+        await world.revive(world.small)
+
+        async def back() -> bool:
+            held = {block.id: block.workers for block in await blocks_of(engine, path)}
+            return held == {blocks[0].id: {world.large, world.small}, blocks[1].id: {world.small}}
+
+        condition: Callable[[], bool | Awaitable[bool]] = back
+        await eventually_async(condition, deadline=90)
 
     async def test_unmount_frees_the_room_and_leaves_the_source_alone(
         self, world: World, mounts: Mounts

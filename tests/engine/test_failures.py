@@ -44,7 +44,7 @@ async def test_a_cluster_survives_the_death_of_its_processes(
     bucket = f"b-{uuid.uuid4().hex}"
     s3.make_bucket(bucket)
     s3.put_files(bucket, {"data/a": b"a" * (2 * MIB), "data/b": b"b" * 100})
-    async with AlluxioEngine(master=cluster.target, patience=120) as engine:
+    async with AlluxioEngine(master=cluster.target, patience=120, block_size=MIB) as engine:
         await registered(engine)
         await engine.mount(path=PATH, source=s3.source(f"s3://{bucket}/data"))
         blocks = await blocks_of(engine, PATH)

@@ -7,6 +7,7 @@ read.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from tdcs.engine.protocol import (
     CachedFile,
     CapacityError,
     Credentials,
+    EngineError,
     EngineUnavailableError,
     NoSuchPathError,
     NoSuchWorkerError,
@@ -110,6 +112,8 @@ class MemoryEngine:
         self.pinned: set[str] = set()
         self.source_bytes_read = 0
         self.copied_bytes = 0
+        self.corrupted: set[tuple[str, int]] = set()
+        """Copies (worker and block id) whose content is not the source's."""
         self._workers = {name: _Worker(capacity=capacity) for name, capacity in workers.items()}
         self._mounts: dict[str, _Mount] = {}
         self._ids = itertools.count(16777216)
@@ -203,6 +207,27 @@ class MemoryEngine:
         for block_id in block_ids:
             held.blocks.pop(block_id, None)
         return []
+
+    async def digest(self, *, block: Block, worker: str | None = None) -> str:
+        await self._announce(Operation(name="digest", worker=worker or "", length=block.length))
+        if worker is None:
+            self._live_worker(next((name for name, each in self._workers.items() if each.live), "any"))
+            self.source_bytes_read += block.length
+        elif block.id not in self._live_worker(worker).blocks:
+            raise EngineError(
+                attempted=f"read {block.source_path} on worker {worker}",
+                reason="it does not hold it",
+                remedy="List the files again to see where it lies",
+                worker=worker,
+            )
+        wrong = worker is not None and (worker, block.id) in self.corrupted
+        return hashlib.sha256(f"{block.source_path}@{block.offset}{wrong}".encode()).hexdigest()
+
+    async def retire(self, *, worker: str) -> None:
+        await self._announce(Operation(name="retire", worker=worker))
+        if worker not in self._workers:
+            self._live_worker(worker)
+        self._workers[worker].live = False
 
     async def workers(self) -> list[WorkerInfo]:
         await self._announce(Operation(name="workers"))

@@ -266,6 +266,27 @@ class Engine(Protocol):
         """
         ...
 
+    async def digest(self, *, block: Block, worker: str | None = None) -> str:
+        """SHA-256 of a block's content in hexadecimal: as `worker` holds it, or as the source has it now (None).
+
+        Raises:
+            NoSuchWorkerError: The worker is unknown or lost, or there is none to read the source.
+            EngineError: The worker does not hold the block, or its copy is shorter than the block.
+            SourceError: The source cannot be read, or the file is shorter than it was.
+        """
+        ...
+
+    async def retire(self, *, worker: str) -> None:
+        """Take a worker out of service: its copies count no longer, readers go elsewhere, and it is not live.
+
+        What lies on it alone must have been copied away before. It comes back, with what it holds, when its
+        process starts again. A worker that is not live is retired already.
+
+        Raises:
+            NoSuchWorkerError: No worker of that name was ever seen.
+        """
+        ...
+
     async def workers(self) -> list[WorkerInfo]:
         """All workers that the engine remembers, the lost ones too, ordered by name."""
         ...

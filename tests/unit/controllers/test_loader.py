@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tdcs.controllers.dataset.loader import LoadRun
 from tdcs.controllers.dataset.portions import FIRST, LARGEST, MIB, SMALLEST, Portion, Portions, next_portion
+from tdcs.controllers.dataset.routes import COPIED_FROM
 from tdcs.controllers.dataset.tally import FAILURES_KEPT, LoadProgress
 from tdcs.controllers.dataset.throttle import BURST_SECONDS, Throttle
 from tdcs.controllers.dataset.work import LoadWork
@@ -20,10 +21,12 @@ from tdcs.engine.protocol import Source
 from tdcs.engine.table import BlockTable
 
 PATH = "/datasets/1"
-LENGTH = 100
+LENGTH = COPIED_FROM
 
 
-def engine_of(*, count: int = 20, capacity: int = 10_000, nodes: str = "ab", **more: object) -> MemoryEngine:
+def engine_of(
+    *, count: int = 20, capacity: int = 100 * COPIED_FROM, nodes: str = "ab", **more: object
+) -> MemoryEngine:
     return MemoryEngine(
         sources={"s3://b/p": {f"{number:03d}": LENGTH for number in range(count)}},
         workers=dict.fromkeys(nodes, capacity),
@@ -62,7 +65,7 @@ async def missing(engine: MemoryEngine, *nodes: str) -> int:
 
 @pytest.mark.parametrize("nodes", ["a", "ab", "abc"])
 async def test_however_many_copies_the_source_is_asked_for_each_byte_once(nodes: str) -> None:
-    engine = engine_of(nodes=nodes, count=500, capacity=100_000)
+    engine = engine_of(nodes=nodes, count=500, capacity=1000 * LENGTH)
     run = await loaded(engine, work_of(await listed(engine), *nodes))
     assert engine.source_bytes_read == 500 * LENGTH
     assert engine.copied_bytes == 500 * LENGTH * (len(nodes) - 1)
@@ -86,6 +89,17 @@ async def test_what_some_node_holds_comes_from_it_and_not_from_the_source() -> N
     assert await missing(engine, "a", "b") == 0
 
 
+async def test_the_smallest_files_are_read_by_every_node() -> None:
+    engine = MemoryEngine(
+        sources={"s3://b/p": {f"{number:03d}": COPIED_FROM - 1 for number in range(50)}},
+        workers=dict.fromkeys("abc", 1 << 30),
+    )
+    run = await loaded(engine, work_of(await listed(engine), "a", "b", "c"))
+    assert engine.copied_bytes == 0
+    assert engine.source_bytes_read == run.progress.source_bytes == 3 * 50 * (COPIED_FROM - 1)
+    assert await missing(engine, "a", "b", "c") == 0
+
+
 async def test_nodes_share_the_reading_evenly() -> None:
     read: dict[str, int] = {}
 
@@ -93,7 +107,7 @@ async def test_nodes_share_the_reading_evenly() -> None:
         if operation.name == "put":
             read[operation.worker] = read.get(operation.worker, 0) + operation.length
 
-    engine = engine_of(nodes="abc", count=300, capacity=100_000, before=count)
+    engine = engine_of(nodes="abc", count=300, capacity=1000 * LENGTH, before=count)
     await loaded(engine, work_of(await listed(engine), "a", "b", "c"))
     assert read == dict.fromkeys("abc", 100 * LENGTH)
 
@@ -106,7 +120,7 @@ async def test_copies_travel_while_the_source_is_still_being_read() -> None:
             order.append(operation.name)
             await asyncio.sleep(0)
 
-    engine = engine_of(count=2000, capacity=10**6, before=note)
+    engine = engine_of(count=2000, capacity=10_000 * LENGTH, before=note)
     await loaded(engine, work_of(await listed(engine), "a", "b"))
     last_read = max(index for index, name in enumerate(order) if name == "put")
     assert order[:last_read].count("copy") > 500
@@ -144,14 +158,18 @@ async def test_files_that_cannot_be_read_are_named_with_their_reason_and_the_oth
 
 
 async def test_of_many_failures_only_the_first_few_are_kept() -> None:
-    engine = engine_of(count=200, capacity=10**6, refuse=lambda worker, block: "no" if block.id % 2 else None)
+    engine = engine_of(
+        count=200, capacity=10_000 * LENGTH, refuse=lambda worker, block: "no" if block.id % 2 else None
+    )
     run = await loaded(engine, work_of(await listed(engine), "a"))
     assert run.progress.failed_files == 100
     assert len(run.progress.failures) == FAILURES_KEPT
 
 
 async def test_a_source_that_is_gone_ends_the_load_soon() -> None:
-    engine = engine_of(count=5000, capacity=10**6, refuse=lambda worker, block: "connection refused")
+    engine = engine_of(
+        count=5000, capacity=10_000 * LENGTH, refuse=lambda worker, block: "connection refused"
+    )
     run = await loaded(engine, work_of(await listed(engine), "a"))
     assert "source" in str(run.error)
     assert run.error is not None
@@ -170,14 +188,14 @@ async def test_nodes_that_cannot_copy_read_the_source_instead() -> None:
 
 async def test_a_full_worker_stops_its_own_part_only() -> None:
     engine = engine_of()
-    engine.set_worker(name="a", capacity=500)
+    engine.set_worker(name="a", capacity=5 * LENGTH)
     run = await loaded(engine, work_of(await listed(engine), "a", "b"))
     assert run.progress.node_bytes["b"] == 20 * LENGTH
     assert "a" in str(run.error)
 
 
 async def test_a_worker_that_dies_leaves_the_others_complete() -> None:
-    engine = engine_of(nodes="abc", count=1000, capacity=10**6)
+    engine = engine_of(nodes="abc", count=1000, capacity=10_000 * LENGTH)
 
     async def die(operation: Operation) -> None:
         if operation.name == "put" and engine.source_bytes_read > 300 * LENGTH:
@@ -230,12 +248,12 @@ async def test_nothing_to_do_is_done_at_once() -> None:
 
 
 async def test_a_limited_load_takes_its_time_however_many_nodes_read() -> None:
-    engine = engine_of(count=300, capacity=10**6, nodes="abc")
+    engine = engine_of(count=300, capacity=10_000 * LENGTH, nodes="abc")
     work = work_of(await listed(engine), "a", "b", "c")
     began = time.monotonic()
-    await loaded(engine, work, bandwidth=60_000)
+    await loaded(engine, work, bandwidth=600 * LENGTH)
     took = time.monotonic() - began
-    assert took >= 0.5 * (1 - BURST_SECONDS) - 0.15, took  # 30,000 bytes, the last portion not waited for
+    assert took >= 0.5 * (1 - BURST_SECONDS) - 0.15, took  # 300 blocks, the last portion not waited for
     assert engine.source_bytes_read == 300 * LENGTH
 
 

@@ -51,6 +51,12 @@ class MemoryWorld:
         wrong = Credentials(access_key_id="an-account", secret_access_key="a-wrong-secret")
         return Source(uri=source.uri, options=source.options, credentials=wrong)
 
+    def corrupt(self, worker: str, block: Block) -> None:
+        self.memory.corrupted.add((worker, block.id))
+
+    async def revive(self, worker: str) -> None:
+        self.memory.set_worker(name=worker)
+
 
 @pytest.fixture
 def world() -> MemoryWorld:

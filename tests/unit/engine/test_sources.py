@@ -12,7 +12,7 @@ def properties(**options: str) -> dict[str, str]:
     """Mount properties of an S3 source with these options, without the mark."""
     found = mount_properties(Source(uri="s3://bucket/data", options=options, credentials=PAIR))
     assert mounted_digest(found)
-    return {key: value for key, value in found.items() if key.startswith("alluxio.")}
+    return {key: value for key, value in found.items() if key.startswith("alluxio.underfs.")}
 
 
 def test_a_server_of_ones_own_is_reached_by_path() -> None:
@@ -30,6 +30,15 @@ def test_without_an_endpoint_it_is_aws_by_host_name() -> None:
         "alluxio.underfs.s3.disable.dns.buckets": "false",
         "alluxio.underfs.s3.inherit.acl": "false",
     }
+
+
+def test_a_file_of_up_to_a_gibibyte_is_one_block_unless_told_otherwise() -> None:
+    key = "alluxio.user.block.size.bytes.default"
+    source = Source(uri="file:///data")
+    assert mount_properties(source)[key] == "1073741824B"
+    small = mount_properties(source, block_size=1 << 20)
+    assert small[key] == "1048576B"
+    assert mounted_digest(small) != mounted_digest(mount_properties(source))
 
 
 @pytest.mark.parametrize(

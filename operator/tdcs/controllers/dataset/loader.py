@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from tdcs.controllers.dataset.rounds import Round
+from tdcs.controllers.dataset.rounds import Round, gently
 from tdcs.controllers.dataset.tally import FileFailure, LoadProgress, Tally
 from tdcs.controllers.dataset.throttle import Throttle
 from tdcs.controllers.dataset.work import LoadWork
@@ -129,6 +129,8 @@ class LoadRun:
                 self._on_progress(self.progress)
 
     async def _load(self) -> None:
+        async for block, nodes in gently(self._work):
+            self._tally.expect(block=block, copies=len(nodes))
         shared, direct = self._work, LoadWork(table=self._work.table)
         for attempt in range(ATTEMPTS):
             if attempt:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from array import array
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 from tdcs.controllers.dataset.portions import Portions
 from tdcs.controllers.dataset.routes import Route, routes
@@ -13,6 +14,8 @@ from tdcs.controllers.dataset.work import LoadWork
 from tdcs.engine.protocol import Block, Engine, EngineError, PutFailure
 from tdcs.engine.table import BlockTable
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 READ_LANES = 2
@@ -21,8 +24,18 @@ READ_LANES = 2
 COPY_LANES = 2
 """Portions that travel at a time from one worker to one other."""
 
+PAUSE_AFTER = 1000
+
 FRUITLESS = 6
 """After so many portions in a row of which nothing came, the source is taken to be away."""
+
+
+async def gently(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a pause for other tasks after every few: a million of them take seconds."""
+    for number, item in enumerate(items):
+        if number % PAUSE_AFTER == 0:
+            await asyncio.sleep(0)
+        yield item
 
 
 class Round:
@@ -68,9 +81,9 @@ class Round:
     async def run(self, *, shared: LoadWork, direct: LoadWork, live: Collection[str]) -> None:
         """Do all of it. `shared` is read from the source once, `direct` by every node of it."""
         self._receivers = array("I", bytes(4 * len(self._table)))
-        for route in routes(table=self._table, wanted=shared, live=live):
+        async for route in gently(routes(table=self._table, wanted=shared, live=live)):
             self._enter(route)
-        for block, nodes in direct:
+        async for block, nodes in gently(direct):
             for node in nodes:
                 self._enter(Route(block=block, origin=node, from_source=True))
         self._group_list = list(self._groups)

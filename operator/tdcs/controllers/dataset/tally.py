@@ -75,9 +75,13 @@ class Tally:
         self._files_done = 0
         self.node_bytes = dict.fromkeys(work.bytes_by_node, 0)
         self.source_bytes = 0
-        for block, nodes in work:
-            self._open[work.table.file_of(block)] += len(nodes)
-        self._files_total = sum(1 for lacking in self._open if lacking)
+        self._files_total = 0
+
+    def expect(self, *, block: int, copies: int) -> None:
+        """Something of the work is going to be placed; to be called once for each of its entries, before that."""
+        file = self._table.file_of(block)
+        self._files_total += self._open[file] == 0
+        self._open[file] += copies
 
     def placed(self, *, block: int, node: str) -> None:
         """A block lies on a node where it was wanted."""

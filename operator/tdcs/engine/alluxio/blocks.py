@@ -69,14 +69,20 @@ class BlockStreams(Rpc):
 
     async def read(self, block: Block) -> bytes:
         """All of a block that this worker holds; for small ones."""
-        return b"".join([chunk async for chunk in self.chunks(block)])
+        async for attempt in self.retrying():
+            with attempt:
+                return b"".join([chunk async for chunk in self.chunks(block)])
+        raise AssertionError("tenacity either returns or raises")
 
     async def digest(self, block: Block, *, from_source: bool = False) -> str:
         """SHA-256 of a block's content, in hexadecimal."""
-        digest = hashlib.sha256()
-        async for chunk in self.chunks(block, from_source=from_source):
-            digest.update(chunk)
-        return digest.hexdigest()
+        async for attempt in self.retrying():
+            with attempt:
+                digest = hashlib.sha256()
+                async for chunk in self.chunks(block, from_source=from_source):
+                    digest.update(chunk)
+                return digest.hexdigest()
+        raise AssertionError("tenacity either returns or raises")
 
     async def write(self, block: Block, content: bytes) -> None:
         """Make a block of this content; it is there, and known to the master, when this returns.
@@ -95,12 +101,15 @@ class BlockStreams(Rpc):
             "tier": 0,
             "space_to_reserve": block.length,
         }
-        deadline = _deadline(block)
-        async with self.duplex(service=BLOCK_WORKER, method="WriteBlock", deadline=deadline) as call:
-            await call.send(command=command)
-            for begin in range(0, len(content), _CHUNK):
-                await call.send(chunk={"data": content[begin : begin + _CHUNK]})
-            await call.finish()
+        async for attempt in self.retrying():
+            with attempt:
+                async with self.duplex(
+                    service=BLOCK_WORKER, method="WriteBlock", deadline=_deadline(block)
+                ) as call:
+                    await call.send(command=command)
+                    for begin in range(0, len(content), _CHUNK):
+                        await call.send(chunk={"data": content[begin : begin + _CHUNK]})
+                    await call.finish()
 
     async def cache_from(self, block: Block, *, host: str, port: int) -> None:
         """Let this worker fetch a block from another one; for large ones.

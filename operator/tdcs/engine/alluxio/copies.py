@@ -1,4 +1,4 @@
-"""Copying blocks from one worker to another, each by the cheaper way."""
+"""Bringing blocks onto a worker, from the source or from another worker, each by the cheaper way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
 
+from tdcs.engine.alluxio.batches import MAX_BYTES
 from tdcs.engine.alluxio.concurrency import bounded
 from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.engine.alluxio.sources import plain_reason
@@ -26,6 +27,14 @@ _PASSING = {
 }
 
 
+LOADED = MAX_BYTES // 2
+"""Blocks up to this size are loaded, many in a request, each in a direct buffer of its full length. Larger ones are
+fetched one by one through a buffer of 8 MiB, however large they are."""
+
+Holders = Callable[[list[int]], Awaitable[list[frozenset[str]]]]
+"""Which workers hold blocks, as the master knows it."""
+
+
 class GiverAwayError(Exception):
     """The worker that should give does not answer."""
 
@@ -34,13 +43,64 @@ class GiverAwayError(Exception):
         self.failure = failure
 
 
+class SourceReader:
+    """Lets a worker read blocks from their source.
+
+    Args:
+        worker: The worker, and `info` where it is.
+        holders: As the master knows them.
+    """
+
+    def __init__(self, *, worker: Worker, info: WorkerInfo, holders: Holders) -> None:
+        self._worker = worker
+        self._info = info
+        self._holders = holders
+
+    async def load(self, blocks: Sequence[Block]) -> tuple[list[PutFailure], list[int]]:
+        """The failures, and the ids of blocks that the worker says it holds already.
+
+        Raises:
+            RpcFailureError: The worker does not answer.
+        """
+        small = [block for block in blocks if block.length <= LOADED]
+        large = [block for block in blocks if block.length > LOADED]
+        failures, present = await self._worker.load(small) if small else ([], [])
+        outcomes = await bounded(self._fetch, large, limit=_FETCHES)
+        return failures + [outcome for outcome in outcomes if outcome is not None], present
+
+    async def _fetch(self, block: Block) -> PutFailure | None:
+        host, _, port = self._info.address.rpartition(":")
+        reason = ""
+        try:
+            await self._worker.cache_from(block, host=host, port=int(port))
+        except RpcFailureError as failure:
+            if failure.starting:
+                raise
+            reason = failure.text
+        # The worker answers with success when it could not read the source, too.
+        (held,) = await self._holders([block.id])
+        if self._info.name in held:
+            return None
+        reason = reason or await self._reason(block)
+        return PutFailure(block_id=block.id, reason=plain_reason(reason), retryable=True)
+
+    async def _reason(self, block: Block) -> str:
+        """Why a block cannot be read from its source: the worker says it only to those who ask for the bytes."""
+        try:
+            async for _ in self._worker.chunks(block, from_source=True):
+                break
+        except RpcFailureError as failure:
+            return failure.text
+        return "the worker could not keep it; see its log"
+
+
 class Copier:
     """Copies from one worker to another.
 
     Args:
         giver: The worker that holds the blocks, and `giver_info` where it is.
-        receiver: The worker that shall hold them.
-        holders: Which workers hold blocks, as the master knows it.
+        receiver: The worker that shall hold them, and `receiver_name` its name.
+        holders: As the master knows them.
     """
 
     def __init__(
@@ -49,11 +109,13 @@ class Copier:
         giver: Worker,
         giver_info: WorkerInfo,
         receiver: Worker,
-        holders: Callable[[list[int]], Awaitable[list[frozenset[str]]]],
+        receiver_name: str,
+        holders: Holders,
     ) -> None:
         self._giver = giver
         self._giver_info = giver_info
         self._receiver = receiver
+        self._receiver_name = receiver_name
         self._holders = holders
 
     async def copy(self, blocks: Sequence[Block]) -> tuple[list[PutFailure], list[int]]:
@@ -63,20 +125,19 @@ class Copier:
             GiverAwayError: The giver does not answer.
             RpcFailureError: The receiver does not answer.
         """
-        streamed = [block for block in blocks if block.length <= STREAMED]
-        fetched = [block for block in blocks if block.length > STREAMED]
-        places = await self._holders([block.id for block in fetched])
-        absent = [
-            self._absent(block)
-            for block, held in zip(fetched, places, strict=True)
-            if self._giver_info.name not in held
-        ]
-        gone = {failure.block_id for failure in absent}
-        outcomes = await bounded(self._stream, streamed, limit=_STREAMS)
-        outcomes += await bounded(
-            self._fetch, [block for block in fetched if block.id not in gone], limit=_FETCHES
+        # Looked up for all of them: the listing may be old, and a write of a block that is there already makes the
+        # master forget it.
+        places = dict(zip(blocks, await self._holders([block.id for block in blocks]), strict=True))
+        lacking = [block for block in blocks if self._receiver_name not in places[block]]
+        failures = [self._absent(block) for block in lacking if self._giver_info.name not in places[block]]
+        there = [block for block in lacking if self._giver_info.name in places[block]]
+        outcomes = await bounded(
+            self._stream, [block for block in there if block.length <= STREAMED], limit=_STREAMS
         )
-        failures = absent + [outcome for outcome in outcomes if isinstance(outcome, PutFailure)]
+        outcomes += await bounded(
+            self._fetch, [block for block in there if block.length > STREAMED], limit=_FETCHES
+        )
+        failures += [outcome for outcome in outcomes if isinstance(outcome, PutFailure)]
         return failures, [outcome for outcome in outcomes if isinstance(outcome, int)]
 
     async def _stream(self, block: Block) -> PutFailure | int | None:

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-import time
+from array import array
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from tdcs.engine.alluxio.batches import batches
-from tdcs.engine.alluxio.concurrency import bounded
-from tdcs.engine.alluxio.copies import Copier, GiverAwayError
+from tdcs.engine.alluxio.copies import Copier, GiverAwayError, SourceReader
 from tdcs.engine.alluxio.failures import engine_error
 from tdcs.engine.alluxio.master import Master
-from tdcs.engine.alluxio.removals import Removals
+from tdcs.engine.alluxio.placements import Place, Placements
 from tdcs.engine.alluxio.rpc import RpcFailureError
-from tdcs.engine.alluxio.sources import mount_properties, mounted_digest
+from tdcs.engine.alluxio.sources import BLOCK_SIZE, mount_properties, mounted_digest
 from tdcs.engine.alluxio.worker import Worker
 from tdcs.engine.paths import canonical_uri, check_mountable, checked_path
 from tdcs.engine.protocol import (
     Block,
     CachedFile,
-    CapacityError,
     EngineError,
     NoSuchPathError,
-    NoSuchWorkerError,
     PutFailure,
     Source,
     WorkerInfo,
@@ -39,10 +35,6 @@ _LOADS_AT_ONCE = 2
 _COPIES_AT_ONCE = 2
 """Batches that travel at a time within one call of `copy`."""
 
-_REMOVALS_AT_ONCE = 32
-_HEARTBEATS = 3.0
-"""Seconds within which a live worker has surely told the master what it removed (its heartbeat is 1 s)."""
-
 
 class AlluxioEngine:
     """An `Engine` over one Alluxio cluster without authentication (NOSASL).
@@ -53,22 +45,23 @@ class AlluxioEngine:
         master: `host:port` of the master's RPC service.
         patience: Seconds for which calls are repeated while a process is away or starting; a restarted master
             needs about 13.
+        block_size: Bytes; files are cut at its multiples.
     """
 
-    def __init__(self, *, master: str, patience: float = 30.0) -> None:
+    def __init__(self, *, master: str, patience: float = 30.0, block_size: int = BLOCK_SIZE) -> None:
         self._master = Master(target=master, patience=patience)
         self._patience = patience
+        self._block_size = block_size
         self._workers: dict[str, Worker] = {}
         self._loading = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_LOADS_AT_ONCE))
-        self._reserved = defaultdict[str, int](int)
-        self._removals = Removals(settled_after=_HEARTBEATS)
+        self._placements = Placements(master=self._master, client=self._worker)
         self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
 
     async def mount(self, *, path: str, source: Source) -> None:
         checked_path(path)
         keys = frozenset(source.credentials.secrets if source.credentials else ())
         self._keys[path] = self._keys.get(path, frozenset()) | keys
-        uri, properties = canonical_uri(source.uri), mount_properties(source)
+        uri, properties = canonical_uri(source.uri), mount_properties(source, block_size=self._block_size)
         with self._errors(attempted=f"mount {uri} at {path}", path=path, source=True):
             table = await self._master.mount_table()
             check_mountable(path=path, uri=uri, mounts={at: entry.uri for at, entry in table.items()})
@@ -102,7 +95,7 @@ class AlluxioEngine:
                 self._keys.pop(path, None)
                 return
             await self._master.pin(path=path, pinned=False)
-            held = defaultdict[str, list[int]](list)
+            held: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
             async for page in self._pages(path):
                 for block in (block for file in page for block in file.blocks):
                     for worker in block.workers:
@@ -145,25 +138,29 @@ class AlluxioEngine:
     async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
         attempted = f"load {len(blocks)} blocks onto worker {worker}"
 
-        async def load(client: Worker, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
+        async def load(info: WorkerInfo, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
+            reader = SourceReader(
+                worker=self._worker(info.address), info=info, holders=self._placements.locations
+            )
             async with self._loading[worker]:
-                return await client.load(batch)
+                return await reader.load(batch)
 
-        return await self._place(
+        return await self._placed(
             worker=worker, blocks=blocks, attempted=attempted, place=load, at_once=_LOADS_AT_ONCE
         )
 
     async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
         attempted = f"copy {len(blocks)} blocks from worker {source} onto worker {worker}"
         with self._errors(attempted=attempted, worker=source):
-            giver = await self._live(source, attempted=attempted)
+            giver = await self._placements.live(source, attempted=attempted)
 
-        async def copied(client: Worker, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
+        async def copied(info: WorkerInfo, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
             copier = Copier(
                 giver=self._worker(giver.address),
                 giver_info=giver,
-                receiver=client,
-                holders=self._locations,
+                receiver=self._worker(info.address),
+                receiver_name=worker,
+                holders=self._placements.locations,
             )
             try:
                 return await copier.copy(batch)
@@ -172,55 +169,39 @@ class AlluxioEngine:
                     raise away.failure from None
                 raise
 
-        return await self._place(
+        return await self._placed(
             worker=worker, blocks=blocks, attempted=attempted, place=copied, at_once=_COPIES_AT_ONCE
         )
 
-    async def _place(
-        self,
-        *,
-        worker: str,
-        blocks: Sequence[Block],
-        attempted: str,
-        place: Callable[[Worker, list[Block]], Awaitable[tuple[list[PutFailure], list[int]]]],
-        at_once: int,
-    ) -> list[PutFailure]:
-        """What `put` and `copy` have in common: room is set aside first, and the blocks travel in batches."""
-        with self._errors(attempted=attempted, worker=worker):
-            info = await self._live(worker, attempted=attempted)
-            missing = list({block.id: block for block in blocks if worker not in block.workers}.values())
-            await self._removals.settle(worker=worker, block_ids=[block.id for block in missing])
-            missing = await self._reserve(worker=worker, blocks=missing, attempted=attempted)
-            unfinished = sum(block.length for block in missing)
-            try:
-                client = self._worker(info.address)
-
-                async def one(batch: list[Block]) -> list[PutFailure]:
-                    nonlocal unfinished
-                    failures, present = await place(client, batch)
-                    failures += await self._disown(worker=worker, client=client, block_ids=present)
-                    done = sum(block.length for block in batch)
-                    unfinished -= done
-                    self._reserved[worker] -= done
-                    return failures
-
-                results = await bounded(one, batches(missing), limit=at_once)
-            finally:
-                self._reserved[worker] -= unfinished
-        return [self._plain(failure) for failures in results for failure in failures]
-
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
-        ids = list(dict.fromkeys(block_ids))
+        ids = array("q", dict.fromkeys(block_ids))
         attempted = f"remove {len(ids)} blocks from worker {worker}"
         with self._errors(attempted=attempted, worker=worker):
-            client = self._worker((await self._live(worker, attempted=attempted)).address)
-            results = await bounded(client.remove, ids, limit=_REMOVALS_AT_ONCE)
-            self._removals.note(worker=worker, block_ids=ids)
-            failures = [failure for failure in results if failure is not None]
-            failed = {failure.block_id for failure in failures}
-            gone = [block_id for block_id in ids if block_id not in failed]
-            await self._forgotten(worker=worker, block_ids=gone)
+            failures = await self._placements.drop(worker=worker, ids=ids, attempted=attempted)
         return [self._plain(failure) for failure in failures]
+
+    async def _placed(
+        self, *, worker: str, blocks: Sequence[Block], attempted: str, place: Place, at_once: int
+    ) -> list[PutFailure]:
+        with self._errors(attempted=attempted, worker=worker):
+            failures = await self._placements.place(
+                worker=worker, blocks=blocks, attempted=attempted, place=place, at_once=at_once
+            )
+        return [self._plain(failure) for failure in failures]
+
+    async def digest(self, *, block: Block, worker: str | None = None) -> str:
+        of_source = worker is None
+        attempted = f"read {block.source_path} " + ("from its source" if of_source else f"on worker {worker}")
+        with self._errors(attempted=attempted, worker=worker, source=of_source):
+            name = worker if worker is not None else await self._placements.any_live(attempted=attempted)
+            client = self._worker((await self._placements.live(name, attempted=attempted)).address)
+            return await client.digest(block, from_source=of_source)
+
+    async def retire(self, *, worker: str) -> None:
+        attempted = f"retire worker {worker}"
+        with self._errors(attempted=attempted, worker=worker):
+            if not await self._master.decommission(worker=worker):
+                await self._placements.live(worker, attempted=attempted)
 
     async def workers(self) -> list[WorkerInfo]:
         with self._errors(attempted="list the cache workers"):
@@ -259,80 +240,6 @@ class AlluxioEngine:
             if page.last is None:
                 return
             after = page.last
-
-    async def _reserve(self, *, worker: str, blocks: list[Block], attempted: str) -> list[Block]:
-        """Set room aside for blocks; those of them that the worker lacks.
-
-        Alluxio would make room by evicting, and for a block that cannot fit first evicts everything and then fails.
-        """
-        checked = False
-        while True:
-            info = await self._live(worker, attempted=attempted)
-            needed = sum(block.length for block in blocks)
-            free = info.capacity_bytes - info.used_bytes - self._reserved[worker]
-            if needed <= free:
-                self._reserved[worker] += needed
-                return blocks
-            if not checked:  # the blocks may have been loaded since the caller's listing
-                checked = True
-                places = await self._locations(block.id for block in blocks)
-                blocks = [block for block, held in zip(blocks, places, strict=True) if worker not in held]
-            elif self._removals.pending(worker=worker):  # counted as used until the worker's next heartbeat
-                await asyncio.sleep(0.2)
-            else:
-                raise CapacityError(
-                    attempted=attempted,
-                    reason=(
-                        f"they take {needed} bytes, and {max(free, 0)} of its {info.capacity_bytes} bytes are free"
-                    ),
-                    remedy="Give the cache more capacity or workers, or let the dataset take less of it",
-                    worker=worker,
-                    retryable=True,
-                )
-
-    async def _locations(self, block_ids: Iterable[int]) -> list[frozenset[str]]:
-        return await bounded(
-            lambda block_id: self._master.locations(block_id=block_id), block_ids, limit=_REMOVALS_AT_ONCE
-        )
-
-    async def _disown(self, *, worker: str, client: Worker, block_ids: list[int]) -> list[PutFailure]:
-        """Of blocks that the worker says it holds already, remove those that the master does not know of.
-
-        Such a copy is never read, and would make each later load "succeed".
-        """
-        places = await self._locations(block_ids)
-        unknown = [block_id for block_id, held in zip(block_ids, places, strict=True) if worker not in held]
-        for block_id in unknown:
-            await client.remove(block_id)
-        self._removals.note(worker=worker, block_ids=unknown)
-        reason = "the worker held a copy that the master does not know; it was removed"
-        return [PutFailure(block_id=block_id, reason=reason, retryable=True) for block_id in unknown]
-
-    async def _forgotten(self, *, worker: str, block_ids: list[int]) -> None:
-        """Wait until the master knows of the removals.
-
-        A block that is loaded again earlier loses its new location for good with the worker's next heartbeat.
-        A heartbeat carries all removals so far, so the last ones stand for all.
-        """
-        deadline = time.monotonic() + _HEARTBEATS
-        for block_id in block_ids[-_REMOVALS_AT_ONCE:]:
-            while worker in await self._master.locations(block_id=block_id):
-                if time.monotonic() > deadline:
-                    return  # the next listing shows what is left
-                await asyncio.sleep(0.1)
-
-    async def _live(self, name: str, *, attempted: str) -> WorkerInfo:
-        known = {worker.name: worker for worker in await self._master.workers()}
-        found = known.get(name)
-        if found is not None and found.live:
-            return found
-        raise NoSuchWorkerError(
-            attempted=attempted,
-            reason="it is lost" if found else f"the workers are: {', '.join(sorted(known)) or 'none'}",
-            remedy="Wait for the worker's pod to be ready, or choose another node",
-            worker=name,
-            retryable=True,
-        )
 
     async def _require_mount(self, *, path: str, attempted: str) -> None:
         if path not in await self._master.mount_table():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,16 +118,28 @@ class Master(Rpc):
 
     async def workers(self) -> list[WorkerInfo]:
         """One entry a name, ordered by name: of several registrations of one name the live one, else the latest."""
-        response = await self.unary(
-            service=BLOCK_MASTER,
-            method="GetWorkerReport",
-            deadline=_SHORT,
-            workerRange=_ALL_WORKERS,
-            fieldRanges=_ALL_FIELDS,
+        reports = sorted(
+            await self._worker_report(), key=lambda info: (info.state == "ACTIVE", info.startTimeMs)
         )
-        reports = sorted(response.workerInfos, key=lambda info: (info.state == "ACTIVE", info.startTimeMs))
         by_name = {worker_name(info.address): info for info in reports}
         return [_worker_info(name=name, info=info) for name, info in sorted(by_name.items())]
+
+    async def decommission(self, *, worker: str) -> bool:
+        """Strike a worker and its copies from the map until its process starts again; False when nobody of that
+        name is known.
+        """
+        found = [info for info in await self._worker_report() if worker_name(info.address) == worker]
+        for info in found:
+            if info.state == "ACTIVE":
+                await self.unary(
+                    service=BLOCK_MASTER,
+                    method="DecommissionWorker",
+                    deadline=_SHORT,
+                    workerHostname=info.address.host,
+                    workerWebPort=info.address.webPort,
+                    canRegisterAgain=True,
+                )
+        return bool(found)
 
     async def locations(self, *, block_id: int) -> frozenset[str]:
         """Names of the workers that hold a block, as the master knows it; none for a block that it does not know."""
@@ -162,6 +174,16 @@ class Master(Rpc):
         await self.unary(
             service=CONFIGURATION, method="RemovePathConfiguration", deadline=_SHORT, path=path, options={}
         )
+
+    async def _worker_report(self) -> Sequence[Any]:
+        response = await self.unary(
+            service=BLOCK_MASTER,
+            method="GetWorkerReport",
+            deadline=_SHORT,
+            workerRange=_ALL_WORKERS,
+            fieldRanges=_ALL_FIELDS,
+        )
+        return list(response.workerInfos)
 
     async def _file_system(self, method: str, *, deadline: float = _SHORT, **fields: Any) -> Any:
         return await self.unary(service=FILE_SYSTEM, method=method, deadline=deadline, **fields)

@@ -116,6 +116,9 @@ _MASTER = {
 _WORKER = {
     # Pooled source streams once gave blocks of the right length with wrong bytes (Alluxio issue 18753).
     "alluxio.worker.ufs.instream.cache.enabled": "false",
+    # Reads from the source at a time; three for each processor by default. Every small file costs a connection and a
+    # request, so the link stays idle unless many are under way. Below the 40 connections of an S3 client.
+    "alluxio.underfs.io.threads": "32",
     "alluxio.worker.rpc.executor.core.pool.size": "32",
     # Block files are readable and writable by everyone; their folder must not be.
     "alluxio.worker.data.folder.permissions": "rwxr-x---",
@@ -202,11 +205,17 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         if processors > 2
         else ["-XX:+UseSerialGC"]  # the least memory and threads; pauses of a heap this small are short
     )
+    # Compiling hot code a second time took half of all processor time in a worker's first minutes. With few processors
+    # it would take it from the load that everybody waits for.
+    compiler = (
+        [f"-XX:CICompilerCount={max(2, processors // 4)}"] if processors > 2 else ["-XX:TieredStopAtLevel=1"]
+    )
     return [
         f"-Xmx{heap // _MIB}m",
         f"-XX:MaxDirectMemorySize={_DIRECT[role] // _MIB}m",
         f"-XX:ActiveProcessorCount={processors}",
         *collector,
+        *compiler,
         # Better a restart than a process that answers nothing.
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.net.preferIPv4Stack=true",

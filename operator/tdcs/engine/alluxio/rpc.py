@@ -124,7 +124,7 @@ class Rpc:
         """
         request_type, response_type = method_types(service, method)
         request = request_type(**fields)
-        async for attempt in self._retrying():
+        async for attempt in self.retrying():
             with attempt:
                 call = self._call("unary_unary", service, method, response_type)
                 try:
@@ -144,7 +144,7 @@ class Rpc:
         request_type, response_type = method_types(service, method)
         request = request_type(**fields)
         begun = False
-        async for attempt in self._retrying():
+        async for attempt in self.retrying():
             with attempt:
                 call = self._call("unary_stream", service, method, response_type)(request, timeout=deadline)
                 try:
@@ -193,7 +193,8 @@ class Rpc:
             )
         return self._calls[key]
 
-    def _retrying(self) -> AsyncRetrying:
+    def retrying(self) -> AsyncRetrying:
+        """Attempts, with growing and random pauses, as long as the process is only away or starting."""
         return AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, RpcFailureError) and error.starting),
             wait=wait_random_exponential(multiplier=0.2, max=2),

@@ -17,11 +17,19 @@ DIGEST_PROPERTY = "tdcs.source.digest"
 still the same.
 """
 
+BLOCK_SIZE = 1 << 30
+"""A file up to this size is one block, and so one file on the disk of the node that holds it, which can be read without
+Alluxio. Blocks of the usual 64 MiB would scatter every larger file; and each of them would make the source send more
+than the block, because a read asks for all the rest of the file and is broken off at the block's end."""
+
 _S3_OPTIONS = ("endpoint", "pathStyle", "region")
 
 
-def mount_properties(source: Source) -> dict[str, str]:
+def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[str, str]:
     """Alluxio's mount properties for a source, with `DIGEST_PROPERTY` over all of them.
+
+    Args:
+        block_size: Of the files that are listed from now on; those that are known keep theirs.
 
     Raises:
         SourceError: An option that is not known, or a value that cannot be right.
@@ -36,6 +44,7 @@ def mount_properties(source: Source) -> dict[str, str]:
             remedy=f"Use {', '.join(known)}" if known else "Leave spec.source.options out",
         )
     properties = _s3_properties(source=source, uri=uri) if uri.startswith("s3://") else {}
+    properties["alluxio.user.block.size.bytes.default"] = f"{block_size}B"
     if source.credentials is not None:
         properties["s3a.accessKeyId"] = source.credentials.access_key_id
         properties["s3a.secretKey"] = source.credentials.secret_access_key
