@@ -36,3 +36,13 @@ async def test_a_probe_that_is_no_http_does_not_harm_it(tmp_path: Path) -> None:
         with contextlib.suppress(ConnectionResetError):  # it need not read to the end
             assert await ask(port, b"x" * 200_000) == ""
         assert (await ask(port)).startswith("HTTP/1.1 200 ")
+
+
+async def test_metrics_are_answered_whatever_the_sockets_are(tmp_path: Path) -> None:
+    async with serve_health(
+        port=0, sockets=[tmp_path / "gone"], metrics=lambda: b"tdcs_view_used 1.0\n", host="127.0.0.1"
+    ) as port:
+        answer = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert answer.startswith("HTTP/1.1 200 ")
+    assert answer.endswith("\r\n\r\ntdcs_view_used 1.0\n")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from tdcs.api import names
 from tdcs.csi.volume import Volume
 
-VIEWS: Final = "views"
 TREE: Final = "tree"
 MANIFEST: Final = "manifest"
 SCRATCH: Final = "scratch"
@@ -85,4 +85,4 @@ class DatasetFolder:
 def dataset_folder(*, cache_root: str, volume: Volume) -> DatasetFolder:
     """The folder of a volume's dataset on this node."""
     tier = tier_of(cache_root=cache_root, cluster=volume.cluster)
-    return DatasetFolder(path=os.path.join(tier, VIEWS, key_of(volume=volume)))
+    return DatasetFolder(path=os.path.join(tier, names.VIEWS_FOLDER, key_of(volume=volume)))

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tdcs.api import names
 from tdcs.csi import mountinfo
 from tdcs.csi.guard import Guard
 from tdcs.csi.source import Source, SourceNotReadyError, open_source
-from tdcs.csi.views.folders import TREE, VIEWS, DatasetFolder, dataset_folder, key_of, tier_of
+from tdcs.csi.views.folders import TREE, DatasetFolder, dataset_folder, key_of, tier_of
 from tdcs.csi.views.listing import Listings, load
 from tdcs.csi.views.manifest import Manifest
 from tdcs.csi.views.store import Store
@@ -125,7 +126,11 @@ class NodeViews:
     def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
         parts = mounted.root.rsplit("/", 4)
-        return len(parts) == 5 and (parts[1], parts[2], parts[4]) == (VIEWS, key_of(volume=volume), TREE)
+        return len(parts) == 5 and (parts[1], parts[2], parts[4]) == (
+            names.VIEWS_FOLDER,
+            key_of(volume=volume),
+            TREE,
+        )
 
     async def watch(self) -> None:
         """Keep the views in step until cancelled."""
@@ -294,9 +299,9 @@ class NodeViews:
 
     def _on_disk(self) -> Iterator[tuple[Volume, Manifest]]:
         """Dataset and version of each tree below the cache's folders."""
-        for cluster in _names(self._cache_root):
-            views = os.path.join(tier_of(cache_root=self._cache_root, cluster=cluster), VIEWS)
-            for key in _names(views):
+        for cluster in _entries(self._cache_root):
+            views = os.path.join(tier_of(cache_root=self._cache_root, cluster=cluster), names.VIEWS_FOLDER)
+            for key in _entries(views):
                 folder = DatasetFolder(path=os.path.join(views, key))
                 for version in folder.versions():
                     manifest = load(folder=folder, version=version.version)
@@ -329,7 +334,7 @@ class NodeViews:
                 self._listings.forget(volume=volume)
 
 
-def _names(folder: str) -> list[str]:
+def _entries(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):

@@ -5,10 +5,8 @@ import time
 from array import array
 from typing import Final
 
+from tdcs.api import names
 from tdcs.csi.views.manifest import Manifest
-
-DATA_FOLDER: Final = "alluxioworker"
-"""Name of the folder below a tier's path (`alluxio.worker.data.folder`)."""
 
 _CLOCK_TICK: Final = 50_000_000
 """Nanoseconds: a folder's time moves in steps, so a change right after a look may not show in it."""
@@ -18,7 +16,7 @@ class Store:
     """The blocks of one tier."""
 
     def __init__(self, *, tier: str) -> None:
-        self.folder: Final = os.path.join(os.fsencode(tier), os.fsencode(DATA_FOLDER))
+        self.folder: Final = os.path.join(os.fsencode(tier), os.fsencode(names.BLOCK_FOLDER))
 
     def stamp(self) -> int:
         """Changes whenever a block comes or goes; 0 when the folder is not there, -1 when it cannot be relied on yet.

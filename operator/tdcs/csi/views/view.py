@@ -29,6 +29,7 @@ _SCAN_SHARE: Final = 10
 
 _REFUSED_SECONDS: Final = 30.0
 _KEEP_SECONDS: Final = 30.0
+_TELL_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 5.0
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -87,6 +88,7 @@ class View:
         self._prepared = False
         self._scan: Final = _Cache()
         self._shows: tuple[str, str] | None = None
+        self._told_at = 0.0
 
     def _new_tree(self) -> Tree:
         return Tree(
@@ -159,7 +161,8 @@ class View:
         if self.given_up != before:
             self.release_at = 0.0
         self._note()
-        if steps:
+        if steps and (self.native or time.monotonic() - self._told_at > _TELL_SECONDS):
+            self._told_at = time.monotonic()
             counts = self.counts()
             _log.info(
                 "%s: %d files linked, %d through FUSE, %d empty",

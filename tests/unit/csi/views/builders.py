@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+from tdcs.api import names
 from tdcs.csi.views.manifest import Builder, Manifest
-from tdcs.csi.views.store import DATA_FOLDER
 from tdcs.engine.protocol import Block, CachedFile
 
 PATH = "/datasets/0123456789abcdef"
@@ -39,7 +39,7 @@ def manifest_of(*files: CachedFile) -> Manifest:
 
 def put_blocks(tier: Path, blocks: Mapping[int, bytes]) -> None:
     """Blocks as a worker has them: readable and writable by everyone."""
-    folder = tier / DATA_FOLDER
+    folder = tier / names.BLOCK_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for identifier, content in blocks.items():
         # As the worker does it: written elsewhere, then moved in.
@@ -51,4 +51,4 @@ def put_blocks(tier: Path, blocks: Mapping[int, bytes]) -> None:
 
 def drop_block(tier: Path, identifier: int) -> None:
     """What RemoveBlock or an eviction does on the disk."""
-    (tier / DATA_FOLDER / str(identifier)).unlink()
+    (tier / names.BLOCK_FOLDER / str(identifier)).unlink()

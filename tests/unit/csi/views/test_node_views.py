@@ -12,13 +12,12 @@ import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.csi.views.builders import PATH, drop_block, put_blocks
 
+from tdcs.api import names
 from tdcs.csi.guard import Guard
 from tdcs.csi.metrics import exposition
 from tdcs.csi.source import Source as Opened
 from tdcs.csi.source import SourceNotReadyError
-from tdcs.csi.views.folders import VIEWS
 from tdcs.csi.views.node_views import NodeViews, ViewSettings
-from tdcs.csi.views.store import DATA_FOLDER
 from tdcs.csi.volume import Volume
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Source
@@ -64,7 +63,7 @@ class World:
         """Put every block that is missing onto the node; their ids by file."""
         found = {file.path: file.blocks async for page in self.engine.files(path=PATH) for file in page}
         ids = {path: blocks[0].id for path, blocks in found.items() if blocks}
-        missing = [path for path in ids if not (self.tier / DATA_FOLDER / str(ids[path])).exists()]
+        missing = [path for path in ids if not (self.tier / names.BLOCK_FOLDER / str(ids[path])).exists()]
         put_blocks(self.tier, {ids[path]: path[-1].encode() * self.files[path] for path in missing})
         return ids
 
@@ -77,7 +76,7 @@ class World:
         return path
 
     def trees(self) -> list[Path]:
-        return sorted((self.tier / VIEWS).glob("*/*/tree"))
+        return sorted((self.tier / names.VIEWS_FOLDER).glob("*/*/tree"))
 
 
 @contextlib.asynccontextmanager

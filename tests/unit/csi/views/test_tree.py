@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.csi.views.builders import drop_block, listed, manifest_of, put_blocks
 
+from tdcs.api import names
 from tdcs.csi.views.manifest import Manifest
 from tdcs.csi.views.plan import Form, plan
-from tdcs.csi.views.store import DATA_FOLDER, Store
+from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Outcome, Tree
 
 STRANGE = ["with space", "ünïcode-ß-日本", "a:b", "100%", "new\nline", "x" * 255, "d:e/f g/%41"]
@@ -69,7 +70,7 @@ def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
 
     here = disk.root / "d/here"
     assert here.read_text() == "here"
-    assert here.stat().st_ino == (disk.tier / DATA_FOLDER / "1").stat().st_ino
+    assert here.stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
     assert os.readlink(disk.root / "d/away") == "../.tdcs/fuse/d/away"
     assert os.readlink(disk.root / "parts") == ".tdcs/fuse/parts"
     assert (disk.root / "d/e/empty").read_bytes() == b""
@@ -85,7 +86,7 @@ def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: D
         for name in files:
             found = os.lstat(os.path.join(folder, name))
             assert stat.S_ISLNK(found.st_mode) or stat.S_IMODE(found.st_mode) == 0o444
-    assert stat.S_IMODE((disk.tier / DATA_FOLDER / "1").stat().st_mode) == 0o444
+    assert stat.S_IMODE((disk.tier / names.BLOCK_FOLDER / "1").stat().st_mode) == 0o444
 
 
 def test_a_block_that_comes_replaces_the_way_to_the_client(disk: Disk) -> None:
@@ -116,7 +117,7 @@ def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
         put_blocks(disk.tier, {1: b"here"})
         disk.follow()
 
-        assert (disk.root / "d/here").stat().st_ino == (disk.tier / DATA_FOLDER / "1").stat().st_ino
+        assert (disk.root / "d/here").stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
         assert reader.read() == "here"
 
 
@@ -137,7 +138,7 @@ def test_a_block_of_another_length_is_not_linked_and_named(disk: Disk, content: 
 def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: Disk) -> None:
     secret = disk.tier / "secret"
     secret.write_text("1234")
-    (disk.tier / DATA_FOLDER / "2").symlink_to(secret)
+    (disk.tier / names.BLOCK_FOLDER / "2").symlink_to(secret)
 
     disk.follow()
 
@@ -201,5 +202,5 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
     assert store.stamp() == 0
     put_blocks(tmp_path, {1: b"x"})
     assert store.stamp() == -1  # too young to be relied on
-    os.utime(tmp_path / DATA_FOLDER, (1, 1))
+    os.utime(tmp_path / names.BLOCK_FOLDER, (1, 1))
     assert store.stamp() == 10**9
