@@ -65,7 +65,17 @@ def cache_cluster(*, namespace: str, name: str = "") -> Object:
     }
 
 
-MAKERS = {"Dataset": dataset, "TrainingJob": training_job, "CacheCluster": cache_cluster}
+def preload(*, namespace: str, name: str = "warm") -> Object:
+    """A Preload that is accepted."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Preload",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"dataset": "pictures", "paths": ["train"]},
+    }
+
+
+MAKERS = {"Dataset": dataset, "Preload": preload, "TrainingJob": training_job, "CacheCluster": cache_cluster}
 
 
 def edited(obj: Object, path: str, value: Any) -> Object:
@@ -83,7 +93,32 @@ def edited(obj: Object, path: str, value: Any) -> Object:
 
 
 BAD = [
-    ("Dataset", "spec.source.uri", "http://host/data", "the scheme must be s3"),
+    ("Dataset", "spec.source.uri", "http://host/data", "http is not supported, because"),
+    ("Dataset", "spec.source.uri", "ftp://host/data", "the scheme must be s3 or file"),
+    ("Dataset", "spec.source.uri", "file://data/x", "the folder must be absolute: write file:///folder"),
+    ("Dataset", "spec.source.uri", "file:///nfs/data", "a file source has neither secretRef nor options"),
+    ("Dataset", "spec.source.checkInterval", "1s", "must be at least 10s"),
+    ("Dataset", "spec.source.checkInterval", "soon", "should match"),
+    ("Dataset", "spec.preload.fraction", 0, "must be above 0 and at most 1, such as 0.3 for 30 %"),
+    ("Dataset", "spec.preload.fraction", 1.5, "must be above 0 and at most 1, such as 0.3 for 30 %"),
+    ("Dataset", "spec.preload", {"fraction": 0.5, "amount": "1Gi"}, "fraction and amount exclude each other"),
+    ("Dataset", "spec.preload.amount", "0", "must be a size above zero"),
+    ("Dataset", "spec.preload.bandwidth", "0", "leave it out for no limit"),
+    ("Dataset", "spec.preload.paths", ["../other"], "nothing outside the source can be loaded"),
+    ("Dataset", "spec.preload.paths", ["a/../../b"], "nothing outside the source can be loaded"),
+    ("Dataset", "spec.preload.paths", ["/train"], "must be relative to the source"),
+    ("Dataset", "spec.preload.startTime", "tomorrow", "must be of type date-time"),
+    ("Dataset", "spec.placement", {"mode": "Replicate", "copies": 2}, "need nodeCount"),
+    ("Dataset", "spec.placement.copies", 0, "should be greater than or equal to 1"),
+    ("Preload", "spec.dataset", ..., "spec.dataset: Required value"),
+    ("Preload", "spec.fraction", 1.5, "must be above 0 and at most 1"),
+    ("Preload", "spec", {"dataset": "d", "fraction": 0.5, "amount": 1}, "fraction and amount exclude"),
+    ("Preload", "spec", {"dataset": "d", "copies": 2, "nodes": ["a"]}, "copies and nodes exclude each other"),
+    ("Preload", "spec.paths", ["../x"], "nothing outside the source can be loaded"),
+    ("Preload", "metadata.name", "a.b", "metadata.name must be at most 63"),
+    ("CacheCluster", "spec.profile", "Fast", 'supported values: "Tuned", "Stock"'),
+    ("CacheCluster", "spec.sourceFolders", ["nfs"], "must be an absolute path on the nodes"),
+    ("CacheCluster", "spec.journal.size", "0", "must be a size above zero"),
     ("Dataset", "spec.source.uri", "s3:///prefix", "the bucket is missing"),
     ("Dataset", "spec.source.uri", "s3://", "the bucket is missing"),
     ("Dataset", "spec.source.uri", "s3://user:key@bucket/p", "the bucket's name must be"),
@@ -149,8 +184,9 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
     spec = made["spec"]
     if kind == "Dataset":
         assert spec["cacheCluster"] == "default"
-        assert spec["preload"] == {"enabled": True}
-        assert spec["placement"]["mode"] == "Auto"
+        assert spec["preload"] == {"enabled": True, "paths": []}
+        assert (spec["placement"]["mode"], spec["placement"]["copies"]) == ("Auto", 1)
+        assert spec["source"]["checkInterval"] == "5m"
     if kind == "TrainingJob":
         assert spec["datasets"][0]["readiness"] == {"fraction": 1}
         assert spec["replicaSpecs"]["Worker"]["replicas"] == 1
@@ -164,6 +200,8 @@ FROZEN = [
     ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
     ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
     ("Dataset", "spec.cacheCluster", "other", "create another Dataset"),
+    ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
+    ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),
     ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 2, "delete the TrainingJob and create it anew"),
     ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it anew"),
 ]

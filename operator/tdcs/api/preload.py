@@ -8,7 +8,8 @@ from tdcs.api.base import LABEL_PATTERN, Model, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 
-PreloadState = Literal["Pending", "Scheduled", "Loading", "Suspended", "Complete", "Failed"]
+Verify = Literal["None", "Sampled", "All"]
+PreloadState = Literal["Pending", "Scheduled", "Loading", "Verifying", "Suspended", "Complete", "Failed"]
 
 FAILED_FILES_KEPT = 20
 """How many failed files a status names."""
@@ -41,6 +42,9 @@ class PreloadSpec(Selection):
     """When loading begins, such as 2030-01-31T20:00:00Z; left out or in the past, at once."""
     bandwidth: Bandwidth = None
     """The most bytes a second that are read from the source, over all nodes, such as 100M; left out, no limit."""
+    verify: Verify = "None"
+    """Whether the content of what lies on the nodes is compared with the source at the end: All reads every file of it
+    again, Sampled a twentieth of the bytes, at least some ten files. Copies that differ are loaded again once."""
     suspend: bool = False
     """True stops loading and keeps what was loaded; false goes on with what is missing."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
@@ -84,10 +88,12 @@ class PreloadStatus(Model):
     """bytesDone over bytesTotal as a whole percentage; for display only."""
     rate: str | None = None
     """bytesPerSecond in a readable unit; for display only."""
+    verified_bytes: int = 0
+    """Bytes of copies that were compared with the source."""
     failed_files: Annotated[
         list[FailedFile], Field(max_length=FAILED_FILES_KEPT, json_schema_extra=list_map("path"))
     ] = Field(default=[])
-    """The first of the files that could not be loaded."""
+    """The first of the files that could not be loaded, or that differ from the source."""
     nodes: Annotated[list[str], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})] = Field(
         default=[]
     )

@@ -48,6 +48,7 @@ WARNINGS = frozenset(
         "SourceEmpty",
         "SourceRefused",
         "TooFewNodes",
+        "VerifyFailed",
         "Unschedulable",
         "WorkerLost",
     }

@@ -167,3 +167,43 @@ async def test_a_preload_on_a_full_cache_holds_what_fits_and_fails_with_numbers(
     told = cluster.condition("Failed", "warm", resource=PRELOADS)
     assert told["reason"] == "NotAllFits"
     assert "11.0 MB of 20.0 MB is all" in told["message"]
+
+
+async def test_what_was_loaded_is_compared_with_the_source_and_mended_once(cluster: Cluster) -> None:
+    rotten: list[tuple[str, int]] = []
+
+    async def rot(operation: Operation) -> None:
+        # The first block that is placed on b is not what the source has.
+        if operation.name == "digest" and not rotten:
+            rotten.append(("b", next(iter(cluster.engine.holdings(worker="b")))))
+            cluster.engine.corrupted.update(rotten)
+
+    cluster.engine.before = rot
+    drop = cluster.engine.drop
+
+    async def heal(*, worker: str, block_ids: Any) -> Any:
+        ids = list(block_ids)
+        cluster.engine.corrupted -= {(worker, number) for number in ids}
+        return await drop(worker=worker, block_ids=ids)
+
+    cluster.engine.drop = heal  # type: ignore[method-assign]
+    await cluster.create_preload(paths=["train"], nodes=["b"], verify="All")
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    assert rotten
+    assert not cluster.engine.corrupted
+    assert cluster.status("warm", resource=PRELOADS)["verifiedBytes"] == 10 * MB
+    assert "are as at the source" in cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
+
+
+async def test_copies_that_stay_wrong_fail_the_preload_and_are_named(cluster: Cluster) -> None:
+    class Always(set[tuple[str, int]]):
+        def __contains__(self, item: object) -> bool:
+            return True
+
+    cluster.engine.corrupted = Always()
+    await cluster.create_preload(paths=["train"], nodes=["b"], verify="Sampled")
+    await cluster.until_state("Failed", "warm", resource=PRELOADS)
+    assert cluster.condition("Failed", "warm", resource=PRELOADS)["reason"] == "VerifyFailed"
+    named = cluster.status("warm", resource=PRELOADS)["failedFiles"]
+    assert named
+    assert all("differs from the source" in one["reason"] for one in named)

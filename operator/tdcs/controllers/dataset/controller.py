@@ -66,7 +66,7 @@ class DatasetController:
     async def close(self) -> None:
         """Stop all loads."""
         for data in self._data.values():
-            await data.stop()
+            await data.close()
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float:
         obj = await self._with_finalizer(obj)
@@ -176,6 +176,7 @@ class DatasetController:
         users = [me if user.key == me.key else user for user in users]
         preload = any(user.dataset.spec.preload.enabled for user in users)
         await data.set_reading(engine, preload=preload)
+        await data.mend(engine)
         check = next_check(me=me, users=users, data=data, clock=self._clock, now=now)
         try:
             await self._survey(engine, data, users, refresh=check.due and trouble is None)
@@ -231,6 +232,7 @@ class DatasetController:
             held_before=sharing.held_before(stores=stores, users=users, data=data),
             refresh=refresh,
             seen_for=basis,
+            on_done=lambda: self._wake(data),
             clock=self._clock,
         )
         if refresh:
@@ -279,6 +281,10 @@ class DatasetController:
     def _wake(self, data: MountedData) -> None:
         for key in data.users:
             self._context.queue.add(key)
+            for preload in sharing.preload_keys(
+                stores=self._context.stores, namespace=key.namespace, dataset=key.name
+            ):
+                self._context.queue.add(preload)
 
     def _wake_preloads(self, users: list[Reader]) -> None:
         for user in users:

@@ -9,6 +9,7 @@ from tdcs.controllers.dataset.loader import LoadRun
 from tdcs.controllers.dataset.plan import NodeView, Plan, Want, WantPlan, plan_wants
 from tdcs.controllers.dataset.report import Holdings, Progress, Trouble
 from tdcs.controllers.dataset.survey import Survey
+from tdcs.controllers.dataset.verify import VerifyRun
 from tdcs.engine.protocol import Engine, EngineError, WorkerInfo
 
 READ_TYPE = "alluxio.user.file.readtype.default"
@@ -17,6 +18,12 @@ READ_TYPE = "alluxio.user.file.readtype.default"
 RETRY_FIRST = 2.0
 RETRY_MAX = 60.0
 LISTING_LAG = 1.0
+
+SAMPLE = 0.05
+"""The part of the bytes that verify: Sampled compares."""
+
+SAMPLE_FILES = 10
+"""How many files it compares at least, about."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +41,8 @@ class MountedData:
         runs: the loads under way, or the last ones, by want.
         troubles: why the last load of a want left something out.
         tries: how many loads of a want in a row left something out.
+        verifies: the comparisons with the source under way, or done, by want.
+        mended: wants whose wrong copies were dropped once, to be loaded again.
     """
 
     cluster: str
@@ -53,6 +62,8 @@ class MountedData:
     runs: dict[str, LoadRun] = field(default_factory=dict)
     troubles: dict[str, Trouble] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
+    verifies: dict[str, VerifyRun] = field(default_factory=dict)
+    mended: set[str] = field(default_factory=set)
     retry_at: float = 0.0
 
     @property
@@ -106,6 +117,7 @@ class MountedData:
         held_before: Mapping[str, Sequence[frozenset[str]]],
         refresh: bool,
         seen_for: object,
+        on_done: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         """List the files and plan anew. The counts of ended loads go into the new survey."""
@@ -125,6 +137,7 @@ class MountedData:
                 nodes=nodes,
                 held_before=held_before,
             )
+        await self._verify(engine, plan, survey, on_done=on_done)
         survey.forget_blocks()
         now = clock()
         self.survey_took = now - began
@@ -133,6 +146,46 @@ class MountedData:
         self.survey, self.surveyed_at, self.surveyed_for, self.plan = survey, now, seen_for, plan
         self._judge(now=now)
         self.runs = {}
+
+    async def _verify(
+        self, engine: Engine, plan: Plan, survey: Survey, *, on_done: Callable[[], None]
+    ) -> None:
+        """Begin to compare what is wholly placed, once, and end what nobody wants any more."""
+        for key in self.verifies.keys() - plan.wants.keys():
+            await self.verifies.pop(key).cancel()
+        self.mended &= plan.wants.keys()
+        for key, want in plan.wants.items():
+            if (
+                want.want.verify == "None"
+                or want.missing_bytes
+                or not want.wanted_bytes
+                or key in self.verifies
+            ):
+                continue
+            part = 1.0
+            if want.want.verify == "Sampled":
+                part = min(max(SAMPLE, SAMPLE_FILES / max(want.wanted_files, 1)), 1.0)
+            self.verifies[key] = VerifyRun(
+                engine=engine,
+                table=survey.table,
+                on_done=on_done,
+                fraction=part,
+                only=want.flags,
+                seed=key,
+                bandwidth=want.want.bandwidth,
+            )
+
+    async def mend(self, engine: Engine) -> None:
+        """Drop copies that were found to differ from the source, so that they are loaded again; once a want."""
+        for key, run in list(self.verifies.items()):
+            wrong = {} if run.running or key in self.mended else run.progress.wrong
+            if not wrong:
+                continue
+            for worker, blocks in wrong.items():
+                await engine.drop(worker=worker, block_ids=blocks)
+            self.mended.add(key)
+            del self.verifies[key]
+            self.surveyed_for = None
 
     def _judge(self, *, now: float) -> None:
         """Remember why the last loads left something out, and when to try again."""
@@ -155,6 +208,12 @@ class MountedData:
     async def stop(self) -> None:
         """End all loads; what they placed stays, and the next survey finds it."""
         for run in self.runs.values():
+            await run.cancel()
+
+    async def close(self) -> None:
+        """End everything that runs in the background."""
+        await self.stop()
+        for run in self.verifies.values():
             await run.cancel()
 
     async def start(self, *, engine: Engine, on_done: Callable[[], None], clock: Callable[[], float]) -> None:

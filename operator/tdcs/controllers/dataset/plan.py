@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api.dataset import PlacementMode
+from tdcs.api.preload import Verify
 from tdcs.controllers.dataset.survey import Survey
 from tdcs.controllers.dataset.work import LoadWork
 from tdcs.engine.protocol import WorkerInfo
@@ -51,6 +52,7 @@ class Want:
         subset: which part of the data.
         load: whether what is missing is loaded now; if not, what is there is kept all the same.
         bandwidth: bytes a second that its load may read from the source; None for no limit.
+        verify: how much of what was loaded is compared with the source.
     """
 
     key: str
@@ -62,6 +64,7 @@ class Want:
     subset: Subset = field(default_factory=Subset)
     load: bool = True
     bandwidth: int | None = None
+    verify: Verify = "None"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +84,7 @@ class WantPlan:
         wanted_files: files that are meant.
         placed_files: those that lie whole on all of their nodes.
         unknown_paths: paths of the subset under which the source has no file.
+        flags: the files that are meant, one byte a file of the listing.
     """
 
     want: Want
@@ -95,6 +99,7 @@ class WantPlan:
     wanted_files: int = 0
     placed_files: int = 0
     unknown_paths: tuple[str, ...] = ()
+    flags: bytearray = field(default_factory=bytearray, repr=False)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -171,6 +176,7 @@ def plan_wants(
             asked_bytes=chosen.wanted_bytes,
             subset_bytes=chosen.bytes,
             unknown_paths=chosen.unknown_paths,
+            flags=chosen.flags,
         )
         plans.append(_Open(found=found, table=table, chosen=chosen))
     dropped = _compare(table=table, plans=plans, limits={node.name: node.free_bytes for node in room})

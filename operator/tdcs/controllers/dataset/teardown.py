@@ -84,7 +84,7 @@ async def _unmounted(*, context: Context, dataset: Dataset, data: MountedData) -
         return  # the cache is gone, and the blocks with it
     engine = context.engines.get(cluster=data.cluster)
     async with data.lock:
-        await data.stop()
+        await data.close()
         data.runs = {}
         try:
             if data.path in await engine.mounts():

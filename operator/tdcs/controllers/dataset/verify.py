@@ -54,6 +54,7 @@ class VerifyRun:
         table: a listing; what it says to be cached is compared.
         on_done: called once.
         fraction: of the cached files, by bytes; 1 for all. Which ones depends on `seed`.
+        only: one byte a file of the table, 1 for those that are meant; None for all.
         seed: another one samples other files.
         bandwidth: bytes a second that are read from the source at most; None for no limit.
         clock: seconds that only grow.
@@ -66,6 +67,7 @@ class VerifyRun:
         table: BlockTable,
         on_done: Callable[[], None],
         fraction: float = 1.0,
+        only: bytearray | None = None,
         seed: str = "",
         bandwidth: int | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -73,7 +75,8 @@ class VerifyRun:
         self._engine = engine
         self._table = table
         self._throttle = Throttle(rate=bandwidth, clock=clock)
-        self._chosen = choose_files(files=_cached(table), subset=Subset(fraction=fraction), seed=seed).flags
+        chosen = choose_files(files=_cached(table, only), subset=Subset(fraction=fraction), seed=seed).flags
+        self._chosen = chosen if only is None else bytearray(a & b for a, b in zip(chosen, only, strict=True))
         self._total = sum(1 for _ in self._blocks())
         self._done = self._bytes = self._fruitless = 0
         self._failed: set[int] = set()
@@ -172,8 +175,8 @@ class VerifyRun:
             self._failures.append(FileFailure(path=path, reason=reason, retryable=retryable))
 
 
-def _cached(table: BlockTable) -> Iterator[tuple[str, int]]:
+def _cached(table: BlockTable, only: bytearray | None) -> Iterator[tuple[str, int]]:
     """Files with the size of what is cached of them: the others do not count."""
     for file in range(table.files):
-        blocks = table.blocks_of(file)
+        blocks = table.blocks_of(file) if only is None or only[file] else range(0)
         yield table.path(file), sum(table.length(block) for block in blocks if table.holders(block))

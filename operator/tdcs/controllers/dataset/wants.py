@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset, Kept
-from tdcs.api.preload import Preload
+from tdcs.api.preload import Preload, Verify
 from tdcs.api.quantities import to_bytes
 from tdcs.api.selection import Selection
 from tdcs.controllers.clock import seconds_between
@@ -59,6 +59,7 @@ def of_preload(*, namespace: str, name: str, preload: Preload, dataset: Dataset,
         and not is_true(conditions, names.FAILED)
         and seconds_until(spec.start_time, now=now) == 0,
         bandwidth=_rate(spec.bandwidth),
+        verify=spec.verify,
     )
 
 
@@ -126,6 +127,7 @@ def _placed(
     nodes: Iterable[str],
     load: bool = True,
     bandwidth: int | None = None,
+    verify: Verify = "None",
 ) -> Want:
     placement, named = dataset.spec.placement, tuple(sorted(nodes))
     return Want(
@@ -138,6 +140,7 @@ def _placed(
         subset=subset_of(selection),
         load=load,
         bandwidth=bandwidth,
+        verify=verify,
     )
 
 

@@ -53,7 +53,8 @@ class PreloadController:
             return SHORTEST
         if verdict.state == "Scheduled":
             return min(view.starts_in + 1, self._context.settings.resync_seconds)
-        return self._context.settings.progress_seconds if verdict.state == "Loading" else SLOW_RETRY
+        moving = verdict.state in {"Loading", "Verifying"}
+        return self._context.settings.progress_seconds if moving else SLOW_RETRY
 
     def _view(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> View:
         now, spec = self._context.now(), preload.spec
@@ -86,8 +87,13 @@ class PreloadController:
             self._wake_dataset(key, preload)  # it has not looked at this Preload yet, or at what it says now
             known_plan = found if found is not None and found.want.subset == expected.subset else None
             return dataclasses.replace(view, plan=known_plan, progress=data.progress(mine), loading=True)
+        run = data.verifies.get(mine)
         return dataclasses.replace(
             view,
+            verify=run.progress if run is not None else None,
+            # Copies that differ are loaded again once: until then nothing is said about them.
+            verifying=run is None or run.running or bool(run.progress.wrong and mine not in data.mended),
+            verify_error=str(run.error) if run is not None and run.error is not None else "",
             plan=found,
             progress=data.progress(mine),
             loading=mine in data.runs,  # also one that has ended, until a listing has shown what it did

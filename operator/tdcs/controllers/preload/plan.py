@@ -9,6 +9,7 @@ from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.dataset.plan import WantPlan
 from tdcs.controllers.dataset.report import Progress, Trouble
 from tdcs.controllers.dataset.verdicts import manner, placed
+from tdcs.controllers.dataset.verify import VerifyProgress
 from tdcs.controllers.sizes import human, percent
 
 TRIES = 2
@@ -31,6 +32,9 @@ class View:
         starts_in: seconds until spec.startTime.
         start: spec.startTime.
         generation: the Dataset's.
+        verify: the comparison with the source, while it runs or when it is done.
+        verifying: whether it still runs, or is still to begin.
+        verify_error: why it ended early.
     """
 
     known: PreloadStatus
@@ -44,6 +48,9 @@ class View:
     starts_in: float = 0.0
     start: str = ""
     generation: int = 0
+    verify: VerifyProgress | None = None
+    verifying: bool = False
+    verify_error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +88,26 @@ def judge(view: View) -> Verdict:
     if where.status != "True":
         return _failed(where)
     text = f"{human(plan.placed_bytes)} found on their nodes{manner(plan)}"
+    if plan.want.verify != "None":
+        return _verified(view, text)
     return Verdict(state="Complete", reason="Complete", message=text)
+
+
+def _verified(view: View, text: str) -> Verdict:
+    done = view.verify
+    if done is None or view.verifying:
+        compared = human(done.bytes_done) if done is not None else human(0)
+        return Verdict(
+            state="Verifying", reason="Verifying", message=f"{text}; {compared} compared with the source"
+        )
+    if view.verify_error or done.failed_files:
+        cause = view.verify_error or "; ".join(f"{one.path}: {one.reason}" for one in done.failures[:2])
+        told = f"{done.failed_files} files differ from the source or could not be compared: {cause}"
+        more = "Check the source and the nodes' disks, delete the Preload and create it anew"
+        return Verdict(state="Failed", reason="VerifyFailed", message=f"{text}, but {told}. {more}")
+    return Verdict(
+        state="Complete", reason="Complete", message=f"{text}; {human(done.bytes_done)} are as at the source"
+    )
 
 
 def _failed(where: Finding) -> Verdict:
@@ -112,7 +138,7 @@ def findings_of(verdict: Verdict) -> list[Finding]:
 def status_of(view: View, *, verdict: Verdict, now: str) -> PreloadStatus:
     """The status without its conditions."""
     known, progress, plan = view.known, view.progress, view.plan
-    begun = verdict.state in {"Loading", "Complete", "Failed"}
+    begun = verdict.state in {"Loading", "Verifying", "Complete", "Failed"}
     ended = verdict.state in {"Complete", "Failed"}
     rate = progress.bytes_per_second or (
         0 if verdict.state in {"Suspended", "Pending"} else known.bytes_per_second
@@ -120,6 +146,8 @@ def status_of(view: View, *, verdict: Verdict, now: str) -> PreloadStatus:
     if plan is None:  # nothing new is known
         return known.model_copy(update={"state": verdict.state, "bytes_per_second": rate})
     files = view.trouble.files if view.trouble is not None else ()
+    if view.verify is not None:
+        files = tuple((failure.path, failure.reason) for failure in view.verify.failures)
     return PreloadStatus(
         state=verdict.state,
         start_time=known.start_time or (now if begun else None),
@@ -133,6 +161,7 @@ def status_of(view: View, *, verdict: Verdict, now: str) -> PreloadStatus:
         rate=f"{human(rate)}/s" if rate else None,
         failed_files=[FailedFile(path=path, reason=reason) for path, reason in files[:FAILED_FILES_KEPT]],
         nodes=sorted(set(plan.nodes)),
+        verified_bytes=view.verify.bytes_done if view.verify is not None else 0,
         dataset_generation=view.generation if verdict.state == "Complete" else 0,
     )
 
