@@ -1,7 +1,9 @@
 """`tdcs simulate`: whole traces and the paper's figure, with the operator's own decisions."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -17,8 +19,22 @@ from tdcs.simulate.scenario import DEFAULT_STORE, GBIT, Scenario
 from tdcs.simulate.trace import read_trace
 from tdcs.simulate.workload import MIXES, Sharing, WorkItem, assign_work
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+class _Amount(click.FloatRange):
+    """A number in a range; `nan` and `inf`, which Python reads as numbers too, are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+_POSITIVE = _Amount(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
+#: Beyond that a run takes hours and many gigabytes: Kubernetes itself is made for 5,000 nodes.
+_NODES = click.IntRange(min=1, max=100_000)
+_GPUS = click.IntRange(min=1, max=1_000)
 
 
 @click.group(name="simulate")
@@ -33,8 +49,8 @@ def command() -> None:
     required=True,
     help="CSV: timestamp, duration, num_gpus, cluster.",
 )
-@click.option("--nodes", type=_COUNT, default=64, show_default=True, help="Nodes of the cluster.")
-@click.option("--gpus-per-node", type=_COUNT, default=8, show_default=True, help="GPUs of each node.")
+@click.option("--nodes", type=_NODES, default=64, show_default=True, help="Nodes of the cluster.")
+@click.option("--gpus-per-node", type=_GPUS, default=8, show_default=True, help="GPUs of each node.")
 @click.option(
     "--scheme",
     type=click.Choice(list(SCHEMES)),
@@ -71,7 +87,7 @@ def command() -> None:
 )
 @click.option(
     "--cache-gb-per-node",
-    type=click.FloatRange(min=0),
+    type=_Amount(min=0),
     default=300.0,
     show_default=True,
     help="GB of cache on each node.",

@@ -14,6 +14,8 @@ from pathlib import Path
 from tdcs.simulate.errors import InputError
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
+#: The largest number that means anything: in seconds some 300 years.
+MOST = 1e10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +36,8 @@ def read_trace(*, path: Path, limit: int | None = None, most_gpus: int | None = 
             is no number or not positive, rows are out of order, or a job asks for more than `most_gpus`.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        # Spreadsheets begin a CSV file with a byte order mark.
+        with path.open(newline="", encoding="utf-8-sig") as file:
             return _rows(path=path, reader=csv.DictReader(file), limit=limit, most_gpus=most_gpus)
     except OSError as error:
         raise InputError(
@@ -102,6 +105,8 @@ def _number(*, where: str, name: str, text: str | None) -> float:
         raise InputError(f"{where}: {name} is not a number: {text!r}; correct the row") from None
     if not math.isfinite(value) or value <= 0:
         raise InputError(f"{where}: {name} must be above zero, got {text}; correct or remove the row")
+    if value > MOST:
+        raise InputError(f"{where}: {name} must be at most {MOST:.0e}, got {text}; correct or remove the row")
     return value
 
 

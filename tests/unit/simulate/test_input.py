@@ -34,6 +34,7 @@ warmSeconds: 60
         (HEADER + GOOD + "2017-10-01 10:00:01,-5,1,a\n", "row 3: duration must be above zero, got -5"),
         (HEADER + "2017-10-01 10:00:01,0,1,a\n", "row 2: duration must be above zero"),
         (HEADER + "2017-10-01 10:00:01,nan,1,a\n", "row 2: duration must be above zero"),
+        (HEADER + "2017-10-01 10:00:01,1e308,1,a\n", "row 2: duration must be at most 1e+10, got 1e308"),
         (HEADER + "2017-10-01 10:00:01,soon,1,a\n", "row 2: duration is not a number: 'soon'"),
         (HEADER + "2017-10-01 10:00:01,5\n", "row 2: num_gpus is not a number"),
         (HEADER + "2017-10-01 10:00:01,5,1.5,a\n", "row 2: num_gpus must be a whole number"),
@@ -57,6 +58,12 @@ def test_a_wrong_trace_is_refused_with_the_row(tmp_path: Path, text: str, words:
     assert "Traceback" not in result.stderr
 
 
+def test_a_trace_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("\ufeff" + HEADER + GOOD, encoding="utf-8")
+    assert CliRunner().invoke(main, ["simulate", "trace", "--trace", str(path), "--json"]).exit_code == 0
+
+
 def test_a_trace_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00\x01")
@@ -75,7 +82,11 @@ def test_a_trace_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> Non
     [
         ["--nodes", "0"],
         ["--gpus-per-node", "-1"],
+        ["--nodes", "100000000"],
         ["--remote-gbps", "0"],
+        ["--remote-gbps", "nan"],
+        ["--nic-gbps", "inf"],
+        ["--cache-gb-per-node", "nan"],
         ["--limit", "0"],
         ["--scheme", "magic"],
         ["--mix", "video"],
