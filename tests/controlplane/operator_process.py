@@ -24,26 +24,43 @@ from tdcs.kube.resources import Resource
 class CountingApi(LightkubeApi):
     """Counts the requests that could change something."""
 
-    def __init__(self, *, kubeconfig: Path) -> None:
+    def __init__(self, *, kubeconfig: Path, killed_after: int | None = None) -> None:
         super().__init__(config=KubeConfig.from_file(str(kubeconfig)))
         self.writes: list[str] = []
         self.last_write = time.monotonic()
+        self.killed = threading.Event()
+        self._killed_after = killed_after
 
     async def _send(self, method: str, verb: str, resource: Resource, **more: object) -> Object:
-        if method != "GET":
-            self.last_write = time.monotonic()
-            self.writes.append(f"{verb} {resource.kind} {more.get('namespace')}/{more.get('name')}")
-        return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+        if self.killed.is_set():
+            await asyncio.Event().wait()  # a dead process neither asks nor hears any more
+        if method == "GET":
+            return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+        self.last_write = time.monotonic()
+        self.writes.append(f"{verb} {resource.kind} {more.get('namespace')}/{more.get('name')}")
+        last = self._killed_after is not None and len(self.writes) >= self._killed_after
+        if not last:
+            return await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+        # The write reaches the server, and its answer reaches nobody.
+        self.killed.set()
+        await super()._send(method, verb, resource, **more)  # type: ignore[arg-type]
+        return await asyncio.Event().wait()  # type: ignore[return-value]
 
 
 class RunningOperator:
     """An operator with kopf around it, in its own thread and event loop; a context manager.
 
+    Args:
+        killed_after: the number of the write after which it does nothing any more, as if it had been killed.
+
     Attributes:
         engine: outlives the operator, as a cache does.
     """
 
-    def __init__(self, *, kubeconfig: Path, engine: MemoryEngine, namespace: str) -> None:
+    def __init__(
+        self, *, kubeconfig: Path, engine: MemoryEngine, namespace: str, killed_after: int | None = None
+    ) -> None:
+        self._killed_after = killed_after
         self._kubeconfig = kubeconfig
         self._namespace = namespace
         self.engine = engine
@@ -70,6 +87,11 @@ class RunningOperator:
         """What was written to the API server so far."""
         return self._api.writes if self._api else []
 
+    @property
+    def killed(self) -> bool:
+        """Whether the write after which it was to die has been made."""
+        return self._api is not None and self._api.killed.is_set()
+
     def idle_seconds(self) -> float:
         """Seconds since the operator last wrote; 0 before it has started."""
         return time.monotonic() - self._api.last_write if self._api else 0.0
@@ -90,7 +112,7 @@ class RunningOperator:
 
     async def _operate(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        api = self._api = CountingApi(kubeconfig=self._kubeconfig)
+        api = self._api = CountingApi(kubeconfig=self._kubeconfig, killed_after=self._killed_after)
         settings = Settings(
             namespace=self._namespace,
             image="tdcs/alluxio:test",

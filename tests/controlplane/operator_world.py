@@ -47,9 +47,14 @@ class World:
         )
         return self.engine
 
-    def operator(self) -> RunningOperator:
-        """An operator of this world; enter it to start it."""
-        return RunningOperator(kubeconfig=self.plane.kubeconfig, engine=self.engine, namespace=self.namespace)
+    def operator(self, *, killed_after: int | None = None) -> RunningOperator:
+        """An operator of this world; enter it to start it. `killed_after`: it dies with its write of this number."""
+        return RunningOperator(
+            kubeconfig=self.plane.kubeconfig,
+            engine=self.engine,
+            namespace=self.namespace,
+            killed_after=killed_after,
+        )
 
     def create_cluster(self) -> None:
         """A cache cluster on the nodes of this test alone."""
@@ -109,7 +114,7 @@ class World:
         wanted = {
             "framework": "TensorFlow",
             "replicaSpecs": {"Worker": {"replicas": replicas, "template": template}},
-            "datasets": [{"name": "pictures", "mountPath": "/data"}],
+            "datasets": [{"name": "pictures", "mountPath": "/data", "readiness": {"fraction": 1}}],
             **spec,
         }
         return self.kube.create(

@@ -55,6 +55,40 @@ def training_job(*, namespace: str, name: str = "train") -> Object:
     }
 
 
+POD = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+
+ROLES = [
+    ("PyTorch", {"PS": 1}, "only TensorFlow has the role PS"),
+    ("PyTorch", {"Chief": 1}, "only TensorFlow has the role Chief"),
+    ("TensorFlow", {"Launcher": 1}, "only Horovod has the role Launcher"),
+    ("TensorFlow", {"PS": 1}, "parameter servers need a Chief"),
+    ("TensorFlow", {"Chief": 2}, "the Chief is one pod"),
+    ("Horovod", {"Launcher": 2}, "the Launcher is one pod"),
+]
+
+
+@pytest.mark.parametrize(("framework", "roles", "sentence"), ROLES)
+def test_a_role_that_the_framework_does_not_know_is_refused(
+    installed: Kube, shared_namespace: str, framework: str, roles: dict[str, int], sentence: str
+) -> None:
+    job = training_job(namespace=shared_namespace)
+    job["spec"]["framework"] = framework
+    for role, replicas in roles.items():
+        job["spec"]["replicaSpecs"][role] = {"replicas": replicas, "template": POD}
+    with pytest.raises(KubeRequestError) as refused:
+        installed.create(job)
+    assert sentence in str(refused.value)
+
+
+def test_every_role_of_a_framework_is_accepted(installed: Kube, namespace: str) -> None:
+    for framework, roles in (("TensorFlow", ("PS", "Chief")), ("Horovod", ("Launcher",)), ("PyTorch", ())):
+        job = training_job(namespace=namespace, name=framework.lower())
+        job["spec"]["framework"] = framework
+        for role in roles:
+            job["spec"]["replicaSpecs"][role] = {"replicas": 1, "template": POD}
+        installed.create(job)
+
+
 def cache_cluster(*, namespace: str, name: str = "") -> Object:
     """A CacheCluster that is accepted; its name is made from the namespace's random end."""
     return {
@@ -151,7 +185,13 @@ BAD = [
     ("TrainingJob", "spec.replicaSpecs.Worker.template.metadata.labels", ["x"], "must be of type object"),
     ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.volumes", "x", "must be of type array"),
     ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers.0.env", "x", "must be of type array"),
-    ("TrainingJob", "spec.framework", "Caffe", 'supported values: "TensorFlow", "None"'),
+    ("TrainingJob", "spec.framework", "Caffe", 'values: "TensorFlow", "PyTorch", "Horovod", "None"'),
+    ("TrainingJob", "spec.datasets.0.name", "other/pictures", "a Dataset of the job's own namespace"),
+    ("TrainingJob", "spec.datasets.0.readiness.timeout", "soon", "should match"),
+    ("TrainingJob", "spec.elastic", {"minReplicas": 3, "maxReplicas": 2}, "minReplicas must not be above"),
+    ("TrainingJob", "spec.elastic", {"minReplicas": 2, "maxReplicas": 4}, "the number of workers must lie"),
+    ("TrainingJob", "spec.scheduling.mode", "Luck", 'supported values: "Extender", "Affinity"'),
+    ("TrainingJob", "spec.runPolicy.cleanPodPolicy", "Some", 'supported values: "Running", "All", "None"'),
     ("TrainingJob", "metadata.name", "t" * 51, "at most 50 lower-case letters"),
     ("TrainingJob", "metadata.name", "1st", "must begin with a letter"),
     ("CacheCluster", "spec.replicas", 0, "should be greater than or equal to 1"),
@@ -188,9 +228,10 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
         assert (spec["placement"]["mode"], spec["placement"]["copies"]) == ("Auto", 1)
         assert spec["source"]["checkInterval"] == "5m"
     if kind == "TrainingJob":
-        assert spec["datasets"][0]["readiness"] == {"fraction": 1}
+        assert spec["datasets"][0]["readiness"] == {"fraction": 0}
         assert spec["replicaSpecs"]["Worker"]["replicas"] == 1
-        assert spec["runPolicy"] == {"suspend": False}
+        assert spec["runPolicy"] == {"suspend": False, "cleanPodPolicy": "Running"}
+        assert spec["scheduling"] == {"mode": "Extender", "gang": True}
     if kind == "CacheCluster":
         installed.delete("CacheCluster", made["metadata"]["name"])
         assert spec["storage"]["tiers"] == [{"medium": "SSD", "capacity": "10Gi"}]
@@ -202,7 +243,30 @@ FROZEN = [
     ("Dataset", "spec.cacheCluster", "other", "create another Dataset"),
     ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
     ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 2, "delete the TrainingJob and create it anew"),
+    ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 2, "cannot be changed without elastic"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.Worker.template.spec.containers.0.image",
+        "other",
+        "cannot be changed",
+    ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.Worker.template.spec.containers.0.command",
+        ["x"],
+        "cannot be changed",
+    ),
+    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.nodeSelector", {"a": "b"}, "cannot be changed"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.Chief",
+        {"template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}},
+        "cannot be changed once created",
+    ),
+    ("TrainingJob", "spec.framework", "TensorFlow", "cannot be changed once created"),
+    ("TrainingJob", "spec.scheduling.mode", "Affinity", "cannot be changed once created"),
+    ("TrainingJob", "spec.scheduling.priorityClassName", "high", "cannot be changed once created"),
+    ("TrainingJob", "spec.elastic", {"minReplicas": 1, "maxReplicas": 2}, "cannot be changed once created"),
     ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it anew"),
 ]
 

@@ -89,13 +89,14 @@ COMPLETE: Final = "Complete"
 SUSPENDED: Final = "Suspended"
 DATA_READY: Final = "DataReady"
 ADMITTED: Final = "Admitted"
+QUEUED: Final = "Queued"
 RUNNING: Final = "Running"
+RESTARTING: Final = "Restarting"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 # Names of children: each derives from its owner alone, so that a retry finds what an earlier try made.
 ROLE_WORKER: Final = "Worker"
-WORKER_JOB_SUFFIX: Final = "-worker"
 
 
 def volume_name(*, namespace: str, dataset: str) -> str:
@@ -161,6 +162,6 @@ def cache_path(*, cluster: str) -> str:
     return f"{CACHE_ROOT}/{cluster}"
 
 
-def worker_job_name(*, job: str) -> str:
-    """Name of the Indexed Job of a TrainingJob's Worker role."""
-    return f"{job}{WORKER_JOB_SUFFIX}"
+def role_job_name(*, job: str, role: str) -> str:
+    """Name of the Indexed Job of a TrainingJob's role; its pods' host names are this and their index."""
+    return f"{job}-{role.lower()}"

@@ -1,143 +1,22 @@
 """TrainingJob: a distributed training run that is placed where its data lies."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from tdcs.api.base import JsonObject, Model, defaulted, list_map, rule, rules
-from tdcs.api.conditions import Conditions
+from tdcs.api.base import Model, defaulted, list_map, rule, rules
+from tdcs.api.durations import Duration
+from tdcs.api.podtemplate import PodTemplate
+from tdcs.api.trainingjob_status import TrainingJobStatus
 
-Framework = Literal["TensorFlow", "None"]
-JobState = Literal["Waiting", "Suspended", "Starting", "Running", "Succeeded", "Failed"]
+Framework = Literal["TensorFlow", "PyTorch", "Horovod", "None"]
+Role = Literal["Chief", "Launcher", "PS", "Worker"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 NAME_LIMIT = 50
-"""The longest name whose pods' host names, NAME-worker-12345, still fit a DNS label of 63 characters."""
+"""The longest name whose pods' host names, such as NAME-launcher-0, still fit a DNS label of 63 characters."""
 
-
-def _open_object(description: str, **more: Any) -> dict[str, Any]:
-    """An object whose fields the API server checks when the pods are made, those in `more` apart."""
-    return {
-        "type": "object",
-        "description": description,
-        "x-kubernetes-preserve-unknown-fields": True,
-        **more,
-    }
-
-
-def _objects(description: str, *, limit: int, **items: Any) -> dict[str, Any]:
-    """A list of such objects; null is an empty list, as in the pods' own API."""
-    listed = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **items}
-    return {
-        "type": "array",
-        "description": description,
-        "maxItems": limit,
-        "nullable": True,
-        "items": listed,
-    }
-
-
-def _text_map(description: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "description": description,
-        "nullable": True,
-        "additionalProperties": {"type": "string"},
-    }
-
-
-_CONTAINER: dict[str, Any] = {
-    "required": ["name", "image"],
-    "properties": {
-        "name": {"type": "string", "description": "The container's name.", "minLength": 1, "maxLength": 63},
-        "image": {
-            "type": "string",
-            "description": "The container's image.",
-            "minLength": 1,
-            "maxLength": 1024,
-        },
-        "env": _objects("Its variables; they win over those that are added.", limit=1024),
-        "volumeMounts": _objects("What it mounts; the datasets are added.", limit=256),
-    },
-}
-
-_POD_SPEC: dict[str, Any] = {
-    "required": ["containers"],
-    "properties": {
-        "containers": {
-            **_objects("The containers; each gets the datasets mounted.", limit=64, **_CONTAINER),
-            "minItems": 1,
-            "nullable": False,
-        },
-        "initContainers": _objects(
-            "What runs before them; each gets the datasets mounted.", limit=64, **_CONTAINER
-        ),
-        "volumes": _objects("The pods' volumes; those of the datasets are added.", limit=256),
-        "restartPolicy": {
-            "type": "string",
-            "description": "Never (default) or OnFailure.",
-            "maxLength": 16,
-            "x-kubernetes-validations": [
-                rule(
-                    "self == 'Never' || self == 'OnFailure'",
-                    "must be Never or OnFailure: a training pod ends",
-                )
-            ],
-        },
-    },
-}
-
-_POD_TEMPLATE: dict[str, Any] = {
-    "type": "object",
-    "x-kubernetes-preserve-unknown-fields": True,
-    "required": ["spec"],
-    "properties": {
-        "metadata": _open_object(
-            "Labels and annotations of the pods; TDCS adds its own.",
-            nullable=True,
-            properties={
-                "labels": _text_map("Labels of the pods."),
-                "annotations": _text_map("Annotations of the pods."),
-            },
-        ),
-        "spec": _open_object(
-            "The pod's spec. Volumes of the datasets and the rendezvous environment are added.", **_POD_SPEC
-        ),
-    },
-}
-
-
-class _ContainerShape(Model):
-    env: list[dict[str, Any]] | None = None
-    volume_mounts: list[dict[str, Any]] | None = None
-
-
-class _PodShape(Model):
-    containers: Annotated[list[_ContainerShape], Field(min_length=1)]
-    init_containers: list[_ContainerShape] | None = None
-    volumes: list[dict[str, Any]] | None = None
-
-
-class _MetadataShape(Model):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _TemplateShape(Model):
-    """What of a pod template TDCS itself reads and adds to."""
-
-    metadata: _MetadataShape | None = None
-    spec: _PodShape
-
-
-def _well_shaped(template: dict[str, Any]) -> dict[str, Any]:
-    """The template itself; the schema says the same, but objects may be older than the schema.
-
-    Raises:
-        ValidationError: TDCS could not add to it; pydantic reports it as the field's own error.
-    """
-    _TemplateShape.model_validate(template)
-    return template
-
+_FROZEN = "cannot be changed once created: delete the TrainingJob and create it anew"
 
 _MOUNT_RULES = rules(
     rule(
@@ -152,6 +31,12 @@ _MOUNT_RULES = rules(
 )
 
 
+def _frozen(path: str) -> dict[str, str]:
+    """A rule that keeps an optional field of `self` as it was."""
+    same = f"(!has(self.{path}) || self.{path} == oldSelf.{path})"
+    return rule(f"has(self.{path}) == has(oldSelf.{path}) && {same}", _FROZEN, field=f".{path}")
+
+
 class ReplicaSpec(Model):
     """The pods of one role."""
 
@@ -160,7 +45,7 @@ class ReplicaSpec(Model):
         Field(le=1000, json_schema_extra=rules(rule("self >= 1", "must be at least 1: a job needs a pod"))),
     ] = 1
     """How many pods."""
-    template: Annotated[JsonObject, AfterValidator(_well_shaped), Field(json_schema_extra=_POD_TEMPLATE)]
+    template: PodTemplate
     """The pods, as in a Job. schedulerName defaults to the scheduler that was installed with TDCS."""
 
 
@@ -168,26 +53,81 @@ class ReplicaSpecs(Model):
     """The roles of the job."""
 
     worker: Annotated[ReplicaSpec, Field(alias="Worker")]
-    """The workers: every job has them."""
+    """The workers: every job has them. Worker 0 decides how the job ends where there is no Chief or Launcher."""
+    ps: Annotated[ReplicaSpec | None, Field(alias="PS")] = None
+    """TensorFlow's parameter servers. They serve until the job ends, and are then ended."""
+    chief: Annotated[ReplicaSpec | None, Field(alias="Chief")] = None
+    """TensorFlow's chief, one pod: the job ends as it ends."""
+    launcher: Annotated[ReplicaSpec | None, Field(alias="Launcher")] = None
+    """Horovod's launcher, one pod: the job ends as it ends."""
+
+    def by_role(self) -> dict[Role, ReplicaSpec]:
+        """The roles that the job has."""
+        found: dict[Role, ReplicaSpec | None] = {
+            "Chief": self.chief,
+            "Launcher": self.launcher,
+            "PS": self.ps,
+            "Worker": self.worker,
+        }
+        return {role: spec for role, spec in found.items() if spec is not None}
 
 
 class Readiness(Model):
     """How much of a dataset must be cached before the job starts."""
 
-    fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of the bytes, between 0 and 1. A dataset of which everything that fits is loaded, or that is not
-    preloaded, never holds the job back."""
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the bytes, between 0 and 1. With 0 the job starts as soon as the dataset can be read, and loading
+    goes on beside it. A dataset of which everything that fits is loaded, or that is not preloaded, never holds
+    the job back."""
+    timeout: Duration | None = None
+    """How long after the job's creation it waits for the fraction, as in 30m; then it starts with what is there.
+    Left out, it waits as long as it takes."""
 
 
 class DatasetUse(Model):
     """A dataset that the job reads."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63)]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            json_schema_extra=rules(
+                rule(
+                    "!self.contains('/')",
+                    "must be a Dataset of the job's own namespace, without 'namespace/'",
+                ),
+                rule("size(self) <= 63", "must be at most 63 characters: no Dataset has a longer name"),
+            ),
+        ),
+    ]
     """A Dataset in the job's namespace."""
     mount_path: Annotated[str, Field(min_length=1, max_length=512, json_schema_extra=_MOUNT_RULES)]
     """Where the containers see it, read-only."""
     readiness: Readiness = defaulted(Readiness)
     """How much of it must be cached before the job starts."""
+
+
+class Scheduling(Model):
+    """When the pods may exist, and who places them."""
+
+    mode: Literal["Extender", "Affinity"] = "Extender"
+    """Extender: the scheduler that was installed with TDCS ranks nodes by the data they hold when it places a pod.
+    Affinity: the pods prefer the nodes that held data when the job was admitted, and any scheduler places them."""
+    gang: bool = True
+    """True: no pod exists until all of them fit at once on what is free, so that two jobs never hold half of their
+    GPUs each. False: pods are made at once, and run as they find room; right where nodes are added on demand."""
+    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """The PriorityClass of the pods; jobs with the larger value enter first."""
+
+
+class Elastic(Model):
+    """The bounds in which the number of workers may change while the job runs."""
+
+    min_replicas: Annotated[int, Field(ge=1, le=1000)]
+    """The fewest workers."""
+    max_replicas: Annotated[int, Field(ge=1, le=1000)]
+    """The most workers."""
 
 
 class RunPolicy(Model):
@@ -196,29 +136,98 @@ class RunPolicy(Model):
     suspend: bool = False
     """True: no pod exists, running ones are removed; set to false to start or go on."""
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """How many failed pods are replaced before the job fails; 6 when left out."""
+    """How many failed pods of a role are replaced before the job fails; 6 when left out. Pods that were evicted
+    or preempted do not count."""
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Seconds after its start at which a job that still runs fails."""
+    """Seconds after its start at which a job that still runs fails; a resumed job starts anew."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """Seconds after its end at which the TrainingJob and its pods are deleted; left out, they are kept."""
+    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
+    """What becomes of the pods when the job has ended. Running: those that still run are ended, finished ones
+    stay for their logs. All: all pods are deleted. None: nothing is ended; without a Chief or Launcher the job then
+    ends when all its workers have."""
+
+
+_SPEC_RULES = rules(
+    rule(
+        "self.framework == 'TensorFlow' || self.framework == 'None' || !has(self.replicaSpecs.PS)",
+        "only TensorFlow has the role PS: remove it, or set framework to TensorFlow",
+        field=".replicaSpecs",
+    ),
+    rule(
+        "self.framework == 'TensorFlow' || self.framework == 'None' || !has(self.replicaSpecs.Chief)",
+        "only TensorFlow has the role Chief: remove it (worker 0 is PyTorch's master), or set framework to "
+        "TensorFlow",
+        field=".replicaSpecs",
+    ),
+    rule(
+        "self.framework == 'Horovod' || self.framework == 'None' || !has(self.replicaSpecs.Launcher)",
+        "only Horovod has the role Launcher: remove it, or set framework to Horovod",
+        field=".replicaSpecs",
+    ),
+    rule(
+        "self.framework != 'TensorFlow' || !has(self.replicaSpecs.PS) || has(self.replicaSpecs.Chief)",
+        "parameter servers need a Chief: it drives the workers, and the job ends as it ends",
+        field=".replicaSpecs",
+    ),
+    rule(
+        "!has(self.replicaSpecs.Chief) || self.replicaSpecs.Chief.replicas == 1",
+        "the Chief is one pod: set its replicas to 1",
+        field=".replicaSpecs",
+    ),
+    rule(
+        "!has(self.replicaSpecs.Launcher) || self.replicaSpecs.Launcher.replicas == 1",
+        "the Launcher is one pod: set its replicas to 1",
+        field=".replicaSpecs",
+    ),
+    rule(
+        "self.framework != 'TensorFlow' || !has(self.elastic)",
+        "TensorFlow's workers are listed when the job starts, their number cannot change: remove elastic",
+        field=".elastic",
+    ),
+    rule(
+        "!has(self.elastic) || self.elastic.minReplicas <= self.elastic.maxReplicas",
+        "minReplicas must not be above maxReplicas",
+        field=".elastic",
+    ),
+    rule(
+        "!has(self.elastic) || (self.replicaSpecs.Worker.replicas >= self.elastic.minReplicas && "
+        "self.replicaSpecs.Worker.replicas <= self.elastic.maxReplicas)",
+        "the number of workers must lie between elastic.minReplicas and elastic.maxReplicas",
+        field=".replicaSpecs",
+    ),
+    rule("self.framework == oldSelf.framework", _FROZEN, field=".framework"),
+    rule(
+        "has(self.elastic) || self.replicaSpecs.Worker.replicas == oldSelf.replicaSpecs.Worker.replicas",
+        "the number of workers cannot be changed without elastic: delete the TrainingJob and create it anew",
+        field=".replicaSpecs",
+    ),
+    _frozen("elastic"),
+    # On the field itself they would be asked about its default, {}, which has none of its own defaults yet.
+    rule("self.scheduling.mode == oldSelf.scheduling.mode", _FROZEN, field=".scheduling.mode"),
+    _frozen("scheduling.priorityClassName"),
+)
+
+_ROLE_RULES = rules(
+    *(
+        rule(
+            f"has(self.{role}) == has(oldSelf.{role}) && "
+            f"(!has(self.{role}) || self.{role}.replicas == oldSelf.{role}.replicas)",
+            _FROZEN,
+        )
+        for role in ("PS", "Chief", "Launcher")
+    )
+)
 
 
 class TrainingJobSpec(Model):
     """What runs, on which data."""
 
     framework: Framework = "None"
-    """Whose rendezvous environment the pods get: TensorFlow gets TF_CONFIG, None gets nothing."""
-    replica_specs: Annotated[
-        ReplicaSpecs,
-        Field(
-            json_schema_extra=rules(
-                rule(
-                    "self == oldSelf",
-                    "cannot be changed once created: delete the TrainingJob and create it anew",
-                )
-            )
-        ),
-    ]
+    """Whose rendezvous environment the pods get. TensorFlow: TF_CONFIG. PyTorch: MASTER_ADDR, MASTER_PORT, RANK,
+    WORLD_SIZE, and torchrun's PET_ variables. Horovod: the hosts of the workers, in the form horovodrun takes.
+    None: nothing."""
+    replica_specs: Annotated[ReplicaSpecs, Field(json_schema_extra=_ROLE_RULES)]
     """The roles of the job, each with its number of pods and their template."""
     datasets: Annotated[
         list[DatasetUse],
@@ -231,90 +240,25 @@ class TrainingJobSpec(Model):
                         "self.all(one, self.exists_one(other, other.mountPath == one.mountPath))",
                         "two datasets have the same mountPath: give each its own",
                     ),
-                    rule(
-                        "self == oldSelf",
-                        "cannot be changed once created: delete the TrainingJob and create it anew",
-                    ),
+                    rule("self == oldSelf", _FROZEN),
                 ),
             ),
         ),
     ] = Field(default=[])
     """The datasets that the job reads."""
+    scheduling: Scheduling = defaulted(Scheduling)
+    """When the pods may exist, and who places them."""
+    elastic: Elastic | None = None
+    """The bounds in which the number of workers may change while the job runs (kubectl scale, an autoscaler).
+    Left out, it is fixed."""
     run_policy: RunPolicy = defaulted(RunPolicy)
     """How the job runs, ends and is cleaned up."""
-
-
-class ReplicaStatus(Model):
-    """The pods of one role, counted."""
-
-    active: int = 0
-    """Pods that are pending or run."""
-    ready: int = 0
-    """Pods that run and are ready."""
-    succeeded: int = 0
-    """Pods that ended well."""
-    failed: int = 0
-    """Pods that failed."""
-
-
-class ReplicaStatuses(Model):
-    """The pods of each role."""
-
-    worker: Annotated[ReplicaStatus, Field(alias="Worker")]
-    """The workers."""
-
-
-class PodPlacement(Model):
-    """Where one pod of the job runs, or ran."""
-
-    pod: str
-    """The pod."""
-    node: str
-    """Its node."""
-    cached_bytes: int
-    """Bytes of the job's datasets on that node when the pod was first seen there."""
-
-
-class CopyUse(Model):
-    """Which copy of a dataset the job reads."""
-
-    dataset: str
-    """The Dataset."""
-    copy_id: Annotated[str, Field(alias="copy")]
-    """The copy's id."""
-
-
-class TrainingJobStatus(Model):
-    """How far the job is, and where it runs."""
-
-    observed_generation: int = 0
-    """The generation of the spec that this status is about."""
-    state: JobState | None = None
-    """The conditions in one word, for display only."""
-    conditions: Conditions = Field(default=[])
-    """DataReady: its datasets are mounted and cached as far as asked. Admitted: its pods may exist. Running: all
-    pods are ready. Succeeded and Failed: how it ended."""
-    replica_statuses: ReplicaStatuses | None = None
-    """The pods of each role, counted."""
-    placement: Annotated[list[PodPlacement], Field(json_schema_extra=list_map("pod"))] = Field(default=[])
-    """Where the pods run, or ran."""
-    locality: float | None = None
-    """Mean over the pods of: bytes of the data on the pod's node over the most such bytes on any node. 1 means
-    that no pod could have been placed better."""
-    local_share: float | None = None
-    """Mean over the pods of the share of the data that lies on the pod's own node."""
-    copies: Annotated[list[CopyUse], Field(json_schema_extra=list_map("dataset"))] = Field(default=[])
-    """Which copy of each dataset the job reads."""
-    start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When the pods were first allowed to exist."""
-    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When the job ended."""
 
 
 class TrainingJob(Model):
     """A distributed training run whose pods are placed on the nodes that hold its data."""
 
-    spec: TrainingJobSpec
+    spec: Annotated[TrainingJobSpec, Field(json_schema_extra=_SPEC_RULES)]
     """What runs, on which data."""
     status: TrainingJobStatus | None = None
     """How far the job is, and where it runs; written by the operator."""

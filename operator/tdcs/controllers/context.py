@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tdcs.api import names
 from tdcs.controllers.clock import utc_now
+from tdcs.controllers.usage import Usage
 from tdcs.engine.protocol import Engine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -86,6 +87,8 @@ class Stores:
     jobs: Store = field(default_factory=dict)
     stateful_sets: Store = field(default_factory=dict)
     daemon_sets: Store = field(default_factory=dict)
+    priority_classes: Store = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.trainingjob.controller import TrainingJobController
+from tdcs.controllers.trainingjob.queue import GangQueue
+from tdcs.controllers.usage import BOUND_AND_UNFINISHED, Usage, trimmed
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
@@ -34,6 +36,7 @@ from tdcs.kube.resources import (
     NODES,
     PODS,
     PRELOADS,
+    PRIORITY_CLASSES,
     STATEFUL_SETS,
     TRAINING_JOBS,
     Resource,
@@ -78,6 +81,11 @@ class Operator:
             resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
         self._nodes_seen: dict[str, object] = {}
+        self._sizes_seen: dict[str, object] = {}
+        usage = Usage(on_change=lambda: self._gangs.touch())
+        self._usage = Informer(
+            api=api, resource=PODS, fields=BOUND_AND_UNFINISHED, keep=trimmed, on_change=usage.seen
+        )
         self._informers = {
             NODES: Informer(api=api, resource=NODES, on_change=self._on_node),
             PODS: Informer(
@@ -85,6 +93,9 @@ class Operator:
             ),
             JOBS: Informer(
                 api=api, resource=JOBS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job_child
+            ),
+            PRIORITY_CLASSES: Informer(
+                api=api, resource=PRIORITY_CLASSES, on_change=lambda *_: self._gangs.touch()
             ),
             STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
             DAEMON_SETS: self._system(api, DAEMON_SETS, settings),
@@ -104,6 +115,8 @@ class Operator:
                 jobs=self._informers[JOBS].store,
                 stateful_sets=self._informers[STATEFUL_SETS].store,
                 daemon_sets=self._informers[DAEMON_SETS].store,
+                priority_classes=self._informers[PRIORITY_CLASSES].store,
+                usage=usage,
             ),
             queue=KeyedQueue(),
             settings=settings,
@@ -113,12 +126,13 @@ class Operator:
             queued=lambda: len(self.context.queue),
             oldest_seconds=self.context.queue.oldest_age,
         )
+        self._gangs = GangQueue(stores=self.context.stores, queue=self.context.queue)
         self._datasets = DatasetController(context=self.context)
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
             DATASETS: self._datasets.reconcile,
             PRELOADS: PreloadController(context=self.context, datasets=self._datasets).reconcile,
-            TRAINING_JOBS: TrainingJobController(context=self.context).reconcile,
+            TRAINING_JOBS: TrainingJobController(context=self.context, gangs=self._gangs).reconcile,
         }
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
@@ -129,9 +143,10 @@ class Operator:
         Raises:
             TimeoutError: a view was not filled in time; the log says why.
         """
-        self._tasks = [asyncio.create_task(informer.run()) for informer in self._informers.values()]
+        informers = [*self._informers.values(), self._usage]
+        self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
         async with asyncio.timeout(SYNC_SECONDS):
-            for informer in self._informers.values():
+            for informer in informers:
                 await informer.synced.wait()
             # Without all kinds in view a first pass would report as missing what merely was not told yet.
             for resource in self._own:
@@ -147,6 +162,7 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._gangs.close()
         self.context.queue.close()
         await self._datasets.close()
         if self._lease is not None:
@@ -166,6 +182,8 @@ class Operator:
         # A status is the operator's own word: looking again because of it could go round for ever.
         if deleted or before is None or _asked(before) != _asked(obj):
             self._add(resource, key)
+        if resource is TRAINING_JOBS:
+            self._gangs.touch()
         if resource is DATASETS:
             self._dataset_changed(key)
         if resource is PRELOADS and (deleted or before is None or _asked(before) != _asked(obj)):
@@ -180,7 +198,7 @@ class Operator:
         Raises:
             StaleError: a view is stale, or the queue does not move: the process should be restarted.
         """
-        for resource, informer in self._informers.items():
+        for resource, informer in (*self._informers.items(), (PODS, self._usage)):
             age = informer.last_contact_age()
             if age > STALE_SECONDS:
                 raise StaleError(f"nothing was heard about {resource.plural} for {age:.0f} s")
@@ -255,14 +273,21 @@ class Operator:
 
     def _on_node(self, key: Key, obj: Object | None) -> None:
         # Heartbeats change nodes all the time; placements depend on these parts only.
+        status = (obj or {}).get("status") or {}
+        size = None if obj is None else (status.get("allocatable"), obj.get("spec", {}).get("unschedulable"))
+        if size != self._sizes_seen.get(key[1], ...):
+            self._sizes_seen[key[1]] = size
+            self._gangs.touch(nodes=True)
         view = None if obj is None else (obj["metadata"].get("labels"), obj.get("spec", {}).get("taints"))
         if view == self._nodes_seen.get(key[1], ...):
             return
         self._nodes_seen[key[1]] = view
+        self._gangs.touch(nodes=True)
         for cluster in self._own[CACHE_CLUSTERS]:
             self._add(CACHE_CLUSTERS, cluster)
 
     def _on_job_child(self, key: Key, obj: Object | None) -> None:
+        self._gangs.touch()
         if obj is not None:
             self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
             return

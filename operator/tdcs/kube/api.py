@@ -75,6 +75,7 @@ class KubeApi(Protocol):
         resource_version: str,
         namespace: str | None = None,
         labels: str | None = None,
+        fields: str | None = None,
         max_seconds: float = 300.0,
     ) -> AsyncIterator[WatchEvent]:
         """Changes after `resource_version`.
@@ -168,6 +169,7 @@ class LightkubeApi:
         resource_version: str,
         namespace: str | None = None,
         labels: str | None = None,
+        fields: str | None = None,
         max_seconds: float = 300.0,
     ) -> AsyncIterator[WatchEvent]:
         params = _params(
@@ -176,6 +178,7 @@ class LightkubeApi:
             resourceVersion=resource_version,
             timeoutSeconds=str(int(max_seconds)),
             labelSelector=labels,
+            fieldSelector=fields,
         )
         # A half-open connection would hang for ever without a read limit of our own.
         limit = httpx2.Timeout(REQUEST_TIMEOUT, read=max_seconds + REQUEST_TIMEOUT)

@@ -37,6 +37,9 @@ def object_key(obj: Object) -> Key:
 class Informer:
     """Keeps `store` equal to the server's objects of one resource.
 
+    Args:
+        keep: what to keep of an object, for resources of which there are many; its metadata must stay.
+
     Attributes:
         store: the objects by (namespace, name). Read only; values are replaced, never changed in place.
         synced: set once the first list is in.
@@ -49,6 +52,8 @@ class Informer:
         resource: Resource,
         namespace: str | None = None,
         labels: str | None = None,
+        fields: str | None = None,
+        keep: Callable[[Object], Object] | None = None,
         on_change: OnChange | None = None,
         clock: Callable[[], float] = time.monotonic,
         watch_timeout: float = WATCH_TIMEOUT,
@@ -59,6 +64,8 @@ class Informer:
         self._resource = resource
         self._namespace = namespace
         self._labels = labels
+        self._fields = fields
+        self._keep = keep
         self._on_change = on_change
         self._clock = clock
         self._watch_timeout = watch_timeout
@@ -91,7 +98,9 @@ class Informer:
                 await asyncio.sleep(pause)
 
     async def _list(self) -> None:
-        found = await self._api.list(self._resource, namespace=self._namespace, labels=self._labels)
+        found = await self._api.list(
+            self._resource, namespace=self._namespace, labels=self._labels, fields=self._fields
+        )
         self._heard()
         fresh = {object_key(obj): obj for obj in found.items}
         for key in self.store.keys() - fresh.keys():
@@ -109,6 +118,7 @@ class Informer:
             resource_version=self._version,
             namespace=self._namespace,
             labels=self._labels,
+            fields=self._fields,
             max_seconds=self._watch_timeout,
         )
         async for event in events:
@@ -121,6 +131,8 @@ class Informer:
         self._failures = 0
 
     def _put(self, key: Key, obj: Object | None) -> None:
+        if obj is not None and self._keep is not None:
+            obj = self._keep(obj)
         if obj is None:
             self.store.pop(key, None)
         else:

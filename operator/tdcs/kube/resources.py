@@ -80,6 +80,9 @@ DAEMON_SETS = Resource(group="apps", version="v1", plural="daemonsets", kind="Da
 DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments", kind="Deployment")
 LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
 JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job")
+PRIORITY_CLASSES = Resource(
+    group="scheduling.k8s.io", version="v1", plural="priorityclasses", kind="PriorityClass", namespaced=False
+)
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     version="v1",

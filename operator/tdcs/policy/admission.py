@@ -14,10 +14,10 @@ A copy of a dataset may have a limit of jobs that read it at once (:func:`choose
 job waits, or a new copy is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 #: How many later jobs may enter before a job whose gang does not fit.
 MAX_PASSES = 64
@@ -31,6 +31,12 @@ class Reason(StrEnum):
     MISSING = "DatasetNotFound"
     UNREADABLE = "DatasetNotMounted"
     LOADING = "DatasetLoading"
+    DELETING = "DatasetBeingDeleted"
+    NO_ROOM = "NotEnoughRoom"
+    BEHIND = "BehindOtherJobs"
+    NEVER = "NoNodeIsLargeEnough"
+    NO_PRIORITY = "PriorityClassNotFound"
+    ENTERS = "AllPodsFit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +49,7 @@ class DatasetReadiness:
         readable: whether it is mounted in the cache.
         cached_ratio: cached bytes over all bytes, between 0 and 1.
         required_ratio: the fraction the job waits for, between 0 and 1.
+        deleting: whether it is being deleted.
     """
 
     name: str
@@ -50,6 +57,7 @@ class DatasetReadiness:
     readable: bool = False
     cached_ratio: float = 0.0
     required_ratio: float = 0.0
+    deleting: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +93,10 @@ def _blocker(dataset: DatasetReadiness) -> tuple[Reason, str] | None:
         return Reason.MISSING, (
             f"there is no Dataset {dataset.name} in the job's namespace; create it, or correct spec.datasets"
         )
+    if dataset.deleting:
+        return Reason.DELETING, (
+            f"Dataset {dataset.name} is being deleted; the job goes on when there is one of that name again"
+        )
     if not dataset.readable:
         return Reason.UNREADABLE, f"Dataset {dataset.name} is not mounted yet; see its conditions"
     # A hair of tolerance: 0.1 + 0.2 style fractions must not hold a job for ever.
@@ -118,6 +130,9 @@ class Waiting(Protocol):
     @property
     def passed(self) -> int:
         """How many later jobs have entered before it, while its data was ready."""
+
+
+W = TypeVar("W", bound=Waiting)
 
 
 def queue_key(job: Waiting) -> tuple[int, float]:
@@ -161,10 +176,11 @@ class Turn:
 
 def next_to_enter(
     *,
-    queue: Sequence[Waiting],
+    queue: Sequence[W],
     nodes_by_free_gpus: Sequence[int],
-    holder: Waiting | None = None,
+    holder: W | None = None,
     max_passes: int = MAX_PASSES,
+    fits_now: Callable[[W], bool] | None = None,
 ) -> Turn:
     """Who enters next; nobody when all must wait.
 
@@ -176,7 +192,11 @@ def next_to_enter(
         nodes_by_free_gpus: how many nodes have 0, 1, 2, ... free GPUs, those set aside left out.
         holder: the job that nodes are set aside for; whether it fits on them is for the caller to see.
         max_passes: how often a job may be passed.
+        fits_now: whether all pods of a job fit at once, where more than GPUs counts; the numbers of free GPUs are
+            then not looked at.
     """
+    if fits_now is not None:
+        return _first_that_fits(queue=queue, holder=holder, max_passes=max_passes, fits_now=fits_now)
     most_free = max((free for free, count in enumerate(nodes_by_free_gpus) if count), default=0)
     if most_free == 0:
         return Turn()
@@ -193,6 +213,23 @@ def next_to_enter(
             )
             fits[shape] = fit
         if fit:
+            return Turn(enters=place)
+        if job.passed >= max_passes and holder is None:
+            return Turn(starves=place)
+    return Turn()
+
+
+def _first_that_fits(
+    *,
+    queue: Sequence[W],
+    holder: W | None,
+    max_passes: int,
+    fits_now: Callable[[W], bool],
+) -> Turn:
+    for place, job in enumerate(queue):
+        if job is holder or not job.ready:
+            continue
+        if fits_now(job):
             return Turn(enters=place)
         if job.passed >= max_passes and holder is None:
             return Turn(starves=place)

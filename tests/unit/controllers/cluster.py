@@ -131,13 +131,7 @@ class Server:
         if known is not None and known.get("spec") != obj.get("spec"):
             metadata["generation"] = known["metadata"]["generation"] + 1
         made = {**copy.deepcopy(obj), "metadata": metadata}
-        if resource is STATEFUL_SETS:  # its controller is quick
-            made["status"] = {
-                "observedGeneration": metadata["generation"],
-                "replicas": made["spec"]["replicas"],
-            }
-        if resource is JOBS:
-            made["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
+        self.play(resource, made)
         if resource is not EVENTS:
             self.writes.append(f"{verb} {resource.kind} {'/'.join(filter(None, key))}")
         gone = bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
@@ -147,6 +141,14 @@ class Server:
             self.store(resource)[key] = made
         self.on_change(resource, made, gone)
         return copy.deepcopy(made)
+
+    def play(self, resource: Resource, made: Object) -> None:
+        """What the controllers of Kubernetes make of an object that was written, at once."""
+        if resource is STATEFUL_SETS:
+            replicas = made["spec"]["replicas"]
+            made["status"] = {"observedGeneration": made["metadata"]["generation"], "replicas": replicas}
+        if resource is JOBS:
+            made["status"] = {"conditions": [{"type": self.jobs_end_as, "status": "True"}]}
 
 
 def _merged(known: Any, patch: Any) -> Any:

@@ -8,19 +8,13 @@ from pydantic import ValidationError
 from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 
 from tdcs.api.dataset import Dataset
-from tdcs.api.trainingjob import DatasetUse, PodPlacement, TrainingJobSpec, TrainingJobStatus
+from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
+from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
 from tdcs.controllers.invalid import explain
-from tdcs.controllers.trainingjob import children
-from tdcs.controllers.trainingjob.plan import (
-    JobView,
-    Observed,
-    PodView,
-    admission,
-    findings_of,
-    job_view,
-    state_of,
-    status_of,
-)
+from tdcs.controllers.trainingjob import children, plan, report
+from tdcs.controllers.trainingjob.plan import Decision, JobView, Observed, job_view
+from tdcs.controllers.trainingjob.pods import PodView
+from tdcs.controllers.trainingjob.rendezvous import tf_config
 from tdcs.policy.admission import Reason
 
 ADMITTED = TrainingJobStatus.model_validate(
@@ -30,6 +24,25 @@ ADMITTED = TrainingJobStatus.model_validate(
         ]
     }
 )
+
+LATER = "2026-01-01T01:00:00Z"
+
+
+def decided(seen: Observed, *, now: str = NOW) -> Decision:
+    return plan.decision_of(seen=seen, data=plan.data(seen, now=now))
+
+
+def reading(**readiness: Any) -> TrainingJobSpec:
+    """A job that waits for its dataset as told."""
+    return job_spec(datasets=[{"name": "pictures", "mountPath": "/data", "readiness": readiness}])
+
+
+def seen_of(spec: TrainingJobSpec, datasets: dict[str, Dataset], **more: Any) -> Observed:
+    present = frozenset(datasets)
+    return Observed(
+        spec=spec, known=TrainingJobStatus(), datasets=datasets, present=present, created=NOW, **more
+    )
+
 
 WAITING: dict[str, tuple[dict[str, Dataset], Reason]] = {
     "no such dataset": ({}, Reason.MISSING),
@@ -44,25 +57,57 @@ WAITING: dict[str, tuple[dict[str, Dataset], Reason]] = {
 @pytest.mark.parametrize("name", WAITING)
 def test_a_job_waits_for_what_will_still_come(name: str) -> None:
     datasets, reason = WAITING[name]
-    decision = admission(Observed(spec=job_spec(), known=TrainingJobStatus(), datasets=datasets))
+    decision = decided(seen_of(reading(fraction=1), datasets))
     assert decision.reason is reason
     assert decision.admitted == (reason is Reason.READY)
 
 
+def test_by_default_a_job_starts_as_soon_as_its_dataset_can_be_read() -> None:
+    assert decided(seen_of(reading(), {"pictures": dataset(cached=0)})).admitted
+    assert not decided(seen_of(reading(), {"pictures": dataset(Mounted=False)})).admitted
+
+
+def test_a_job_waits_no_longer_than_its_timeout() -> None:
+    seen = seen_of(reading(fraction=1, timeout="1h"), {"pictures": dataset(cached=50)})
+    assert decided(seen).reason is Reason.LOADING
+    assert decided(seen, now=LATER).admitted
+    assert plan.patience_left(seen.spec.datasets[0], created=NOW, now=NOW) == 3600
+
+
+def test_a_dataset_that_is_being_deleted_is_not_called_missing() -> None:
+    seen = Observed(
+        spec=job_spec(),
+        known=TrainingJobStatus(),
+        present=frozenset({"pictures"}),
+        deleting=frozenset({"pictures"}),
+    )
+    decision = decided(seen)
+    assert decision.reason is Reason.DELETING
+    assert "is being deleted" in decision.message
+    assert "there is no" not in decision.message
+
+
 def test_a_running_job_is_not_taken_back_when_its_data_goes() -> None:
-    decision = admission(Observed(spec=job_spec(), known=ADMITTED, datasets={}))
-    assert (decision.admitted, decision.data_ready) == (True, False)
+    decision = decided(Observed(spec=job_spec(), known=ADMITTED, datasets={}))
+    assert (decision.admitted, decision.data.data_ready) == (True, False)
 
 
 def test_the_users_suspension_takes_back_even_a_running_job() -> None:
     spec = job_spec(runPolicy={"suspend": True})
     seen = Observed(spec=spec, known=ADMITTED, datasets={"pictures": dataset()})
-    assert admission(seen).admitted is False
-    assert state_of(seen, admission(seen)) == "Suspended"
+    assert decided(seen).admitted is False
+    assert report.headline(seen, decision=decided(seen), outcome=None).state == "Suspended"
+
+
+def test_a_suspended_job_without_its_dataset_is_suspended_first() -> None:
+    seen = Observed(spec=job_spec(runPolicy={"suspend": True}), known=TrainingJobStatus())
+    found = {one.type: one for one in report.findings_of(seen, decision=decided(seen), outcome=None)}
+    assert found["Suspended"].status == "True"
+    assert (found["DataReady"].status, found["DataReady"].reason) == ("False", "DatasetNotFound")
 
 
 def test_tf_config_is_json_once_kubelet_has_put_in_the_index() -> None:
-    text = children.tf_config(job="train", namespace="n", replicas=2)
+    text = tf_config(job="train", namespace="n", spec=job_spec(), role="Worker")
     found = json.loads(text.replace("$(JOB_COMPLETION_INDEX)", "1"))
     assert found["task"] == {"type": "worker", "index": 1}
     assert found["cluster"]["worker"] == [
@@ -103,21 +148,29 @@ def test_what_the_user_wrote_into_the_template_stays() -> None:
 
 def test_the_default_scheduler_places_jobs_where_tdcs_has_none() -> None:
     for name, expected in (("other", "other"), ("", None)):
-        job = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True, scheduler_name=name)
+        job = children.job(
+            owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True, scheduler_name=name
+        )
         assert job["spec"]["template"]["spec"].get("schedulerName") == expected
 
 
-def test_a_job_that_exists_keeps_its_scheduler() -> None:
-    made = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True, scheduler_name="old")
-    defaulted = {"spec": {"template": {"spec": {"schedulerName": "default-scheduler"}}}}
-    assert children.scheduler_for(live=None, configured="new") == "new"
-    assert children.scheduler_for(live=made, configured="new") == "old"
-    assert children.scheduler_for(live=defaulted, configured="new") == "default-scheduler"
-    assert children.scheduler_for(live=defaulted, configured="") == ""
+def test_a_job_that_exists_is_changed_only_where_it_may_be() -> None:
+    made = children.job(
+        owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True, scheduler_name="old"
+    )
+    assert children.changes(live=made, spec=job_spec(), role="Worker", suspended=True) == {}
+    limited = job_spec(runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
+    assert children.changes(live=made, spec=limited, role="Worker", suspended=False) == {
+        "spec": {"suspend": False, "backoffLimit": 2, "activeDeadlineSeconds": 60}
+    }
+    live = {**made, "spec": {**made["spec"], "activeDeadlineSeconds": 60}}
+    assert children.changes(live=live, spec=job_spec(), role="Worker", suspended=True) == {
+        "spec": {"activeDeadlineSeconds": None}
+    }
 
 
 def test_what_tdcs_adds_to_a_bare_template() -> None:
-    job = children.job(owner=JOB_OBJECT, spec=job_spec(), suspended=True)
+    job = children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
     spec = job["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
     assert spec["suspend"] is True
@@ -183,25 +236,33 @@ def test_a_job_without_a_framework_gets_no_rendezvous() -> None:
     assert "env" not in made["spec"]["containers"][0]
 
 
-def pod(name: str, node: str, *, index: str, created: str = NOW) -> PodView:
-    return PodView(name=name, node=node, index=index, created=created)
+def pod(name: str, node: str, *, index: str, created: str = NOW, **more: Any) -> PodView:
+    return PodView(name=name, node=node, index=index, created=created, **more)
 
 
 def seen_with(*pods: PodView, known: TrainingJobStatus = ADMITTED, job: JobView | None = None) -> Observed:
     held = {"pictures": dataset(nodes={"a": 60, "b": 40})}
-    return Observed(spec=job_spec(), known=known, datasets=held, pods=pods, job=job or JobView())
+    jobs: dict[Role, JobView] = {"Worker": job} if job is not None else {}
+    return Observed(spec=job_spec(), known=known, name="train", datasets=held, pods=pods, jobs=jobs)
 
 
 def status(seen: Observed) -> TrainingJobStatus:
-    decision = admission(seen)
-    return status_of(seen, decision=decision, state=state_of(seen, decision), now=NOW)
+    outcome = plan.outcome(seen, now=NOW)
+    return report.status_of(seen, decision=decided(seen), outcome=outcome, now=NOW)
 
 
 def test_locality_is_one_only_on_the_node_with_the_most_bytes() -> None:
     found = status(seen_with(pod("p0", "a", index="0"), pod("p1", "c", index="1")))
     assert [(place.node, place.cached_bytes) for place in found.placement] == [("a", 60), ("c", 0)]
     assert found.locality == 0.5  # one pod at its best node, one without a byte
+    assert found.locality_percent == "50%"
     assert found.local_share == 0.3
+
+
+def test_parameter_servers_do_not_count_for_locality() -> None:
+    found = status(seen_with(pod("p0", "a", index="0"), pod("s0", "c", index="0", role="PS")))
+    assert [place.pod for place in found.placement] == ["p0", "s0"]
+    assert found.locality == 1.0
 
 
 def test_a_replaced_pod_is_not_reported() -> None:
@@ -213,7 +274,8 @@ def test_a_replaced_pod_is_not_reported() -> None:
 def test_where_pods_ran_is_kept_when_they_and_the_data_are_gone() -> None:
     before = status(seen_with(pod("p0", "a", index="0")))
     known = before.model_copy(update={"conditions": ADMITTED.conditions})
-    after = status(Observed(spec=job_spec(), known=known, job=JobView(complete=True, completion_time=NOW)))
+    jobs: dict[Role, JobView] = {"Worker": JobView(complete=True, completion_time=NOW)}
+    after = status(Observed(spec=job_spec(), known=known, jobs=jobs))
     assert after.placement == [PodPlacement(pod="p0", node="a", cached_bytes=60)]
     assert (after.locality, after.local_share) == (before.locality, before.local_share)
     assert after.completion_time == NOW
@@ -230,13 +292,21 @@ STATES = {
 @pytest.mark.parametrize("state", STATES)
 def test_the_state_is_what_the_job_controller_says(state: str) -> None:
     seen = seen_with(job=STATES[state])
-    found = {finding.type: finding.status for finding in findings_of(seen, admission(seen))}
-    assert state_of(seen, admission(seen)) == state
+    outcome = plan.outcome(seen, now=NOW)
+    findings = report.findings_of(seen, decision=decided(seen), outcome=outcome)
+    found = {finding.type: finding.status for finding in findings}
+    assert status(seen).state == state
     assert (found["Running"] == "True") == (state == "Running")
     assert (found.get("Succeeded"), found.get("Failed")) == (
         "True" if state == "Succeeded" else None,
         "True" if state == "Failed" else None,
     )
+
+
+def test_pods_that_end_one_by_one_do_not_make_a_running_job_start_again() -> None:
+    """Between the end of the pods and the Job controller's word for it."""
+    done = [pod(f"p{i}", "a", index=str(i), phase="Succeeded") for i in range(2)]
+    assert status(seen_with(*done, job=JobView(active=0))).state == "Running"
 
 
 def test_the_ending_of_a_job_is_read_from_its_conditions() -> None:

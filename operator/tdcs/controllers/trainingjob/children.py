@@ -1,36 +1,45 @@
-"""The Service and the Indexed Job of a TrainingJob. Pure."""
+"""The Service and the Indexed Jobs of a TrainingJob. Pure."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.trainingjob import DatasetUse, TrainingJobSpec
+from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
+from tdcs.controllers.trainingjob.rendezvous import environment, port_of
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
 
-TENSORFLOW_PORT = 2222
-"""Port of TensorFlow's own servers, by its convention."""
-
-INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
-"""The variable that the Job controller gives to pods; declared here first, so that others can refer to it."""
-
-DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server puts into pods that name no scheduler."""
+READERS: frozenset[Role] = frozenset({"Chief", "Worker"})
+"""The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
+left to those who gain from it."""
 
 COPY = "0"
 """The copy that jobs read: there is one."""
 
+IGNORE_DISRUPTIONS = {
+    "rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+}
+"""A pod that was evicted or preempted is replaced without counting as a failure of the training."""
 
-def labels_of(*, job: str) -> dict[str, str]:
-    """The labels of all children and pods of a TrainingJob's workers."""
+
+def labels_of(*, job: str, role: Role) -> dict[str, str]:
+    """The labels of the children and pods of one role of a TrainingJob."""
     return {
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
         names.LABEL_TRAINING_JOB: job,
-        names.LABEL_ROLE: names.ROLE_WORKER.lower(),
+        names.LABEL_ROLE: role.lower(),
     }
 
 
-def service(*, owner: Object) -> Object:
+def selector_of(*, job: str, role: Role) -> str:
+    """Selects the pods of one role."""
+    return f"{names.LABEL_TRAINING_JOB}={job},{names.LABEL_ROLE}={role.lower()}"
+
+
+def service(*, owner: Object, spec: TrainingJobSpec) -> Object:
     """The headless Service that gives each pod a name, before it is ready too: peers look each other up."""
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     return {
@@ -39,14 +48,14 @@ def service(*, owner: Object) -> Object:
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": labels_of(job=name),
+            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_TRAINING_JOB: name},
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {names.LABEL_TRAINING_JOB: name},
-            "ports": [{"name": "rendezvous", "port": TENSORFLOW_PORT, "protocol": "TCP"}],
+            "ports": [{"name": "rendezvous", "port": port_of(spec.framework), "protocol": "TCP"}],
         },
     }
 
@@ -55,80 +64,129 @@ def job(
     *,
     owner: Object,
     spec: TrainingJobSpec,
+    role: Role,
     suspended: bool,
     scheduler_name: str = names.SCHEDULER_NAME,
+    preferred: list[Object] | None = None,
 ) -> Object:
-    """The Indexed Job of the workers."""
+    """The Indexed Job of a role, as it is created; `changes` says what may follow."""
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
-    policy, worker = spec.run_policy, spec.replica_specs.worker
-    found: dict[str, Any] = {
+    replicas = spec.replica_specs.by_role()[role].replicas
+    template = pod_template(
+        owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred
+    )
+    made: dict[str, Any] = {
         "completionMode": "Indexed",
-        "completions": worker.replicas,
-        "parallelism": worker.replicas,
+        "completions": replicas,
+        "parallelism": replicas,
         "suspend": suspended,
-        "template": pod_template(owner=owner, spec=spec, scheduler_name=scheduler_name),
+        **_limits(spec),
+        "template": template,
     }
-    if policy.backoff_limit is not None:
-        found["backoffLimit"] = policy.backoff_limit
-    if policy.active_deadline_seconds is not None:
-        found["activeDeadlineSeconds"] = policy.active_deadline_seconds
+    if template["spec"]["restartPolicy"] == "Never":  # the API allows the policy for such pods only
+        made["podFailurePolicy"] = IGNORE_DISRUPTIONS
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": names.worker_job_name(job=name),
+            "name": names.role_job_name(job=name, role=role),
             "namespace": namespace,
-            "labels": labels_of(job=name),
+            "labels": labels_of(job=name, role=role),
             "ownerReferences": [owner_reference(owner)],
         },
-        "spec": found,
+        "spec": made,
     }
 
 
-def scheduler_for(*, live: Object | None, configured: str) -> str:
-    """The scheduler of a job's pods: a Job's template cannot change, so one that exists keeps what it has.
+def changes(
+    *,
+    live: Object,
+    spec: TrainingJobSpec,
+    role: Role,
+    suspended: bool,
+    preferred: list[Object] | None = None,
+) -> dict[str, Any]:
+    """What to merge into a Job that exists, so that it is as wanted; empty when it is.
 
-    Args:
-        live: the Job as it is, None before it is made.
-        configured: what new Jobs get; empty: the cluster's default scheduler, which the server fills in.
+    Only what the API lets change: its template stays what it was when it was made, but for the node affinity of a
+    Job that has not started. So an operator of a newer version leaves the Jobs of an older one alone.
     """
-    template: Object = (live or {}).get("spec", {}).get("template", {})
-    present = str(template.get("spec", {}).get("schedulerName") or "")
-    return configured if not present or (present == DEFAULT_SCHEDULER and not configured) else present
+    replicas = spec.replica_specs.by_role()[role].replicas
+    found: Mapping[str, Any] = live["spec"]
+    wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec)}
+    if spec.elastic is not None and role == "Worker":
+        wanted |= {"completions": replicas, "parallelism": replicas}
+    differing = {field: value for field, value in wanted.items() if found.get(field) != value}
+    # Nobody asked for a limit any more: the API's own default for the one, none for the other.
+    if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
+        differing["activeDeadlineSeconds"] = None
+    if found.get("suspend") and not suspended and preferred and role in READERS:
+        given = spec.replica_specs.by_role()[role].template["spec"].get("affinity")
+        affinity = with_preferred(given, preferred)
+        if affinity != found["template"]["spec"].get("affinity"):
+            differing["template"] = {"spec": {"affinity": affinity}}
+    return {"spec": differing} if differing else {}
+
+
+def _limits(spec: TrainingJobSpec) -> dict[str, Any]:
+    policy = spec.run_policy
+    asked = {"backoffLimit": policy.backoff_limit, "activeDeadlineSeconds": policy.active_deadline_seconds}
+    return {field: value for field, value in asked.items() if value is not None}
+
+
+def with_preferred(affinity: Mapping[str, Any] | None, preferred: list[Object]) -> Object:
+    """An affinity with these terms behind those that the user prefers."""
+    given = dict(affinity or {})
+    node = dict(given.get("nodeAffinity") or {})
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    terms = [*(node.get(field) or ()), *preferred]
+    return {**given, "nodeAffinity": {**node, field: terms}} if terms else given
 
 
 def pod_template(
-    *, owner: Object, spec: TrainingJobSpec, scheduler_name: str = names.SCHEDULER_NAME
+    *,
+    owner: Object,
+    spec: TrainingJobSpec,
+    role: Role = "Worker",
+    scheduler_name: str = names.SCHEDULER_NAME,
+    preferred: list[Object] | None = None,
 ) -> Object:
     """The user's template with what TDCS adds: names, scheduler, volumes of the datasets, environment.
 
     Args:
         owner: the TrainingJob.
         spec: its parsed spec.
+        role: whose pods.
         scheduler_name: who places pods of a template that names nobody; empty: the cluster's default scheduler.
+        preferred: terms of preferred node affinity, in mode Affinity.
     """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
-    template = spec.replica_specs.worker.template
+    template = spec.replica_specs.by_role()[role].template
     metadata, pod = template.get("metadata") or {}, template["spec"]
     reads = [{"dataset": f"{namespace}/{use.name}", "copy": COPY} for use in spec.datasets]
     annotations = {**(metadata.get("annotations") or {})}
-    if reads:
+    if reads and role in READERS:
         annotations[names.ANNOTATION_DATASETS] = json.dumps(reads, separators=(",", ":"))
-    environment = _environment(job=name, namespace=namespace, spec=spec)
+    variables = environment(job=name, namespace=namespace, spec=spec, role=role)
+    placed_by = scheduler_name if spec.scheduling.mode == "Extender" else ""
+    priority = spec.scheduling.priority_class_name
     made: Object = {
-        **({"schedulerName": scheduler_name} if scheduler_name else {}),
+        **({"schedulerName": placed_by} if placed_by else {}),
+        **({"priorityClassName": priority} if priority else {}),
         "restartPolicy": "Never",
         **pod,
         "subdomain": name,
-        "containers": [_container(given, spec.datasets, environment) for given in pod["containers"]],
+        "containers": [_container(given, spec.datasets, variables) for given in pod["containers"]],
     }
     if pod.get("initContainers"):
         made["initContainers"] = [
-            _container(given, spec.datasets, environment) for given in pod["initContainers"]
+            _container(given, spec.datasets, variables) for given in pod["initContainers"]
         ]
     if spec.datasets:
         made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
-    labels = {**(metadata.get("labels") or {}), **labels_of(job=name)}
+    if preferred and role in READERS:
+        made["affinity"] = with_preferred(pod.get("affinity"), preferred)
+    labels = {**(metadata.get("labels") or {}), **labels_of(job=name, role=role)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
 
 
@@ -144,7 +202,7 @@ def _volume(use: DatasetUse) -> Object:
     }
 
 
-def _container(given: Object, datasets: list[DatasetUse], environment: list[Object]) -> Object:
+def _container(given: Object, datasets: list[DatasetUse], variables: list[Object]) -> Object:
     """A container with the datasets mounted; variables that the user sets win over ours."""
     made = dict(given)
     if datasets:
@@ -159,36 +217,9 @@ def _container(given: Object, datasets: list[DatasetUse], environment: list[Obje
             for use in datasets
         ]
         made["volumeMounts"] = [*(given.get("volumeMounts") or ()), *mounts]
-    if environment:
+    if variables:
         own = given.get("env") or ()
         taken = {variable.get("name") for variable in own}
-        ours = [variable for variable in environment if variable["name"] not in taken]
+        ours = [variable for variable in variables if variable["name"] not in taken]
         made["env"] = [*ours, *own]
     return made
-
-
-def _environment(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]:
-    if spec.framework != "TensorFlow":
-        return []
-    index = {
-        "name": INDEX_VARIABLE,
-        "valueFrom": {
-            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_COMPLETION_INDEX}']"}
-        },
-    }
-    replicas = spec.replica_specs.worker.replicas
-    return [index, {"name": "TF_CONFIG", "value": tf_config(job=job, namespace=namespace, replicas=replicas)}]
-
-
-def tf_config(*, job: str, namespace: str, replicas: int) -> str:
-    """TF_CONFIG as TensorFlow defines it, the same text for all pods.
-
-    The pod's own index is written as ``$(JOB_COMPLETION_INDEX)``, which kubelet replaces; it stands bare, so
-    that the result is a JSON number.
-    """
-    workers = [
-        f"{names.worker_job_name(job=job)}-{index}.{job}.{namespace}.svc:{TENSORFLOW_PORT}"
-        for index in range(replicas)
-    ]
-    cluster = json.dumps({"worker": workers}, separators=(",", ":"))
-    return f'{{"cluster":{cluster},"task":{{"type":"worker","index":$({INDEX_VARIABLE})}}}}'

@@ -1,18 +1,25 @@
 """One pass over a TrainingJob: observe, plan, apply, report."""
 
+from collections.abc import Mapping
+
 from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.base import Model
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset
-from tdcs.api.trainingjob import TrainingJob, TrainingJobStatus
+from tdcs.api.trainingjob import Role, TrainingJob
+from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers import status
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.invalid import explain
-from tdcs.controllers.trainingjob import children, plan
-from tdcs.controllers.trainingjob.plan import Observed, PodView
+from tdcs.controllers.trainingjob import children, plan, report
+from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
+from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome
+from tdcs.controllers.trainingjob.pods import pod_view
+from tdcs.controllers.trainingjob.queue import GangQueue
+from tdcs.controllers.trainingjob.quotes import Quotes
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import ForbiddenError, InvalidError
@@ -23,10 +30,17 @@ REFUSED_RETRY = 30.0
 
 
 class TrainingJobController:
-    """Keeps the children of every TrainingJob, and reports where its pods run."""
+    """Keeps the children of every TrainingJob, and reports where its pods run.
 
-    def __init__(self, *, context: Context) -> None:
+    Args:
+        context: the controller's world.
+        gangs: decides whose turn it is.
+    """
+
+    def __init__(self, *, context: Context, gangs: GangQueue) -> None:
         self._context = context
+        self._gangs = gangs
+        self._quotes = Quotes(context=context)
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -38,72 +52,180 @@ class TrainingJobController:
         except ValidationError as error:
             # Whatever the status holds may be what does not parse: it is replaced.
             found = finding(names.ADMITTED, False, "InvalidSpec", explain(error))
-            await self._publish(obj, TrainingJobStatus(state="Waiting"), [found])
+            told = TrainingJobStatus(state="Waiting", reason=found.reason, message=found.message)
+            await self._publish(obj, told, [found])
             return None
-        live = self._context.stores.jobs.get((key.namespace, names.worker_job_name(job=key.name)))
+        live = await self._live(obj, job)
         seen = self._observe(obj, job, live)
         if seen.ended:
+            await self._clean(obj, seen, live)
             return await self._expire(obj, seen)
-        decision = plan.admission(seen)
         try:
-            await self._apply(obj, seen, live, suspended=not decision.admitted)
+            own = await self._ensure(obj, seen, live)
+            seen, again = await self._quotes.complete(seen, namespace=key.namespace)
+            now = self._context.now()
+            outcome = plan.outcome(seen, now=now)
+            decision = self._decide(obj, seen, now=now)
+            if decision.admitted and not seen.was_admitted:
+                # The word is kept first: an operator that is killed before it acts finds the job admitted.
+                obj = await self._report(obj, seen, decision, outcome, now=now)
+            await self._steer(seen, own, decision)
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
-            reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
-            refused = finding(names.ADMITTED, False, reason, str(error))
-            await self._publish(obj, seen.known.model_copy(update={"state": "Waiting"}), [refused])
-            return REFUSED_RETRY
-        state = plan.state_of(seen, decision)
-        wanted = plan.status_of(seen, decision=decision, state=state, now=self._context.now())
-        await self._publish(obj, wanted, plan.findings_of(seen, decision))
-        # A job that has just ended is looked at once more, which then counts its time to live.
-        return 0.0 if wanted.completion_time is not None else None
+            return await self._refused(obj, seen, error)
+        await self._report(obj, seen, decision, outcome, now=now)
+        # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
+        return 0.0 if outcome is not None else _soonest(again, self._due(seen, now=now))
 
-    def _observe(self, obj: Object, job: TrainingJob, live: Object | None) -> Observed:
-        stores, namespace = self._context.stores, obj["metadata"]["namespace"]
-        datasets = {}
+    async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
+        """A child cannot be as it should. A job that runs is not stopped for that."""
+        self._gangs.take_back(obj["metadata"]["uid"])
+        reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
+        told = {"reason": reason, "message": str(error)}
+        if not seen.was_admitted:
+            told["state"] = "Waiting"
+        found = finding(names.ADMITTED, seen.was_admitted, reason, str(error))
+        await self._publish(obj, seen.known.model_copy(update=told), [found])
+        return REFUSED_RETRY
+
+    def _decide(self, obj: Object, seen: Observed, *, now: str) -> Decision:
+        data = plan.data(seen, now=now)
+        waits = not seen.was_admitted and not seen.spec.run_policy.suspend
+        queues = waits and data.admitted and seen.spec.scheduling.gang
+        return plan.decision_of(seen=seen, data=data, turn=self._gangs.turn(obj) if queues else None)
+
+    def _due(self, seen: Observed, *, now: str) -> float | None:
+        """Seconds until time alone changes something: a wait for data is over, or a grace is."""
+        waits = [plan.patience_left(use, created=seen.created, now=now) for use in seen.spec.datasets]
+        dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
+        if plan.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
+            dues.append(max(plan.ending_left(seen, now=now), 0.0))
+        return min(dues, default=None)
+
+    async def _live(self, obj: Object, job: TrainingJob) -> dict[Role, Object | None]:
+        """The Jobs of the roles as they are, a stranger's of that name included."""
+        metadata, found = obj["metadata"], {}
+        for role in job.spec.replica_specs.by_role():
+            name = names.role_job_name(job=metadata["name"], role=role)
+            live = self._context.stores.jobs.get((metadata["namespace"], name))
+            if live is None or not belongs(live, obj):
+                # The view may lag behind what an earlier pass made, or behind a stranger's Job of that name.
+                live = await self._context.api.get(JOBS, name=name, namespace=metadata["namespace"])
+            found[role] = live
+        return found
+
+    def _observe(self, obj: Object, job: TrainingJob, live: Mapping[Role, Object | None]) -> Observed:
+        stores, namespace, name = self._context.stores, obj["metadata"]["namespace"], obj["metadata"]["name"]
+        datasets, present, deleting = {}, set(), set()
         for use in job.spec.datasets:
             raw = stores.datasets.get((namespace, use.name))
-            if raw is None or raw["metadata"].get("deletionTimestamp"):
+            if raw is None:
+                continue
+            present.add(use.name)
+            if raw["metadata"].get("deletionTimestamp"):
+                deleting.add(use.name)
                 continue
             try:
                 datasets[use.name] = Dataset.model_validate(raw)
             except ValidationError:
                 continue  # its own status says what is wrong
-        own = live if live is not None and belongs(live, obj) else None
+        own = {role: found for role, found in live.items() if found is not None and belongs(found, obj)}
         return Observed(
             spec=job.spec,
             known=job.status or TrainingJobStatus(),
+            name=name,
+            created=obj["metadata"].get("creationTimestamp", ""),
             datasets=datasets,
-            job=plan.job_view(own),
+            present=frozenset(present),
+            deleting=frozenset(deleting),
+            jobs={role: plan.job_view(found) for role, found in own.items()},
             pods=[
-                _pod_view(pod)
+                pod_view(pod)
                 for (where, _), pod in stores.pods.items()
                 if where == namespace
-                and pod["metadata"].get("labels", {}).get(names.LABEL_TRAINING_JOB) == obj["metadata"]["name"]
-                and pod["spec"].get("nodeName")
-                and own is not None
-                and belongs(pod, own)
+                and pod["metadata"].get("labels", {}).get(names.LABEL_TRAINING_JOB) == name
+                and any(belongs(pod, found) for found in own.values())
             ],
         )
 
-    async def _apply(self, obj: Object, seen: Observed, live: Object | None, *, suspended: bool) -> None:
-        name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
-        context = self._context
+    async def _ensure(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
+    ) -> dict[Role, Object]:
+        """Make the children that are missing, suspended unless the job was let in; gives the Jobs.
+
+        So whatever the server has against them is known before the job takes its turn.
+        """
+        context, metadata = self._context, obj["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
         service = await context.api.get(SERVICES, name=name, namespace=namespace)
-        await context.applier.apply(SERVICES, wanted=children.service(owner=obj), live=service, owner=obj)
-        if seen.job.finished:
-            return  # the Job is over: nothing in it matters any more
-        if live is None:
-            # The view may lag behind what an earlier pass made, or behind a stranger's Job of that name.
-            job_name = names.worker_job_name(job=name)
-            live = await context.api.get(JOBS, name=job_name, namespace=namespace)
-        wanted = children.job(
-            owner=obj,
-            spec=seen.spec,
-            suspended=suspended,
-            scheduler_name=children.scheduler_for(live=live, configured=context.settings.scheduler_name),
-        )
-        await context.applier.apply(JOBS, wanted=wanted, live=live, owner=obj)
+        wanted = children.service(owner=obj, spec=seen.spec)
+        await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
+        admitted = seen.was_admitted and not seen.spec.run_policy.suspend
+        found = {}
+        for role, known in live.items():
+            if known is not None and not belongs(known, obj):
+                raise ForeignObjectError(
+                    resource=JOBS,
+                    namespace=namespace,
+                    name=names.role_job_name(job=name, role=role),
+                    owner=f"TrainingJob {name}",
+                )
+            if known is None:
+                made = children.job(
+                    owner=obj,
+                    spec=seen.spec,
+                    role=role,
+                    suspended=not admitted,
+                    scheduler_name=context.settings.scheduler_name,
+                    preferred=self._preferred(seen) if admitted else None,
+                )
+                known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
+            found[role] = known
+        return found
+
+    async def _steer(self, seen: Observed, live: Mapping[Role, Object], decision: Decision) -> None:
+        """Let the Jobs run or not, and follow what may change in them."""
+        preferred = self._preferred(seen) if decision.admitted else None
+        for role, found in live.items():
+            if not seen.job(role).finished:  # in a Job that is over nothing matters any more
+                change = children.changes(
+                    live=found,
+                    spec=seen.spec,
+                    role=role,
+                    suspended=not decision.admitted,
+                    preferred=preferred,
+                )
+                await self._change(found, change)
+
+    async def _change(self, live: Object, change: Object) -> None:
+        if change:
+            metadata = live["metadata"]
+            await self._context.api.merge(
+                JOBS, name=metadata["name"], namespace=metadata["namespace"], patch=change
+            )
+
+    def _preferred(self, seen: Observed) -> list[Object] | None:
+        if seen.spec.scheduling.mode != "Affinity":
+            return None
+        hostnames = {
+            name: (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
+            for (_, name), node in self._context.stores.nodes.items()
+        }
+        return preferred_terms(copies=plan.copies_of(seen.datasets), hostnames=hostnames)
+
+    async def _clean(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> None:
+        """End what still runs of a job that ended, as runPolicy.cleanPodPolicy says."""
+        policy = seen.spec.run_policy.clean_pod_policy
+        for role, found in live.items():
+            if found is None or not belongs(found, obj) or policy == "None":
+                continue
+            metadata = found["metadata"]
+            if policy == "All":
+                await self._context.api.delete(
+                    JOBS, name=metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
+            elif not seen.job(role).finished and not seen.job(role).suspended:
+                # A suspended Job has no running pods, and keeps those that ended, with their logs.
+                await self._change(found, {"spec": {"suspend": True}})
 
     async def _expire(self, obj: Object, seen: Observed) -> float | None:
         """Delete a job that ended, once its time to live is over."""
@@ -119,17 +241,17 @@ class TrainingJobController:
         )
         return None
 
-    async def _publish(self, obj: Object, wanted: Model, findings: list[Finding]) -> None:
-        await status.publish(
+    async def _report(
+        self, obj: Object, seen: Observed, decision: Decision, outcome: Outcome | None, *, now: str
+    ) -> Object:
+        wanted = report.status_of(seen, decision=decision, outcome=outcome, now=now)
+        return await self._publish(obj, wanted, report.findings_of(seen, decision=decision, outcome=outcome))
+
+    async def _publish(self, obj: Object, wanted: Model, findings: list[Finding]) -> Object:
+        return await status.publish(
             context=self._context, resource=TRAINING_JOBS, obj=obj, status=wanted, findings=findings
         )
 
 
-def _pod_view(pod: Object) -> PodView:
-    metadata = pod["metadata"]
-    return PodView(
-        name=metadata["name"],
-        node=pod["spec"]["nodeName"],
-        index=metadata.get("annotations", {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"]),
-        created=metadata.get("creationTimestamp", ""),
-    )
+def _soonest(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)

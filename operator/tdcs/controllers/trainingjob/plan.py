@@ -1,49 +1,44 @@
-"""What a TrainingJob's state is and what it waits for. Pure."""
+"""What a TrainingJob waits for, and how it ends. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding, finding, is_true
+from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
-from tdcs.api.trainingjob import (
-    CopyUse,
-    DatasetUse,
-    JobState,
-    PodPlacement,
-    ReplicaStatus,
-    ReplicaStatuses,
-    TrainingJobSpec,
-    TrainingJobStatus,
-)
+from tdcs.api.durations import to_seconds
+from tdcs.api.trainingjob import DatasetUse, ReplicaSpecs, Role, TrainingJobSpec
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.trainingjob.children import COPY
+from tdcs.controllers.trainingjob.pods import PodView, newest
 from tdcs.policy.admission import Admission, DatasetReadiness, Reason, decide
-from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
+from tdcs.policy.scoring import CopyOnNodes
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodView:
-    """A pod of the job that has a node."""
-
-    name: str
-    node: str
-    index: str
-    created: str
+ENDING_GRACE = 30.0
+"""Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What the Job controller says of the Indexed Job."""
+    """What the Job controller says of the Indexed Job of a role.
 
+    `first_succeeded` tells whether index 0 has; `failure` is empty unless the Job has failed.
+    """
+
+    exists: bool = False
+    suspended: bool = False
     active: int = 0
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
+    first_succeeded: bool = False
     complete: bool = False
     failure: str = ""
     completion_time: str | None = None
     start_time: str | None = None
+    uid: str = ""
 
     @property
     def finished(self) -> bool:
@@ -55,59 +50,200 @@ class JobView:
 class Observed:
     """Everything a pass over a TrainingJob looks at.
 
-    `datasets` are those of the job that exist, by name; `known` is the status as it is.
+    Attributes:
+        spec: what is asked for.
+        known: the status as it is.
+        name: the job's name.
+        created: when it was created.
+        datasets: those of the job that can be used, by name.
+        present: names of those that exist.
+        deleting: names of those that are being deleted.
+        jobs: the Indexed Jobs that exist and are its own, by role.
+        pods: all pods of these Jobs.
     """
 
     spec: TrainingJobSpec
     known: TrainingJobStatus
+    name: str = ""
+    created: str = ""
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
-    job: JobView = field(default_factory=JobView)
+    present: frozenset[str] = frozenset()
+    deleting: frozenset[str] = frozenset()
+    jobs: Mapping[Role, JobView] = field(default_factory=dict)
     pods: Sequence[PodView] = ()
 
     @property
     def ended(self) -> bool:
         """Whether the status says already how the job ended: then nothing is made any more."""
-        return any(is_true(self.known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
+        return ended(self.known)
+
+    @property
+    def was_admitted(self) -> bool:
+        """Whether the job was let in before and has not been suspended since."""
+        return is_true(self.known.conditions, names.ADMITTED)
+
+    def job(self, role: Role) -> JobView:
+        """The Job of a role; one that does not exist has done nothing."""
+        return self.jobs.get(role) or JobView()
 
 
-def admission(seen: Observed) -> Admission:
-    """Whether the pods may exist. A job that was let in stays in: its data may move, the user's wish may not."""
-    decision = decide(
-        suspended=seen.spec.run_policy.suspend,
-        datasets=[readiness(use, seen.datasets.get(use.name)) for use in seen.spec.datasets],
-    )
-    was_in = is_true(seen.known.conditions, names.ADMITTED)
-    if was_in and not decision.admitted and not seen.spec.run_policy.suspend:
-        return Admission(
-            admitted=True,
-            data_ready=decision.data_ready,
-            reason=Reason.READY,
-            message="admitted before; a running job is not taken back",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether the pods may exist, and why; `data` is what the datasets alone say."""
+
+    admitted: bool
+    reason: Reason
+    message: str
+    data: Admission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the job ended, and when if that is known."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    time: str | None = None
+
+
+def ended(known: TrainingJobStatus) -> bool:
+    """Whether a status tells of an end."""
+    return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
+
+
+def data(seen: Observed, *, now: str) -> Admission:
+    """Whether the datasets let the pods exist."""
+    uses = [
+        readiness(
+            use,
+            seen.datasets.get(use.name),
+            present=use.name in seen.present,
+            deleting=use.name in seen.deleting,
+            patience_left=patience_left(use, created=seen.created, now=now),
         )
-    return decision
+        for use in seen.spec.datasets
+    ]
+    return decide(suspended=False, datasets=uses)
 
 
-def readiness(use: DatasetUse, dataset: Dataset | None) -> DatasetReadiness:
+def decision_of(*, seen: Observed, data: Admission, turn: Admission | None = None) -> Decision:
+    """Whether the pods may exist. A job that was let in stays in: its data may move, the user's wish may not.
+
+    Args:
+        seen: what was observed.
+        data: what the datasets say.
+        turn: what the gang queue says of a job whose data is ready; None when it need not queue.
+    """
+    if seen.spec.run_policy.suspend:
+        wish = decide(suspended=True, datasets=[])
+        return Decision(admitted=False, reason=wish.reason, message=wish.message, data=data)
+    if seen.was_admitted:
+        before = next(found for found in seen.known.conditions if found.type == names.ADMITTED)
+        reason = Reason.ENTERS if before.reason == Reason.ENTERS else Reason.READY
+        text = before.message if before.reason == reason else data.message
+        if not data.admitted:
+            text = f"admitted before, and not taken back; now: {data.message}"
+        elif text.startswith("admitted before"):
+            text = data.message
+        return Decision(admitted=True, reason=reason, message=text, data=data)
+    said = turn if data.admitted and turn is not None else data
+    return Decision(admitted=said.admitted, reason=said.reason, message=said.message, data=data)
+
+
+def patience_left(use: DatasetUse, *, created: str, now: str) -> float | None:
+    """Seconds until a job no longer waits for the asked fraction of a dataset; None: it waits for ever."""
+    if use.readiness.timeout is None or not created:
+        return None
+    return to_seconds(use.readiness.timeout) - seconds_between(created, now)
+
+
+def readiness(
+    use: DatasetUse,
+    dataset: Dataset | None,
+    *,
+    present: bool = False,
+    deleting: bool = False,
+    patience_left: float | None = None,
+) -> DatasetReadiness:
     """One dataset as the admission policy sees it.
 
     Nothing more will come of a dataset that is not preloaded, or that is loaded as far as it fits: it is
     asked for no fraction, for else the job would wait for ever.
     """
-    if dataset is None or dataset.status is None:
-        return DatasetReadiness(name=use.name, found=dataset is not None)
+    if deleting or dataset is None or dataset.status is None:
+        found = present or deleting or dataset is not None
+        return DatasetReadiness(name=use.name, found=found, deleting=deleting)
     final = not dataset.spec.preload.enabled or is_true(dataset.status.conditions, names.LOADED)
+    enough = final or (patience_left is not None and patience_left <= 0)
     return DatasetReadiness(
         name=use.name,
         found=True,
         readable=is_true(dataset.status.conditions, names.MOUNTED),
         # Every wanted copy of a byte counts: replicated on three nodes, a third of it is there after the first.
         cached_ratio=dataset.status.loaded_ratio,
-        required_ratio=0.0 if final else use.readiness.fraction,
+        required_ratio=0.0 if enough else use.readiness.fraction,
     )
 
 
+def deciding_role(specs: ReplicaSpecs) -> Role:
+    """The role whose pods decide how the job ends."""
+    if specs.chief is not None:
+        return "Chief"
+    return "Launcher" if specs.launcher is not None else "Worker"
+
+
+def outcome(seen: Observed, *, now: str) -> Outcome | None:
+    """How the job ended; None when it has not.
+
+    As in Kubeflow the chief (or launcher) decides, else worker 0; the other workers then have a little time to end
+    by themselves. Without a framework every worker has its own work, and all must succeed. A role whose Job fails
+    for good fails the whole.
+    """
+    role = deciding_role(seen.spec.replica_specs)
+    decider = seen.job(role)
+    if decider.complete:
+        return Outcome(
+            succeeded=True, reason="Completed", message=_done(seen, role), time=decider.completion_time
+        )
+    if worker_0_decides(seen.spec) and decider.first_succeeded:
+        left = ending_left(seen, now=now)
+        if left <= 0 or decider.failure:
+            text = "worker 0 succeeded, and so did the job"
+            return Outcome(succeeded=True, reason="Completed", message=text)
+    for each, job in seen.jobs.items():
+        if job.failure:
+            text = f"{each}: {job.failure}; the logs of its pods, which status.placement names, say why"
+            return Outcome(succeeded=False, reason="JobFailed", message=text, time=job.completion_time)
+    return None
+
+
+def worker_0_decides(spec: TrainingJobSpec) -> bool:
+    """Whether the job ends as worker 0 does, and the other workers are then ended."""
+    return (
+        deciding_role(spec.replica_specs) == "Worker"
+        and spec.framework != "None"
+        and spec.run_policy.clean_pod_policy != "None"
+    )
+
+
+def ending_left(seen: Observed, *, now: str) -> float:
+    """Seconds that the other workers still have, once worker 0 has succeeded."""
+    first = next((pod for pod in newest(seen.pods) if pod.role == "Worker" and pod.index == "0"), None)
+    if first is None or not first.finished:
+        return 0.0
+    return ENDING_GRACE - seconds_between(first.finished, now)
+
+
+def _done(seen: Observed, role: Role) -> str:
+    if role != "Worker":
+        return f"the {role.lower()} succeeded"
+    wanted = seen.spec.replica_specs.worker.replicas
+    return f"all {wanted} workers succeeded" if wanted > 1 else "the worker succeeded"
+
+
 def job_view(job: Mapping[str, Any] | None) -> JobView:
-    """The parts of a Job's status that matter."""
+    """The parts of a Job that matter."""
     if job is None:
         return JobView()
     status = job.get("status") or {}
@@ -121,21 +257,25 @@ def job_view(job: Mapping[str, Any] | None) -> JobView:
         failure = f"{failed.get('reason', 'Failed')}: {failed.get('message', '')}".rstrip(": ")
     ending = failed or complete or {}
     return JobView(
+        exists=True,
+        suspended=bool((job.get("spec") or {}).get("suspend")),
         active=status.get("active", 0),
         ready=status.get("ready", 0),
         succeeded=status.get("succeeded", 0),
         failed=status.get("failed", 0),
+        first_succeeded=str(status.get("completedIndexes") or "").partition(",")[0].partition("-")[0] == "0",
         complete=complete is not None,
         failure=failure,
         completion_time=status.get("completionTime") or ending.get("lastTransitionTime"),
         start_time=status.get("startTime"),
+        uid=(job.get("metadata") or {}).get("uid", ""),
     )
 
 
-def copies_of(seen: Observed) -> list[CopyOnNodes]:
+def copies_of(datasets: Mapping[str, Dataset]) -> list[CopyOnNodes]:
     """The copies that the job reads, for the definitions of locality."""
     found = []
-    for dataset in seen.datasets.values():
+    for dataset in datasets.values():
         if dataset.status is None:
             continue
         node_bytes = {
@@ -143,96 +283,3 @@ def copies_of(seen: Observed) -> list[CopyOnNodes]:
         }
         found.append(CopyOnNodes(total_bytes=dataset.status.total_bytes, node_bytes=node_bytes))
     return found
-
-
-def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
-    """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
-
-    When all pods are gone (the job ended and was cleaned up) what was known is kept.
-    """
-    newest: dict[str, PodView] = {}
-    for pod in seen.pods:
-        other = newest.get(pod.index)
-        if other is None or (other.created, other.name) < (pod.created, pod.name):
-            newest[pod.index] = pod
-    if not newest:
-        return list(seen.known.placement)
-    known = {(entry.pod, entry.node): entry for entry in seen.known.placement}
-    return [
-        known.get((pod.name, pod.node))
-        or PodPlacement(pod=pod.name, node=pod.node, cached_bytes=bytes_on_node(node=pod.node, copies=copies))
-        for pod in sorted(newest.values(), key=lambda pod: pod.name)
-    ]
-
-
-def status_of(seen: Observed, *, decision: Admission, state: JobState, now: str) -> TrainingJobStatus:
-    """The status without its conditions."""
-    copies = copies_of(seen)
-    places = placement(seen, copies)
-    known = seen.known
-    moved = [(place.pod, place.node) for place in places] != [
-        (place.pod, place.node) for place in known.placement
-    ]
-    nodes = [place.node for place in places]
-    near = locality(pod_nodes=nodes, copies=copies) if moved else known.locality
-    share = local_share(pod_nodes=nodes, copies=copies) if moved else known.local_share
-    job = seen.job
-    completion = known.completion_time or (job.completion_time or now if job.finished else None)
-    return TrainingJobStatus(
-        state=state,
-        replica_statuses=ReplicaStatuses(
-            worker=ReplicaStatus(
-                active=job.active, ready=job.ready, succeeded=job.succeeded, failed=job.failed
-            )
-        ),
-        placement=places,
-        locality=None if near is None else round(near, 4),
-        local_share=None if share is None else round(share, 4),
-        copies=[CopyUse(dataset=use.name, copy_id=COPY) for use in seen.spec.datasets],
-        start_time=known.start_time or job.start_time or (now if decision.admitted else None),
-        completion_time=completion,
-    )
-
-
-def findings_of(seen: Observed, decision: Admission) -> list[Finding]:
-    """The conditions."""
-    job, wanted = seen.job, seen.spec.replica_specs.worker.replicas
-    data_reason = Reason.READY if decision.data_ready else decision.reason
-    data_text = "every dataset is ready" if decision.data_ready else decision.message
-    found = [
-        finding(names.DATA_READY, decision.data_ready, data_reason.value, data_text),
-        finding(names.ADMITTED, decision.admitted, decision.reason.value, decision.message),
-    ]
-    if job.complete:
-        done = f"all {wanted} workers succeeded" if wanted > 1 else "the worker succeeded"
-        return [
-            *found,
-            finding(names.RUNNING, False, "Finished", done),
-            finding(names.SUCCEEDED, True, "Completed", done),
-        ]
-    if job.failure:
-        text = f"{job.failure}; the logs of its pods, which status.placement names, say why"
-        return [
-            *found,
-            finding(names.RUNNING, False, "Finished", "the job failed"),
-            finding(names.FAILED, True, "JobFailed", text),
-        ]
-    running = job.ready > 0 and job.ready + job.succeeded >= wanted
-    if running:
-        return [*found, finding(names.RUNNING, True, "PodsReady", f"{job.ready} of {wanted} pods run")]
-    if not decision.admitted:
-        return [*found, finding(names.RUNNING, False, "NotAdmitted", decision.message)]
-    text = f"{job.ready} of {wanted} pods are ready"
-    return [*found, finding(names.RUNNING, False, "PodsStarting", text)]
-
-
-def state_of(seen: Observed, decision: Admission) -> JobState:
-    """The conditions in one word."""
-    if seen.job.complete:
-        return "Succeeded"
-    if seen.job.failure:
-        return "Failed"
-    if not decision.admitted:
-        return "Suspended" if decision.reason is Reason.SUSPENDED else "Waiting"
-    wanted = seen.spec.replica_specs.worker.replicas
-    return "Running" if seen.job.ready > 0 and seen.job.ready + seen.job.succeeded >= wanted else "Starting"

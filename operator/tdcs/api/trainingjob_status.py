@@ -1,0 +1,96 @@
+"""What the operator says of a TrainingJob."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tdcs.api.base import Model, list_map
+from tdcs.api.conditions import Conditions
+
+JobState = Literal[
+    "Waiting", "Queued", "Suspended", "Starting", "Running", "Restarting", "Succeeded", "Failed"
+]
+
+
+class ReplicaStatus(Model):
+    """The pods of one role, counted."""
+
+    active: int = 0
+    """Pods that are pending or run."""
+    ready: int = 0
+    """Pods that run and are ready."""
+    succeeded: int = 0
+    """Pods that ended well."""
+    failed: int = 0
+    """Pods that failed."""
+
+
+class ReplicaStatuses(Model):
+    """The pods of each role."""
+
+    worker: Annotated[ReplicaStatus, Field(alias="Worker")]
+    """The workers."""
+    ps: Annotated[ReplicaStatus | None, Field(alias="PS")] = None
+    """The parameter servers."""
+    chief: Annotated[ReplicaStatus | None, Field(alias="Chief")] = None
+    """The chief."""
+    launcher: Annotated[ReplicaStatus | None, Field(alias="Launcher")] = None
+    """The launcher."""
+
+
+class PodPlacement(Model):
+    """Where one pod of the job runs, or ran."""
+
+    pod: str
+    """The pod."""
+    node: str
+    """Its node."""
+    cached_bytes: int
+    """Bytes of the job's datasets on that node when the pod was first seen there."""
+
+
+class CopyUse(Model):
+    """Which copy of a dataset the job reads."""
+
+    dataset: str
+    """The Dataset."""
+    copy_id: Annotated[str, Field(alias="copy")]
+    """The copy's id."""
+
+
+class TrainingJobStatus(Model):
+    """How far the job is, and where it runs."""
+
+    observed_generation: int = 0
+    """The generation of the spec that this status is about."""
+    state: JobState | None = None
+    """The conditions in one word, for display only."""
+    reason: str = ""
+    """Why the job is not running yet, or how it ended, in one word; empty while it runs. For display only."""
+    message: str = ""
+    """The same as a sentence: what it waits for, and what to do. For display only."""
+    conditions: Conditions = Field(default=[])
+    """DataReady: its datasets can be read and are cached as far as asked. Queued: it waits for its turn, and for
+    room for all its pods. Admitted: its pods may exist. Running: all pods are ready. Restarting: a pod failed and is
+    made anew. Suspended: as runPolicy.suspend asks. Succeeded and Failed: how it ended."""
+    replica_statuses: ReplicaStatuses | None = None
+    """The pods of each role, counted."""
+    replicas: int = 0
+    """Workers asked for; with selector, what an autoscaler reads."""
+    selector: str = ""
+    """Selects the workers' pods."""
+    placement: Annotated[list[PodPlacement], Field(json_schema_extra=list_map("pod"))] = Field(default=[])
+    """Where the pods run, or ran."""
+    locality: float | None = None
+    """Mean over the pods of: bytes of the data on the pod's node over the most such bytes on any node. 1 means
+    that no pod could have been placed better."""
+    locality_percent: str | None = None
+    """locality as a whole percentage, rounded down, such as 95%; for display only."""
+    local_share: float | None = None
+    """Mean over the pods of the share of the data that lies on the pod's own node."""
+    copies: Annotated[list[CopyUse], Field(json_schema_extra=list_map("dataset"))] = Field(default=[])
+    """Which copy of each dataset the job reads."""
+    start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When the pods were first allowed to exist."""
+    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When the job ended."""

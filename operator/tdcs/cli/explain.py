@@ -1,0 +1,139 @@
+"""`tdcs explain`: why a job waits, or why each of its pods is where it is. Reads the API server and nothing else."""
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.core.exceptions import ConfigError
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tdcs.api import names
+from tdcs.cli.explain_report import Report, World, explain
+from tdcs.controllers.sizes import human
+from tdcs.kube.api import KubeApi, LightkubeApi, Object
+from tdcs.kube.errors import ForbiddenError, KubeError
+from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
+
+
+@click.group(name="explain")
+def command() -> None:
+    """Explain why something is as it is."""
+
+
+@command.command(name="job")
+@click.argument("name")
+@click.option("-n", "--namespace", help="The job's namespace; default: that of the current context.")
+@click.option("--context", help="The kubeconfig's context; default: the current one.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def job(
+    *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
+) -> None:
+    """Say why TrainingJob NAME waits, or why each of its pods is where it is."""
+    config = _configuration(kubeconfig, context=context)
+    where = namespace or config.namespace or "default"
+    try:
+        report = asyncio.run(_read(config, name=name, namespace=where))
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report)))
+    else:
+        show(report, console=Console())
+
+
+def show(report: Report, *, console: Console) -> None:
+    """Print a report for people."""
+    console.print(f"[bold]TrainingJob {escape(report.job)}[/bold]: {escape(report.state)}")
+    console.print(escape(report.headline), soft_wrap=True)
+    if report.datasets:
+        console.print("\n[bold]Its data[/bold]")
+        for line in report.datasets:
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    if report.pods:
+        console.print("\n[bold]Its pods[/bold]")
+        for pod in report.pods:
+            console.print(f"  {escape(pod.pod)} {escape(pod.sentence)}", soft_wrap=True)
+        _alternatives(report, console=console)
+    if report.remarks:
+        console.print()
+        for remark in report.remarks:
+            console.print(escape(remark), soft_wrap=True)
+
+
+def _alternatives(report: Report, *, console: Console) -> None:
+    """One table for all pods: they mostly have the same alternatives."""
+    rows = {
+        (other.node, other.score, human(other.bytes), other.why_not)
+        for pod in report.pods
+        for other in pod.alternatives
+    }
+    if not rows:
+        return
+    table = Table(
+        "node",
+        "score",
+        "holds",
+        "why a pod is not there",
+        title="Other nodes with data",
+        title_justify="left",
+    )
+    for node, score, held, why in sorted(rows, key=lambda row: (-row[1], row[0], row[3])):
+        table.add_row(escape(node), str(score), held, escape(why))
+    console.print()
+    console.print(table)
+
+
+def _configuration(kubeconfig: Path | None, *, context: str | None) -> SingleConfig:
+    try:
+        found = KubeConfig.from_file(str(kubeconfig)) if kubeconfig else KubeConfig.from_env()
+        config = found.get(context_name=context)
+    except ConfigError as error:
+        raise click.UsageError(f"no usable kubeconfig: {error}") from error
+    if config is None:
+        raise click.UsageError("the kubeconfig names no current context: kubectl config use-context NAME")
+    return config
+
+
+async def _read(config: SingleConfig, *, name: str, namespace: str) -> Report:
+    api = LightkubeApi(config=config)
+    try:
+        return explain(await _world(api, name=name, namespace=namespace))
+    finally:
+        await api.close()
+
+
+async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
+    found = await api.get(TRAINING_JOBS, name=name, namespace=namespace)
+    if found is None:
+        raise click.ClickException(
+            f"there is no TrainingJob {name} in namespace {namespace}; "
+            "kubectl get trainingjobs -A lists all, -n NAMESPACE chooses another namespace"
+        )
+    uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
+    datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
+    own = await api.list(PODS, namespace=namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
+    return World(
+        job=found,
+        datasets={use: dataset for use, dataset in datasets.items() if dataset is not None},
+        own_pods=own.items,
+        nodes=await _all(api, NODES),
+        pods=await _all(api, PODS),
+    )
+
+
+async def _all(api: KubeApi, resource: Resource) -> list[Object] | None:
+    """All objects of a kind, or None when the user may not list them."""
+    try:
+        return (await api.list(resource)).items
+    except ForbiddenError:
+        return None

@@ -1,0 +1,269 @@
+"""The queue of jobs that start with all their pods at once: whose turn it is, and what the others wait for. Pure.
+
+The rule itself is :func:`tdcs.policy.admission.next_to_enter`; here it is asked about a cluster's real nodes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tdcs.api import names
+from tdcs.controllers.resources import CPU, PODS, Amounts
+from tdcs.kube.informer import Key
+from tdcs.policy.admission import (
+    MAX_PASSES,
+    Admission,
+    Reason,
+    next_to_enter,
+    nodes_to_set_aside,
+    queue_key,
+)
+from tdcs.policy.fitting import PodGroup, most_that_fit, place, place_most
+
+Shape = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
+"""What makes two jobs equal as far as room goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A job in the queue.
+
+    Attributes:
+        key: (namespace, name).
+        uid: of this incarnation of it.
+        priority: larger enters first.
+        submitted: when it was created, in seconds.
+        data_ready: whether its datasets let it start.
+        possible: whether its pods would fit on empty nodes.
+        passed: how many later jobs entered before it.
+        groups: its pods.
+    """
+
+    key: Key
+    uid: str
+    priority: int
+    submitted: float
+    data_ready: bool
+    passed: int
+    groups: tuple[PodGroup, ...]
+    possible: bool = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could start, had it room. A job that can never run holds up nobody."""
+        return self.data_ready and self.possible
+
+    @property
+    def scarce(self) -> str:
+        """The resource that its pods are short of first: GPUs, or CPU for pods without."""
+        return (
+            names.GPU_RESOURCE if any(group.request.get(names.GPU_RESOURCE) for group in self.groups) else CPU
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """Equal for jobs whose pods need the same."""
+        return tuple((group.count, frozenset(group.request.items()), group.nodes) for group in self.groups)
+
+    @property
+    def pods(self) -> Sequence[int]:
+        """The scarce resource of each of its pods."""
+        return [group.request.get(self.scarce, 0) for group in self.groups for _ in range(group.count)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The queue in order.
+
+    Attributes:
+        members: who waits, first first.
+        enters: whose turn it is now; None when nobody fits.
+        free: what each node has left for those who wait.
+        holder: the uid of the job that nodes are set aside for, empty when there is none.
+        aside: these nodes.
+    """
+
+    members: tuple[Member, ...] = ()
+    enters: Member | None = None
+    free: Mapping[str, Amounts] = field(default_factory=dict)
+    capacity: Mapping[str, Amounts] = field(default_factory=dict)
+    holder: str = ""
+    aside: frozenset[str] = frozenset()
+
+
+def arrange(
+    *,
+    waiting: Sequence[Member],
+    reserved: Sequence[PodGroup],
+    free: Mapping[str, Amounts],
+    capacity: Mapping[str, Amounts],
+    holder: str = "",
+    max_passes: int = MAX_PASSES,
+) -> Line:
+    """The queue, and who enters next.
+
+    Args:
+        waiting: the jobs that wait, in any order; `possible` is worked out here.
+        reserved: pods of jobs that were let in which have no node yet.
+        free: what each node has left beside the pods that are on it.
+        capacity: what each node has when it is empty.
+        holder: the uid of the job that nodes were set aside for before.
+        max_passes: how often a job may be passed before nodes are set aside for it.
+    """
+    left = {node: dict(amounts) for node, amounts in free.items()}
+    place_most(groups=reserved, free=left, scarce=names.GPU_RESOURCE)
+    known: dict[Shape, bool] = {}
+    members = []
+    for member in sorted(waiting, key=queue_key):
+        if member.shape not in known:
+            known[member.shape] = fits(member, capacity)
+        members.append(replace(member, possible=known[member.shape]))
+    first = next((member for member in members if member.uid == holder and member.ready), None)
+    aside = _set_aside(first, left, capacity) if first is not None else frozenset()
+    line = Line(
+        members=tuple(members), free=left, capacity=capacity, holder=first.uid if first else "", aside=aside
+    )
+    if first is not None and fits(first, left):
+        return replace(line, enters=first)
+    others = {node: amounts for node, amounts in left.items() if node not in aside}
+    judged: dict[Shape, bool] = {}
+
+    def fits_now(member: Member) -> bool:
+        if member.shape not in judged:
+            judged[member.shape] = fits(member, others)
+        return judged[member.shape]
+
+    turn = next_to_enter(
+        queue=members, nodes_by_free_gpus=(), holder=first, max_passes=max_passes, fits_now=fits_now
+    )
+    if turn.enters is not None:
+        return replace(line, enters=members[turn.enters])
+    if turn.starves is not None:
+        starving = members[turn.starves].uid
+        return arrange(
+            waiting=members,
+            reserved=reserved,
+            free=free,
+            capacity=capacity,
+            holder=starving,
+            max_passes=max_passes,
+        )
+    return line
+
+
+def passed_by(line: Line, entering: Member) -> list[str]:
+    """The uids of the jobs that `entering` passes: ready ones that stand before it."""
+    found = []
+    for member in line.members:
+        if member.uid == entering.uid:
+            break
+        if member.ready:
+            found.append(member.uid)
+    return found
+
+
+def turn_of(line: Line, uid: str) -> Admission:
+    """What the queue says to a job whose data is ready: enter, or wait, for what and behind whom."""
+    place_, member = next((i, m) for i, m in enumerate(line.members) if m.uid == uid)
+    if line.enters is not None and line.enters.uid == uid:
+        text = "its pod fits" if len(member.pods) == 1 else f"all {_count(member)} fit at once"
+        return Admission(admitted=True, data_ready=True, reason=Reason.ENTERS, message=text)
+    if not member.possible:
+        return _wait(Reason.NEVER, _never(member, line))
+    position = f"position {place_ + 1} of {len(line.members)} in the queue"
+    before = next((other for other in reversed(line.members[:place_]) if other.ready), None)
+    behind = f"; behind {'/'.join(before.key)}" if before is not None else ""
+    held = ""
+    if line.holder and line.holder != uid:
+        owner = next("/".join(other.key) for other in line.members if other.uid == line.holder)
+        held = f"; {len(line.aside)} nodes are set aside for {owner}, which was passed {MAX_PASSES} times"
+    if fits(member, line.free):
+        return _wait(Reason.BEHIND, f"its pods would fit, but others are first: {position}{behind}{held}")
+    return _wait(Reason.NO_ROOM, f"{_missing(member, line.free)}; {position}{behind}{held}")
+
+
+def fits(member: Member, free: Mapping[str, Amounts]) -> bool:
+    """Whether all its pods fit at once."""
+    return place(groups=member.groups, free=free, scarce=member.scarce) is not None
+
+
+def _set_aside(
+    member: Member, free: Mapping[str, Amounts], capacity: Mapping[str, Amounts]
+) -> frozenset[str]:
+    """Nodes that could hold any pod of the job when they are empty, those with the most free first."""
+    usable = {
+        node: amounts.get(member.scarce, 0)
+        for node, amounts in free.items()
+        if all(most_that_fit(group=_one(group), free={node: capacity[node]}) for group in member.groups)
+    }
+    return frozenset(nodes_to_set_aside(pods=member.pods, free_gpus=usable))
+
+
+def _one(group: PodGroup) -> PodGroup:
+    return PodGroup(count=1, request=group.request, nodes=group.nodes)
+
+
+def _wait(reason: Reason, message: str) -> Admission:
+    return Admission(admitted=False, data_ready=True, reason=reason, message=message)
+
+
+def _count(member: Member) -> str:
+    count = sum(group.count for group in member.groups)
+    return f"{count} pod{'' if count == 1 else 's'}"
+
+
+def _missing(member: Member, free: Mapping[str, Amounts]) -> str:
+    """What there is too little of, in numbers."""
+    usable = [
+        name for name in free if any(group.nodes is None or name in group.nodes for group in member.groups)
+    ]
+    names_ = sorted({name for group in member.groups for name in group.request} - {PODS})
+    for resource in sorted(names_, key=lambda name: name != member.scarce):
+        needed = sum(group.count * group.request.get(resource, 0) for group in member.groups)
+        there = sum(max(free[node].get(resource, 0), 0) for node in usable)
+        if needed > there:
+            amounts = (
+                f"{shown(resource, needed)} at once, {shown(resource, there)} free on the {len(usable)} nodes"
+            )
+            return f"needs {amounts} that its {_count(member)} may use"
+    placed = sum(most_that_fit(group=group, free=free) for group in member.groups)
+    scarce = member.scarce
+    there = sum(max(free[node].get(scarce, 0), 0) for node in usable)
+    return (
+        f"only {placed} of its {_count(member)} would find room at once: {shown(scarce, there)} are free on the "
+        f"{len(usable)} nodes that they may use, but spread over too many of them, or other resources are short there"
+    )
+
+
+def _never(member: Member, line: Line) -> str:
+    for group in member.groups:
+        usable = [name for name in line.capacity if group.nodes is None or name in group.nodes]
+        if not usable:
+            return "no node has the labels and taints that its pods ask for: see nodeSelector, affinity, tolerations"
+        if most_that_fit(group=_one(group), free={name: line.capacity[name] for name in usable}) == 0:
+            short = _short_everywhere(group, [line.capacity[name] for name in usable])
+            return f"a pod asks for {short}: ask for less, or add nodes"
+    room = sum(most_that_fit(group=group, free=line.capacity) for group in member.groups)
+    return (
+        f"even with all nodes empty only {room} of its {_count(member)} would fit: "
+        "ask for fewer or smaller pods, or add nodes"
+    )
+
+
+def _short_everywhere(group: PodGroup, nodes: Sequence[Amounts]) -> str:
+    for resource, asked in sorted(group.request.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+        most = max(node.get(resource, 0) for node in nodes)
+        if asked > most:
+            return (
+                f"{shown(resource, asked)}, and the largest node that it may use has {shown(resource, most)}"
+            )
+    asked_for = ", ".join(shown(name, value) for name, value in sorted(group.request.items()) if name != PODS)
+    return f"{asked_for}, and no node that it may use has all of that"
+
+
+def shown(resource: str, value: int) -> str:
+    """An amount as people read it: ``4 nvidia.com/gpu``, ``1.5 cpu``, ``2.0 Gi memory``."""
+    if resource == CPU:
+        return f"{value / 1000:g} cpu"
+    if resource in {"memory", "ephemeral-storage"}:
+        return f"{value / 2**30:.1f} Gi {resource}"
+    return f"{value} {resource}"

@@ -1,0 +1,154 @@
+"""What the pods of a job tell: where they are, how they ended, and why they do not run. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.api import names
+from tdcs.api.trainingjob import ROLES, Role
+from tdcs.kube.api import Object
+
+WAITING_AS_USUAL = frozenset({"ContainerCreating", "PodInitializing", ""})
+"""Reasons of a waiting container that every start goes through."""
+
+QUOTE_LIMIT = 300
+"""Characters of a quoted message: a scheduler on many nodes can be talkative."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why a pod does not run: the reason and the words of whoever holds it up (scheduler, kubelet, Job controller)."""
+
+    reason: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """A pod of the job.
+
+    Attributes:
+        node: empty while it has none.
+        index: its number in its role.
+        phase: as Kubernetes has it: Pending, Running, Succeeded, Failed.
+        created, finished: times, empty when unknown.
+        waiting: why it does not run yet; None when it runs, or starts as every pod does.
+        failure: how it failed; None when it did not.
+        going: whether it is being deleted.
+        uid: tells it from another pod of the same name.
+    """
+
+    name: str
+    role: Role = "Worker"
+    index: str = ""
+    node: str = ""
+    phase: str = "Pending"
+    ready: bool = False
+    created: str = ""
+    finished: str = ""
+    waiting: Problem | None = None
+    failure: Problem | None = None
+    going: bool = False
+    uid: str = ""
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has a node and its containers are on their way."""
+        return bool(self.node) and self.phase == "Pending" and not self.going
+
+
+def pod_view(pod: Object) -> PodView:
+    """The parts of a pod that matter here."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    return PodView(
+        name=metadata["name"],
+        role=_role(metadata.get("labels") or {}),
+        index=(metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"]),
+        node=pod["spec"].get("nodeName") or "",
+        phase=phase,
+        ready=_condition(status, "Ready").get("status") == "True",
+        created=metadata.get("creationTimestamp", ""),
+        finished=_finished(status),
+        waiting=_waiting(status) if phase in {"Pending", "Running"} else None,
+        failure=_failure(status) if phase == "Failed" else None,
+        going=bool(metadata.get("deletionTimestamp")),
+        uid=metadata.get("uid", ""),
+    )
+
+
+def newest(pods: Iterable[PodView]) -> list[PodView]:
+    """The newest pod of each index of each role: the others were replaced. In the order of roles and indexes."""
+    found: dict[tuple[Role, str], PodView] = {}
+    for pod in pods:
+        other = found.get((pod.role, pod.index))
+        if other is None or (other.created, other.name) < (pod.created, pod.name):
+            found[pod.role, pod.index] = pod
+    return sorted(found.values(), key=lambda pod: (ROLES.index(pod.role), len(pod.index), pod.index))
+
+
+def problem_of(pods: Sequence[PodView]) -> tuple[PodView, Problem, int] | None:
+    """The first pod that something holds up, what it is, and how many pods have the same reason."""
+    held = [(pod, pod.waiting) for pod in pods if pod.waiting is not None and not pod.ready]
+    if not held:
+        return None
+    pod, problem = held[0]
+    return pod, problem, sum(other.reason == problem.reason for _, other in held)
+
+
+def quoted(text: object) -> str:
+    """A message of somebody else on one line, shortened."""
+    words = " ".join(str(text or "").split())
+    return words if len(words) <= QUOTE_LIMIT else words[: QUOTE_LIMIT - 1] + "…"
+
+
+def _role(labels: Mapping[str, str]) -> Role:
+    told = labels.get(names.LABEL_ROLE, "")
+    return next((role for role in ROLES if role.lower() == told), "Worker")
+
+
+def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    return next((found for found in status.get("conditions") or () if found.get("type") == type_), {})
+
+
+def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _waiting(status: Mapping[str, Any]) -> Problem | None:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return Problem(
+            reason=str(scheduled.get("reason") or "Unschedulable"), message=quoted(scheduled.get("message"))
+        )
+    for container in _containers(status):
+        waits = (container.get("state") or {}).get("waiting") or {}
+        reason = str(waits.get("reason") or "")
+        if reason not in WAITING_AS_USUAL:
+            return Problem(reason=reason, message=quoted(waits.get("message")))
+    return None
+
+
+def _failure(status: Mapping[str, Any]) -> Problem:
+    for container in _containers(status):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        code = ended.get("exitCode", 0)
+        if code:
+            text = f"container {container.get('name', '')} ended with exit code {code}"
+            told = quoted(ended.get("message"))
+            return Problem(
+                reason=str(ended.get("reason") or "Error"), message=f"{text}: {told}" if told else text
+            )
+    return Problem(reason=str(status.get("reason") or "Failed"), message=quoted(status.get("message")))
+
+
+def _finished(status: Mapping[str, Any]) -> str:
+    times = [
+        str(ended["finishedAt"])
+        for container in _containers(status)
+        if (ended := (container.get("state") or {}).get("terminated")) and ended.get("finishedAt")
+    ]
+    return max(times, default="")

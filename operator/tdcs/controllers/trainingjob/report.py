@@ -1,0 +1,211 @@
+"""What the status of a TrainingJob says. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.conditions import Finding, finding, is_true
+from tdcs.api.trainingjob import Role
+from tdcs.api.trainingjob_status import (
+    CopyUse,
+    JobState,
+    PodPlacement,
+    ReplicaStatus,
+    ReplicaStatuses,
+    TrainingJobStatus,
+)
+from tdcs.controllers.trainingjob.children import COPY, READERS, selector_of
+from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome, copies_of
+from tdcs.controllers.trainingjob.pods import newest, problem_of
+from tdcs.policy.admission import Reason
+from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
+
+IN_THE_QUEUE = frozenset({Reason.NO_ROOM, Reason.BEHIND, Reason.NEVER, Reason.NO_PRIORITY})
+"""Reasons of a job that waits for its turn and for room, rather than for its data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """The conditions in a word, with the reason and a sentence: what `kubectl get` shows."""
+
+    state: JobState
+    reason: str
+    message: str
+
+
+def counts(seen: Observed, role: Role) -> ReplicaStatus:
+    """The pods of a role. What the pods themselves say is newer than the Job controller's count of them, which
+    alone remembers those that are gone."""
+    job = seen.job(role)
+    pods = [pod for pod in seen.pods if pod.role == role]
+    if not pods:
+        return ReplicaStatus(active=job.active, ready=job.ready, succeeded=job.succeeded, failed=job.failed)
+    current = [pod for pod in newest(pods) if not pod.going]
+    return ReplicaStatus(
+        active=sum(pod.phase in {"Pending", "Running"} for pod in current),
+        ready=sum(pod.ready and pod.phase == "Running" for pod in current),
+        succeeded=max(job.succeeded, sum(pod.phase == "Succeeded" for pod in current)),
+        failed=max(job.failed, sum(pod.phase == "Failed" for pod in pods)),
+    )
+
+
+def replica_statuses(seen: Observed) -> ReplicaStatuses:
+    """The pods of every role."""
+    found = {role: counts(seen, role) for role in seen.spec.replica_specs.by_role()}
+    return ReplicaStatuses.model_validate({role: status.model_dump() for role, status in found.items()})
+
+
+def headline(seen: Observed, *, decision: Decision, outcome: Outcome | None) -> Headline:
+    """How the job is, in a word and a sentence."""
+    if outcome is not None:
+        state: JobState = "Succeeded" if outcome.succeeded else "Failed"
+        return Headline(state=state, reason=outcome.reason, message=outcome.message)
+    if not decision.admitted:
+        states: dict[Reason, JobState] = {
+            Reason.SUSPENDED: "Suspended",
+            **dict.fromkeys(IN_THE_QUEUE, "Queued"),
+        }
+        state = states.get(decision.reason, "Waiting")
+        return Headline(state=state, reason=decision.reason.value, message=decision.message)
+    found = running(seen)
+    if found.status == "True":
+        return Headline(state="Running", reason="", message=found.message)
+    failed = last_failure(seen)
+    if failed is not None and found.reason == "PodsStarting":
+        return Headline(state="Restarting", reason="PodFailed", message=failed)
+    return Headline(
+        state="Restarting" if failed is not None else "Starting", reason=found.reason, message=found.message
+    )
+
+
+def running(seen: Observed) -> Finding:
+    """Condition Running of a job that was admitted and has not ended: all pods are ready, or which are held up
+    and why, in the words of whoever holds them up."""
+    specs = seen.spec.replica_specs.by_role()
+    found = {role: counts(seen, role) for role in specs}
+    wanted = sum(spec.replicas for spec in specs.values())
+    up = sum(min(count.ready + count.succeeded, specs[role].replicas) for role, count in found.items())
+    if up >= wanted:
+        return finding(names.RUNNING, True, "PodsReady", f"{up} of {_pods(wanted)} run")
+    text = f"{up} of {_pods(wanted)} run"
+    held = problem_of(newest(seen.pods))
+    if held is None:
+        return finding(names.RUNNING, False, "PodsStarting", text)
+    pod, problem, alike = held
+    where = f" on node {pod.node}" if pod.node else ""
+    more = f" (and {alike - 1} more with this reason)" if alike > 1 else ""
+    return finding(names.RUNNING, False, problem.reason, f"{text}; {pod.name}{where}{more}: {problem}")
+
+
+def last_failure(seen: Observed) -> str | None:
+    """The newest failed pod whose replacement does not run yet, as a sentence; None when there is none."""
+    up = {(pod.role, pod.index) for pod in newest(seen.pods) if pod.ready or pod.phase == "Succeeded"}
+    failed = [pod for pod in seen.pods if pod.failure and (pod.role, pod.index) not in up]
+    if not failed:
+        return None
+    pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
+    limit = seen.spec.run_policy.backoff_limit
+    count = counts(seen, pod.role).failed
+    told = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
+    return f"{told}; failure {count} of at most {6 if limit is None else limit} before the job fails"
+
+
+def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
+    """Where the pods are: the newest pod of each index, with the bytes that lay there when it was first seen.
+
+    When all pods are gone (the job ended and was cleaned up) what was known is kept.
+    """
+    placed = newest(pod for pod in seen.pods if pod.node)
+    if not placed:
+        return list(seen.known.placement)
+    known = {(entry.pod, entry.node): entry for entry in seen.known.placement}
+    return [
+        known.get((pod.name, pod.node))
+        or PodPlacement(pod=pod.name, node=pod.node, cached_bytes=bytes_on_node(node=pod.node, copies=copies))
+        for pod in sorted(placed, key=lambda pod: pod.name)
+    ]
+
+
+def status_of(seen: Observed, *, decision: Decision, outcome: Outcome | None, now: str) -> TrainingJobStatus:
+    """The status without its conditions."""
+    known, copies = seen.known, copies_of(seen.datasets)
+    places = placement(seen, copies)
+    moved = [(place.pod, place.node) for place in places] != [
+        (place.pod, place.node) for place in known.placement
+    ]
+    near, share = known.locality, known.local_share
+    if moved:
+        readers = {pod.name for pod in seen.pods if pod.role in READERS}
+        nodes = [place.node for place in places if place.pod in readers]
+        near, share = locality(pod_nodes=nodes, copies=copies), local_share(pod_nodes=nodes, copies=copies)
+    told = headline(seen, decision=decision, outcome=outcome)
+    starts = [job.start_time for job in seen.jobs.values() if job.start_time]
+    return TrainingJobStatus(
+        state=told.state,
+        reason=told.reason,
+        message=told.message,
+        replica_statuses=_at_the_end(seen) if outcome is not None else replica_statuses(seen),
+        replicas=seen.spec.replica_specs.worker.replicas,
+        selector=selector_of(job=seen.name, role="Worker"),
+        placement=places,
+        locality=None if near is None else round(near, 4),
+        locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
+        local_share=None if share is None else round(share, 4),
+        copies=[CopyUse(dataset=use.name, copy_id=COPY) for use in seen.spec.datasets],
+        start_time=known.start_time or min(starts, default=now if decision.admitted else None),
+        completion_time=known.completion_time or (None if outcome is None else outcome.time or now),
+    )
+
+
+def findings_of(seen: Observed, *, decision: Decision, outcome: Outcome | None) -> list[Finding]:
+    """The conditions. Those of rare states are there only once the job has been in them."""
+    data, known = decision.data, {condition.type for condition in seen.known.conditions}
+    found = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
+    queued = not decision.admitted and decision.reason in IN_THE_QUEUE
+    if queued or names.QUEUED in known:
+        reason = decision.reason.value if queued else "NotQueued"
+        found.append(
+            finding(names.QUEUED, queued, reason, decision.message if queued else "it waits for no turn")
+        )
+    suspended = decision.reason is Reason.SUSPENDED
+    if suspended or names.SUSPENDED in known:
+        told = decision.message if suspended else "spec.runPolicy.suspend is false"
+        found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", told))
+    found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, decision.message))
+    if outcome is not None:
+        if is_true(seen.known.conditions, names.RESTARTING):
+            found.append(finding(names.RESTARTING, False, "Finished", outcome.message))
+        type_ = names.SUCCEEDED if outcome.succeeded else names.FAILED
+        return [
+            *found,
+            finding(names.RUNNING, False, "Finished", outcome.message),
+            finding(type_, True, outcome.reason, outcome.message),
+        ]
+    if not decision.admitted:
+        return [*found, finding(names.RUNNING, False, "NotAdmitted", decision.message)]
+    now = running(seen)
+    failed = None if now.status == "True" else last_failure(seen)
+    if failed is not None:
+        found.append(finding(names.RESTARTING, True, "PodFailed", failed))
+    elif names.RESTARTING in known:
+        found.append(
+            finding(names.RESTARTING, False, "AllPodsRun", "no failed pod waits for its replacement")
+        )
+    return [*found, now]
+
+
+def _at_the_end(seen: Observed) -> ReplicaStatuses:
+    """The last counts: what still runs is about to be ended, unless it is to be left alone."""
+    found = replica_statuses(seen)
+    if seen.spec.run_policy.clean_pod_policy == "None":
+        return found
+    still = {"active": 0, "ready": 0}
+    parts = {"worker": found.worker, "ps": found.ps, "chief": found.chief, "launcher": found.launcher}
+    return found.model_copy(
+        update={name: part.model_copy(update=still) for name, part in parts.items() if part is not None}
+    )
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"

@@ -1,0 +1,88 @@
+"""Whether the pods of a job fit at once on what nodes have left, over any resources.
+
+:func:`tdcs.policy.admission.gang_fits` answers the same for GPUs alone, fast enough to simulate months. A
+cluster also has CPU, memory, a number of pods per node, and pods that may run on some nodes only.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+Amounts = Mapping[str, int]
+"""Amount by resource name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodGroup:
+    """Equal pods.
+
+    Attributes:
+        count: how many.
+        request: what each takes of its node.
+        nodes: those it may run on; None is all.
+    """
+
+    count: int
+    request: Amounts
+    nodes: frozenset[str] | None = None
+
+
+def room_for(*, request: Amounts, free: Amounts) -> int:
+    """How many pods of a request fit on a node with this much free; a pod that asks for nothing always fits."""
+    rooms = [free.get(name, 0) // asked for name, asked in request.items() if asked > 0]
+    return max(min(rooms, default=1 << 30), 0)
+
+
+def place(
+    *, groups: Sequence[PodGroup], free: Mapping[str, Amounts], scarce: str = ""
+) -> dict[str, dict[str, int]] | None:
+    """What would be left of `free` with all pods placed; None when they do not fit at once.
+
+    Groups with the largest request first, each node filled before the next, and of those that have room the one
+    with the least of the scarce resource left first: exact for equal pods, and a safe no at worst otherwise.
+
+    Args:
+        groups: the pods of a job.
+        free: what each node has left.
+        scarce: the resource that decides which node is fullest, such as GPUs.
+    """
+    left = {name: dict(amounts) for name, amounts in free.items()}
+    for group in sorted(
+        groups, key=lambda group: (-group.request.get(scarce, 0), -sum(group.request.values()))
+    ):
+        if _fill(group, left, scarce=scarce) < group.count:
+            return None
+    return left
+
+
+def place_most(*, groups: Iterable[PodGroup], free: dict[str, dict[str, int]], scarce: str = "") -> None:
+    """Take from `free`, in place, what those pods of the groups need that find room."""
+    for group in groups:
+        _fill(group, free, scarce=scarce)
+
+
+def most_that_fit(*, group: PodGroup, free: Mapping[str, Amounts]) -> int:
+    """How many pods of one kind would fit; at most as many as there are."""
+    total = 0
+    for name, amounts in free.items():
+        if group.nodes is None or name in group.nodes:
+            total += room_for(request=group.request, free=amounts)
+            if total >= group.count:
+                return group.count
+    return total
+
+
+def _fill(group: PodGroup, left: dict[str, dict[str, int]], *, scarce: str) -> int:
+    rooms = [
+        (left[name].get(scarce, 0), name, room)
+        for name in (left if group.nodes is None else group.nodes & left.keys())
+        if (room := room_for(request=group.request, free=left[name])) > 0
+    ]
+    placed = 0
+    for _, name, room in sorted(rooms):
+        taken = min(room, group.count - placed)
+        for resource, asked in group.request.items():
+            left[name][resource] = left[name].get(resource, 0) - taken * asked
+        placed += taken
+        if placed == group.count:
+            break
+    return placed

@@ -1,0 +1,129 @@
+"""The queue of jobs that start with all their pods at once, on a cluster's real nodes."""
+
+from typing import Any
+
+import pytest
+
+from tdcs.controllers.trainingjob.line import Line, Member, arrange, passed_by, turn_of
+from tdcs.policy.admission import Reason
+from tdcs.policy.fitting import PodGroup
+
+GPU = "nvidia.com/gpu"
+
+
+def nodes(*gpus: int, cpu: int = 96_000) -> dict[str, dict[str, int]]:
+    """Nodes a, b, c, … with so many GPUs free."""
+    return {chr(ord("a") + i): {GPU: count, "cpu": cpu, "pods": 110} for i, count in enumerate(gpus)}
+
+
+def group(count: int, gpus: int = 1, **more: Any) -> PodGroup:
+    """So many pods with so many GPUs each."""
+    return PodGroup(count=count, request={GPU: gpus, "cpu": 1000, "pods": 1}, **more)
+
+
+def job(name: str, *groups: PodGroup, age: float = 0, **more: Any) -> Member:
+    """A job whose data is ready; a larger age is an older job."""
+    told = {"priority": 0, "data_ready": True, "passed": 0, **more}
+    return Member(key=("team", name), uid=name, submitted=-age, groups=groups, **told)
+
+
+def line(*waiting: Member, free: dict[str, dict[str, int]], **more: Any) -> Line:
+    """The queue on nodes that are empty unless told otherwise."""
+    return arrange(**{"waiting": waiting, "reserved": (), "free": free, "capacity": free, **more})
+
+
+def enters(found: Line) -> str:
+    return found.enters.uid if found.enters is not None else "nobody"
+
+
+def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for_it() -> None:
+    first, second = job("first", group(6), age=2), job("second", group(6), age=1)
+    free = nodes(4, 4)
+    assert enters(line(first, second, free=free)) == "first"
+    # The first was let in, and none of its pods has a node yet.
+    found = line(second, free=free, reserved=[group(6)])
+    assert enters(found) == "nobody"
+    turn = turn_of(found, "second")
+    assert (turn.admitted, turn.reason) == (False, Reason.NO_ROOM)
+    assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in turn.message
+    assert "position 1 of 1" in turn.message
+
+
+def test_priority_comes_before_age() -> None:
+    free = nodes(4)
+    old, urgent = job("old", group(4), age=9), job("urgent", group(4), priority=10)
+    found = line(old, urgent, free=free)
+    assert enters(found) == "urgent"
+    turn = turn_of(found, "old")
+    assert turn.reason is Reason.BEHIND
+    assert "position 2 of 2 in the queue; behind team/urgent" in turn.message
+
+
+def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
+    free, capacity = nodes(2, 4), nodes(4, 4)
+    large, small = job("large", group(8), age=9, passed=2), job("small", group(1))
+    found = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert enters(found) == "small"
+    assert passed_by(found, small) == ["large"]
+    large = job("large", group(8), age=9, passed=3)
+    found = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert enters(found) == "nobody"
+    assert (found.holder, found.aside) == ("large", frozenset("ab"))
+    assert "2 nodes are set aside for team/large" in turn_of(found, "small").message
+    # Once the nodes have emptied, it enters.
+    assert enters(line(large, small, free=capacity, capacity=capacity, holder="large")) == "large"
+
+
+def test_a_job_that_can_never_run_says_so_and_holds_up_nobody() -> None:
+    giant = job("giant", group(1, gpus=16), age=9, passed=1000)
+    found = line(giant, job("small", group(1)), free=nodes(8))
+    assert enters(found) == "small"
+    turn = turn_of(found, "giant")
+    assert turn.reason is Reason.NEVER
+    assert "16 nvidia.com/gpu, and the largest node that it may use has 8 nvidia.com/gpu" in turn.message
+
+
+NEVER: dict[str, tuple[PodGroup, str]] = {
+    "more pods than there is room for": (group(9, gpus=4), "even with all nodes empty only 2 of its 9 pods"),
+    "labels that no node has": (group(1, nodes=frozenset()), "no node has the labels and taints"),
+    "another resource": (
+        PodGroup(count=1, request={"cpu": 200_000, "pods": 1}),
+        "200 cpu, and the largest node that it may use has 96 cpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_what_makes_a_job_impossible_is_named(name: str) -> None:
+    pods, sentence = NEVER[name]
+    turn = turn_of(line(job("x", pods), free=nodes(4, 4)), "x")
+    assert turn.reason is Reason.NEVER
+    assert sentence in turn.message
+
+
+def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:
+    loading = job("loading", group(4), age=9, data_ready=False, passed=1000)
+    found = line(loading, job("small", group(4)), free=nodes(4))
+    assert enters(found) == "small"
+    assert passed_by(found, found.members[1]) == []
+
+
+def test_room_that_is_spread_over_too_many_nodes_is_told_as_such() -> None:
+    turn = turn_of(line(job("x", group(2, gpus=4)), free=nodes(2, 2, 4), capacity=nodes(4, 4, 4)), "x")
+    assert (
+        "only 1 of its 2 pods would find room at once: 8 nvidia.com/gpu are free on the 3 nodes"
+        in turn.message
+    )
+
+
+def test_roles_with_different_needs_fit_together_or_not_at_all() -> None:
+    servers = PodGroup(count=2, request={"cpu": 60_000, "pods": 1})
+    free = nodes(4, 4)
+    assert enters(line(job("x", group(8), servers), free=free)) == "x"
+    assert enters(line(job("x", group(8), PodGroup(count=3, request=servers.request)), free=free)) == "nobody"
+
+
+def test_pods_run_only_on_their_own_nodes() -> None:
+    only_b = group(4, nodes=frozenset("b"))
+    assert enters(line(job("x", only_b), free=nodes(8, 3))) == "nobody"
+    assert enters(line(job("x", only_b), free=nodes(0, 4))) == "x"

@@ -1,0 +1,129 @@
+"""What pods take, what nodes have left, where pods may run, and where their data draws them."""
+
+from typing import Any
+
+import pytest
+
+from tdcs.controllers.resources import amount, pod_requests
+from tdcs.controllers.trainingjob.affinity import preferred_terms
+from tdcs.controllers.trainingjob.eligibility import may_run
+from tdcs.controllers.usage import Usage, trimmed
+from tdcs.kube.api import Object
+from tdcs.policy.scoring import CopyOnNodes
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "value"),
+    [("cpu", "250m", 250), ("cpu", "2", 2000), ("memory", "1Gi", 2**30), (GPU, 4, 4), ("cpu", "much", 0)],
+)
+def test_quantities_are_integers(resource: str, quantity: object, value: int) -> None:
+    assert amount(resource, quantity) == value
+
+
+def container(*, limits: dict[str, str] | None = None, **more: Any) -> Object:
+    return {"name": "main", "resources": {"limits": limits or {}, **more.pop("resources", {})}, **more}
+
+
+def test_a_pod_takes_the_larger_of_its_containers_together_and_any_init_container() -> None:
+    spec = {
+        "containers": [
+            container(limits={"cpu": "2", GPU: "1"}, resources={"requests": {"cpu": "1"}}),
+            container(limits={"cpu": "1"}),
+        ],
+        "initContainers": [
+            container(limits={"cpu": "3"}),
+            container(limits={"cpu": "500m"}, restartPolicy="Always"),
+        ],
+        "overhead": {"cpu": "100m"},
+    }
+    assert pod_requests(spec) == {"pods": 1, "cpu": 3600, GPU: 1}
+
+
+def pod(name: str, *, node: str, gpus: int, job: str = "", deleted: bool = False) -> Object:
+    labels = {"tdcs.io/training-job": job, "tdcs.io/role": "worker"} if job else {}
+    metadata: Object = {"name": name, "namespace": "n", "resourceVersion": "1", "labels": labels}
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node, "containers": [container(limits={GPU: str(gpus)})]},
+    }
+
+
+def test_the_use_of_a_node_follows_its_pods() -> None:
+    heard: list[int] = []
+    usage = Usage(on_change=lambda: heard.append(1))
+    usage.seen(("n", "a"), trimmed(pod("a", node="x", gpus=2, job="train")))
+    usage.seen(("n", "b"), trimmed(pod("b", node="x", gpus=1)))
+    assert usage.taken("x") == {GPU: 3, "pods": 2}
+    assert [(member.job, member.role) for member in usage.members()] == [(("n", "train"), "worker")]
+    told = len(heard)
+    usage.seen(("n", "b"), trimmed(pod("b", node="x", gpus=1)))
+    assert len(heard) == told  # a heartbeat of no consequence
+    usage.seen(("n", "a"), trimmed(pod("a", node="x", gpus=2, job="train", deleted=True)))
+    assert usage.taken("x") == {GPU: 3, "pods": 2}  # it holds its GPUs until it is gone
+    assert not list(usage.members())
+    for name in "ab":
+        usage.seen(("n", name), None)
+    assert usage.taken("x") == {}
+
+
+def node(*, labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    return {"metadata": {"name": "x", "labels": labels or {}}, "spec": spec}
+
+
+def required(*expressions: Object) -> Object:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+
+MAY: dict[str, tuple[Object, Object, bool]] = {
+    "anything on a plain node": ({}, node(), True),
+    "the label it asks for": ({"nodeSelector": {"a": "b"}}, node(labels={"a": "b"}), True),
+    "another label": ({"nodeSelector": {"a": "b"}}, node(labels={"a": "c"}), False),
+    "required In": (required({"key": "a", "operator": "In", "values": ["b"]}), node(labels={"a": "b"}), True),
+    "required NotIn": (
+        required({"key": "a", "operator": "NotIn", "values": ["b"]}),
+        node(labels={"a": "b"}),
+        False,
+    ),
+    "required Gt": (required({"key": "a", "operator": "Gt", "values": ["3"]}), node(labels={"a": "4"}), True),
+    "required Gt without the label": (
+        required({"key": "a", "operator": "Gt", "values": ["3"]}),
+        node(),
+        False,
+    ),
+    "an empty term": (required(), node(), False),
+    "a taint": ({}, node(taints=[TAINT]), False),
+    "a mild taint": ({}, node(taints=[{**TAINT, "effect": "PreferNoSchedule"}]), True),
+    "a tolerated taint": (
+        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        node(taints=[TAINT]),
+        True,
+    ),
+    "a taint of another value": (
+        {"tolerations": [{"key": "gpu", "value": "no"}]},
+        node(taints=[TAINT]),
+        False,
+    ),
+    "a toleration of everything": ({"tolerations": [{"operator": "Exists"}]}, node(taints=[TAINT]), True),
+    "a cordoned node": ({}, node(unschedulable=True), False),
+    "another node's name": ({"nodeName": "y"}, node(), False),
+}
+
+
+@pytest.mark.parametrize("name", MAY)
+def test_where_a_pod_may_run(name: str) -> None:
+    spec, where, expected = MAY[name]
+    assert may_run(spec, where) is expected
+
+
+def test_affinity_ranks_nodes_as_the_extender_does() -> None:
+    copy = CopyOnNodes(total_bytes=100, node_bytes={"a": 60, "b": 30, "c": 60, "gone": 10})
+    terms = preferred_terms(copies=[copy], hostnames={"a": "a.local", "b": "b", "c": "c", "d": "d"})
+    found = [(term["weight"], term["preference"]["matchExpressions"][0]["values"]) for term in terms]
+    assert found == [(100, ["a.local", "c"]), (50, ["b"])]

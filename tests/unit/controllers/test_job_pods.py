@@ -1,0 +1,122 @@
+"""A job says why its pods do not run, in the words of the scheduler and of the kubelet."""
+
+from typing import Any
+
+from tests.unit.controllers.builders import NOW, job_spec
+
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.controllers.trainingjob import plan, report
+from tdcs.controllers.trainingjob.plan import Observed
+from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, pod_view
+from tdcs.controllers.trainingjob.quotes import held_up
+from tdcs.kube.api import Object
+
+ADMITTED = TrainingJobStatus.model_validate(
+    {"conditions": [{"type": "Admitted", "status": "True", "reason": "X", "lastTransitionTime": NOW}]}
+)
+
+
+def pod(index: int = 0, *, node: str = "", **status: Any) -> Object:
+    """A worker as the API server has it."""
+    return {
+        "metadata": {
+            "name": f"train-worker-{index}-x",
+            "uid": f"uid-{index}",
+            "creationTimestamp": NOW,
+            "labels": {"tdcs.io/training-job": "train", "tdcs.io/role": "worker"},
+            "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+        },
+        "spec": {"nodeName": node} if node else {},
+        "status": status,
+    }
+
+
+def container(**state: Any) -> Object:
+    """Status of the container."""
+    return {"containerStatuses": [{"name": "main", "state": state}]}
+
+
+NO_GPU = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+}
+UNSCHEDULABLE: Object = {"phase": "Pending", "conditions": [NO_GPU]}
+BACK_OFF = container(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling image "no/such"'})
+RUNNING: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def shown(*pods: Object) -> report.Headline:
+    """What `kubectl get` shows of an admitted job of two workers."""
+    seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED, pods=[pod_view(each) for each in pods])
+    decision = plan.decision_of(seen=seen, data=plan.data(seen, now=NOW))
+    return report.headline(seen, decision=decision, outcome=None)
+
+
+def test_the_schedulers_words_are_quoted() -> None:
+    found = shown(pod(0, **UNSCHEDULABLE), pod(1, **UNSCHEDULABLE))
+    assert (found.state, found.reason) == ("Starting", "Unschedulable")
+    assert "0 of 2 pods run; train-worker-0-x (and 1 more with this reason)" in found.message
+    assert "3 Insufficient nvidia.com/gpu" in found.message
+
+
+def test_the_kubelets_words_are_quoted_with_the_node() -> None:
+    found = shown(pod(0, node="a", **RUNNING), pod(1, node="b", phase="Pending", **BACK_OFF))
+    assert found.reason == "ImagePullBackOff"
+    assert (
+        '1 of 2 pods run; train-worker-1-x on node b: ImagePullBackOff: Back-off pulling image "no/such"'
+        in (found.message)
+    )
+
+
+def test_a_start_as_usual_is_no_problem() -> None:
+    creating = container(waiting={"reason": "ContainerCreating"})
+    found = shown(pod(0, node="a", phase="Pending", **creating))
+    assert (found.reason, found.message) == ("PodsStarting", "0 of 2 pods run")
+
+
+def test_what_only_an_event_tells_is_quoted_too() -> None:
+    views = [pod_view(pod(0, node="a", phase="Pending"))]
+    problem = Problem(reason="FailedMount", message="driver name csi.tdcs.io not found")
+    seen = Observed(
+        spec=job_spec(datasets=[]), known=ADMITTED, pods=held_up(views, uid="uid-0", problem=problem)
+    )
+    assert report.running(seen).reason == "FailedMount"
+    assert "csi.tdcs.io not found" in report.running(seen).message
+
+
+def test_a_failed_pod_is_named_with_its_exit_code_until_its_replacement_runs() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": NOW}
+    failed = pod(1, node="b", phase="Failed", **container(terminated=ended))
+    found = shown(pod(0, node="a", **RUNNING), failed)
+    assert (found.state, found.reason) == ("Restarting", "PodFailed")
+    assert (
+        "train-worker-1-x on node b failed: OOMKilled: container main ended with exit code 137"
+        in found.message
+    )
+    assert "failure 1 of at most 6" in found.message
+    fresh = pod(1, node="b", **RUNNING)
+    fresh["metadata"] = {
+        **fresh["metadata"],
+        "name": "train-worker-1-y",
+        "creationTimestamp": "2026-01-02T00:00:00Z",
+    }
+    assert shown(pod(0, node="a", **RUNNING), failed, fresh).state == "Running"
+
+
+def test_long_messages_are_cut_and_put_on_one_line() -> None:
+    talk = {**NO_GPU, "message": "0/3 nodes\n are available: " + "x" * 2000}
+    view = pod_view(pod(0, phase="Pending", conditions=[talk]))
+    assert view.waiting is not None
+    assert view.waiting.message.startswith("0/3 nodes are available: xxx")
+    assert len(view.waiting.message) == 300
+
+
+def test_of_each_index_the_newest_pod_counts() -> None:
+    pods = [
+        PodView(name="b", index="1", created="2026-01-01T00:00:00Z"),
+        PodView(name="a", index="1", created="2026-01-01T00:00:01Z"),
+        PodView(name="c", role="PS", index="1"),
+    ]
+    assert [each.name for each in newest(pods)] == ["c", "a"]

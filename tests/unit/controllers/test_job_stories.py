@@ -1,0 +1,242 @@
+"""Whole stories of training jobs: queue, run, fail, restart, end, be cleaned up."""
+
+import pytest
+from tests.unit.controllers.jobs import Jobs, role
+
+from tdcs.kube.resources import DATASETS, JOBS, NODES, PRIORITY_CLASSES, TRAINING_JOBS
+
+
+async def test_a_job_runs_to_its_end_and_tells_each_step_once() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create()
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run()
+        await jobs.until_state("Running")
+        for pod in jobs.pods():
+            await jobs.end(pod)
+        await jobs.until_state("Succeeded")
+        assert jobs.events() == ["AllPodsFit", "Completed", "DatasetsReady", "PodsReady"]
+        assert jobs.status()["message"] == "all 2 workers succeeded"
+        written = len(jobs.server.writes)
+        await jobs.server.merge(
+            TRAINING_JOBS, name="train", namespace="n", patch={"metadata": {"labels": {"a": "b"}}}
+        )
+        await jobs.until(lambda: len(jobs.context.queue) == 0)
+        assert jobs.server.writes[written + 1 :] == []
+
+
+async def test_two_jobs_that_each_need_more_than_half_never_hold_half_each() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4}) as jobs:
+        for name in ("first", "second"):
+            await jobs.create(name, workers=6)
+        await jobs.until(lambda: jobs.bound("first") + jobs.bound("second") == 6)
+        holder, waits = ("first", "second") if jobs.bound("first") else ("second", "first")
+        await jobs.until(lambda: jobs.status(waits).get("state") == "Queued")
+        assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in jobs.status(waits)["message"]
+        assert not jobs.pods(waits)
+        await jobs.run(holder)
+        for pod in jobs.pods(holder):
+            await jobs.end(pod)
+        await jobs.until(lambda: jobs.bound(waits) == 6)
+        assert jobs.condition("Queued", waits)["status"] == "False"
+
+
+async def test_many_jobs_fill_the_nodes_one_after_the_other_and_all_end() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4}) as jobs:
+        every = [f"job-{number}" for number in range(12)]
+        for number, name in enumerate(every):
+            await jobs.create(name, workers=1 + number % 3, gpus=1 + number % 2)
+
+        def over() -> bool:
+            assert all(jobs.usage.taken(node).get("nvidia.com/gpu", 0) <= 4 for node in "ab")
+            for name in every:
+                assert jobs.bound(name) in {0, len(jobs.pods(name))}  # all its pods have room, or none exists
+            return all(jobs.status(name).get("state") == "Succeeded" for name in every)
+
+        await jobs.until(over, kubelet=True)
+
+
+KILLS = range(1, 15)
+
+
+@pytest.mark.parametrize("write", KILLS)
+async def test_an_operator_killed_after_any_write_is_followed_by_one_that_ends_the_job(write: int) -> None:
+    jobs = Jobs(gpus={"a": 4})
+    await jobs.start(killed_after=write)
+    await jobs.create()
+    await jobs.until(lambda: jobs.operator.dead or jobs.status().get("state") == "Succeeded", kubelet=True)
+    assert jobs.operator.dead or write > 10, "a job takes more writes than that"
+    await jobs.stop()
+    async with jobs:
+        await jobs.until_state("Succeeded", kubelet=True)
+        assert len(jobs.pods()) == 2
+        assert jobs.job("train-worker")["status"]["succeeded"] == 2
+        assert jobs.status()["placement"]
+
+
+async def test_an_urgent_job_enters_before_older_ones() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create("running", workers=4)
+        await jobs.until(lambda: jobs.bound("running") == 4)
+        await jobs.create("patient", workers=4)
+        await jobs.until_state("Queued", "patient")
+        await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "high"})
+        await jobs.until(lambda: jobs.condition("Queued", "urgent").get("reason") == "PriorityClassNotFound")
+        await jobs.server.create(PRIORITY_CLASSES, obj={"metadata": {"name": "high"}, "value": 100})
+        await jobs.change("urgent", runPolicy={"backoffLimit": 1})  # any change has it looked at
+        await jobs.until(lambda: jobs.condition("Queued", "urgent").get("reason") == "NotEnoughRoom")
+        await jobs.run("running")
+        for pod in jobs.pods("running"):
+            await jobs.end(pod)
+        await jobs.until(lambda: jobs.bound("urgent") == 4)
+        assert not jobs.pods("patient")
+        assert jobs.job("urgent-worker")["spec"]["template"]["spec"]["priorityClassName"] == "high"
+
+
+async def test_a_job_too_large_for_any_node_enters_when_one_comes() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create("giant", workers=1, gpus=16)
+        await jobs.until(lambda: jobs.condition("Queued", "giant").get("reason") == "NoNodeIsLargeEnough")
+        await jobs.create("small")
+        await jobs.until(lambda: jobs.bound("small") == 2)
+        large = {"allocatable": {"nvidia.com/gpu": "16", "cpu": "96", "pods": "110"}}
+        await jobs.server.create(NODES, obj={"metadata": {"name": "large"}, "status": large})
+        await jobs.until(lambda: jobs.bound("giant") == 1)
+
+
+async def test_a_new_operator_keeps_what_the_old_one_let_in() -> None:
+    jobs = Jobs(gpus={"a": 4, "b": 4})
+    async with jobs:
+        for name in ("first", "second"):
+            await jobs.create(name, workers=6)
+        # Let in, and before a single pod has a node: the new one must reserve for it.
+        await jobs.until(
+            lambda: (
+                "True" in {jobs.condition("Admitted", name).get("status") for name in ("first", "second")}
+            ),
+            play=False,
+        )
+    holder = "first" if jobs.condition("Admitted", "first").get("status") == "True" else "second"
+    waits = "second" if holder == "first" else "first"
+    async with jobs:
+        await jobs.until(lambda: jobs.status(waits).get("state") == "Queued", play=False)
+        await jobs.until(lambda: jobs.bound(holder) == 6)
+        assert not jobs.pods(waits)
+
+
+async def test_the_chiefs_end_ends_servers_and_workers() -> None:
+    roles = {"Chief": role(1), "Worker": role(2, gpus=1), "PS": role(1)}
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(framework="TensorFlow", replicaSpecs=roles)
+        await jobs.until(lambda: jobs.bound("train") == 4)
+        await jobs.run()
+        await jobs.until_state("Running")
+        chief = next(pod for pod in jobs.pods() if "chief" in pod["metadata"]["name"])
+        await jobs.end(chief)
+        await jobs.until_state("Succeeded")
+        await jobs.until(lambda: len(jobs.pods()) == 1)
+        assert jobs.status()["replicaStatuses"]["PS"] == {
+            "active": 0,
+            "ready": 0,
+            "succeeded": 0,
+            "failed": 0,
+        }
+
+
+POLICIES = {
+    "Running": (3, []),
+    "All": (0, []),
+    "None": (3, ["train-ps-0", "train-worker-0", "train-worker-1"]),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_what_becomes_of_the_pods_is_the_policys_business(policy: str) -> None:
+    jobs_left, running_left = POLICIES[policy]
+    roles = {"Chief": role(1), "Worker": role(2, gpus=1), "PS": role(1)}
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(framework="TensorFlow", replicaSpecs=roles, runPolicy={"cleanPodPolicy": policy})
+        await jobs.until(lambda: jobs.bound("train") == 4)
+        await jobs.run()
+        await jobs.end(next(pod for pod in jobs.pods() if "chief" in pod["metadata"]["name"]))
+        await jobs.until_state("Succeeded")
+        await jobs.until(lambda: len(jobs.server.store(JOBS)) == jobs_left)
+
+        def running() -> list[str]:
+            found = [pod["metadata"]["name"] for pod in jobs.pods() if pod["status"]["phase"] == "Running"]
+            return [name.rpartition("-")[0] for name in found]
+
+        if policy != "All":  # there the garbage collector takes the pods of the deleted Jobs
+            await jobs.until(lambda: running() == running_left)
+
+
+async def test_a_failed_pod_is_told_while_its_replacement_starts() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create()
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run()
+        await jobs.until_state("Running")
+        await jobs.end(jobs.pods()[0], code=3)
+        await jobs.until_state("Restarting")
+        assert (
+            "train-worker-0-0 on node a failed: Error: container main ended with exit code 3"
+            in (jobs.condition("Restarting")["message"])
+        )
+        await jobs.until(lambda: jobs.bound("train") == 3)
+        await jobs.run()
+        await jobs.until_state("Running")
+        assert jobs.condition("Restarting")["status"] == "False"
+
+
+async def test_a_suspended_job_gives_its_room_to_others_and_queues_again() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create("first", workers=4)
+        await jobs.until(lambda: jobs.bound("first") == 4)
+        await jobs.create("second", workers=4)
+        await jobs.until_state("Queued", "second")
+        await jobs.change("first", runPolicy={"suspend": True})
+        await jobs.until_state("Suspended", "first")
+        await jobs.until(lambda: jobs.bound("second") == 4)
+        await jobs.change("first", runPolicy={"suspend": False})
+        await jobs.until_state("Queued", "first")
+        assert jobs.condition("Suspended", "first")["status"] == "False"
+        assert not jobs.pods("first")
+
+
+async def test_an_elastic_job_follows_its_number_of_workers() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(framework="PyTorch", elastic={"minReplicas": 1, "maxReplicas": 4})
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        for count in (4, 1):
+            await jobs.change(replicaSpecs={"Worker": {"replicas": count}})
+            await jobs.until(lambda count=count: jobs.bound("train") == len(jobs.pods()) == count)  # type: ignore[misc]
+            await jobs.run()
+            await jobs.until_state("Running")
+
+
+async def test_a_dataset_that_is_missing_then_there_then_deleted_is_called_so() -> None:
+    uses = [{"name": "pictures", "mountPath": "/data"}]
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(datasets=uses)
+        await jobs.until(lambda: jobs.status().get("reason") == "DatasetNotFound")
+        assert jobs.status()["state"] == "Waiting"
+        metadata = {"name": "pictures", "namespace": "n", "finalizers": ["x"]}
+        await jobs.server.create(DATASETS, obj={"metadata": metadata, "spec": {}})
+        await jobs.server.delete(DATASETS, name="pictures", namespace="n")
+        await jobs.change(runPolicy={"backoffLimit": 1})
+        await jobs.until(lambda: jobs.status().get("reason") == "DatasetBeingDeleted")
+        assert "there is no" not in jobs.status()["message"]
+
+
+async def test_a_strangers_job_is_left_alone_and_takes_no_turn() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        stranger = {
+            "metadata": {"name": "train-worker", "namespace": "n"},
+            "spec": {"suspend": True, "completions": 1},
+        }
+        await jobs.server.create(JOBS, obj=stranger)
+        await jobs.create(workers=4)
+        await jobs.until(lambda: jobs.status().get("reason") == "NameTaken", play=False)
+        await jobs.create("other", workers=4)
+        await jobs.until(lambda: jobs.condition("Admitted", "other").get("status") == "True", play=False)
+        assert jobs.job("train-worker")["spec"] == stranger["spec"]
