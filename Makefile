@@ -13,13 +13,7 @@ help: ## list the targets
 
 venv: $(VENV)/.ready ## the Python environment, from the lock
 $(VENV)/.ready: requirements-dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TDCS needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3")'
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing the Debian package python3-venv"; apt-get update -qq && apt-get install -y -qq python3-venv; }
-	@echo "python environment in $(VENV)"
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
-	@touch $@
+	@deploy/local/venv.sh $(PYTHON) $(VENV)
 
 up: venv ## the local cluster: kind, one control plane and three workers with fake GPUs
 	@$(LOCAL) up
