@@ -225,6 +225,16 @@ def test_what_does_not_fit_is_left_out_and_told() -> None:
     assert found.missing_bytes + found.unplaced_bytes == 2 * GIB
 
 
+@pytest.mark.parametrize("mode", ["Partition", "Replicate"])
+def test_what_fits_is_a_sample_of_all_folders(mode: str) -> None:
+    files = [file(number, length=10) for number in range(100)]
+    want = Want(key="x", mode=mode, node_count=1)  # type: ignore[arg-type]
+    found = only(plan(files, want, workers=[worker(name, capacity=510) for name in NODES]))
+    (held,) = missing(found).values()
+    assert len(held) == 50  # of 510 bytes, two in a hundred are kept free
+    assert 15 < sum(number < 50 for number in held) < 35  # and not the first 50
+
+
 def test_a_cache_smaller_than_a_block_holds_nothing_and_breaks_nothing() -> None:
     found = only(plan([file(1, length=1000)], workers=[worker(name, capacity=100) for name in NODES]))
     assert (found.wanted_bytes, found.unplaced_bytes) == (0, 1000)

@@ -4,6 +4,7 @@ A mount may be wanted in several ways at once: by Datasets of the same source wi
 Preloads. Each is a `Want`; the blocks that shall be there are the union.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -178,8 +179,14 @@ def plan_wants(
             unknown_paths=chosen.unknown_paths,
             flags=chosen.flags,
         )
-        plans.append(_Open(found=found, table=table, chosen=chosen))
-    dropped = _compare(table=table, plans=plans, limits={node.name: node.free_bytes for node in room})
+        plans.append(_Open(found=found, chosen=chosen))
+    fits = all(copy.fits for one in plans for copy in one.found.copies)
+    order = range(table.files) if fits else by_hash(table)
+    for one in plans:
+        one.begin(table=table, order=order)
+    dropped = _compare(
+        table=table, plans=plans, order=order, limits={node.name: node.free_bytes for node in room}
+    )
     return Plan(
         wants={plan.found.want.key: plan.found for plan in plans},
         surplus=dropped.surplus,
@@ -231,13 +238,13 @@ class _Open:
     """A want while its blocks are dealt out."""
 
     found: WantPlan
-    table: BlockTable
     chosen: Chosen
     assigners: list[Iterator[Assignment]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def begin(self, *, table: BlockTable, order: Sequence[int]) -> None:
+        """Deal out the files in this order."""
         self.assigners = [
-            assign_blocks(plan=copy, blocks=_sizes(self.table, self.chosen)) for copy in self.found.copies
+            assign_blocks(plan=copy, blocks=_sizes(table, self.chosen, order)) for copy in self.found.copies
         ]
 
 
@@ -296,12 +303,14 @@ def _alien_part(chosen: Chosen, *, other: Chosen, table: BlockTable) -> float:
     return sum(table.size(file) for file, (mine, his) in pairs if his and not mine) / other.bytes
 
 
-def _compare(*, table: BlockTable, plans: Sequence[_Open], limits: Mapping[str, int]) -> Plan:
+def _compare(
+    *, table: BlockTable, plans: Sequence[_Open], order: Sequence[int], limits: Mapping[str, int]
+) -> Plan:
     """Deal out every block, count, and give the copies that nobody wants."""
     taken = dict.fromkeys(limits, 0)
     surplus: dict[str, list[int]] = {}
     unwanted: dict[str, list[int]] = {}
-    for file in range(table.files):
+    for file in order:
         users = [plan for plan in plans if plan.chosen.flags[file]]
         whole = dict.fromkeys(range(len(users)), True)
         for block in table.blocks_of(file):
@@ -348,8 +357,20 @@ def _files(table: BlockTable) -> Iterator[tuple[str, int]]:
         yield table.path(file), table.size(file)
 
 
-def _sizes(table: BlockTable, chosen: Chosen) -> Iterator[BlockSize]:
-    for file in range(table.files):
+def by_hash(table: BlockTable) -> list[int]:
+    """The files in the order of a hash of their paths.
+
+    What finds no room is then a sample of all folders, and not the last ones; and always the same one.
+    """
+    return sorted(range(table.files), key=lambda file: _rank(table.path(file)))
+
+
+def _rank(path: str) -> bytes:
+    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def _sizes(table: BlockTable, chosen: Chosen, order: Sequence[int]) -> Iterator[BlockSize]:
+    for file in order:
         if chosen.flags[file]:
             for block in table.blocks_of(file):
                 yield BlockSize(key=table.key(block), length=table.length(block))
