@@ -218,11 +218,19 @@ class Copy(Model):
     """The nodes it lies on."""
 
 
-class Kept(Selection):
-    """What a finished Preload asked for."""
+class Kept(Model):
+    """What a completed Preload asked for. Without the rules of a spec: the operator wrote it."""
 
     name: str
     """The Preload."""
+    paths: Annotated[list[str], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})] = Field(
+        default=[]
+    )
+    """Its folders or files; empty: all."""
+    fraction: float | None = None
+    """Its share of these."""
+    amount: int | None = None
+    """Its bytes of these."""
     generation: int
     """The Dataset's generation then: a later change of the spec frees what only the Preload wanted."""
     copies: int | None = None

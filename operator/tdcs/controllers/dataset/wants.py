@@ -52,7 +52,7 @@ def of_preload(*, namespace: str, name: str, preload: Preload, dataset: Dataset,
     return _placed(
         key=preload_key(namespace=namespace, name=name),
         dataset=dataset,
-        selection=spec,
+        subset=subset_of(spec),
         copies=spec.copies,
         nodes=spec.nodes,
         load=not spec.suspend
@@ -68,7 +68,7 @@ def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
     return _placed(
         key=preload_key(namespace=namespace, name=kept.name),
         dataset=dataset,
-        selection=kept,
+        subset=Subset(paths=tuple(kept.paths), fraction=kept.fraction, amount=kept.amount),
         copies=kept.copies,
         nodes=kept.nodes,
     )
@@ -101,7 +101,7 @@ def kept_now(
             generation=generation,
             paths=spec.paths,
             fraction=spec.fraction,
-            amount=spec.amount,
+            amount=spec.amount_bytes,
             copies=spec.copies,
             nodes=spec.nodes,
         )
@@ -122,7 +122,7 @@ def _placed(
     *,
     key: str,
     dataset: Dataset,
-    selection: Selection,
+    subset: Subset,
     copies: int | None,
     nodes: Iterable[str],
     load: bool = True,
@@ -137,7 +137,7 @@ def _placed(
         node_count=None if named else placement.node_count,
         node_selector={} if named else placement.node_selector,
         nodes=named,
-        subset=subset_of(selection),
+        subset=subset,
         load=load,
         bandwidth=bandwidth,
         verify=verify,
