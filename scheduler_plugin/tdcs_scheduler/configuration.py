@@ -6,14 +6,14 @@ from tdcs.api import names
 
 PRIORITIZE_VERB: Final = "prioritize"
 
-EXTENDER_WEIGHT: Final = 10
+EXTENDER_WEIGHT: Final = 51
 """How much the data counts: an extender's score of 0 to 10 enters the sum as score x weight x 10.
 
 What kube-scheduler's own plugins say without any wish of the user is at most 500 points apart: even spread of pods
-200, free resources 100, their balance 100, images already there 100. With weight 10 the node that holds the most gets
-1000, and any node with half of that still beats all of these together. A wish that the user wrote down (preferred
-affinity to nodes or pods, 200 each, or a PreferNoSchedule taint, 300) still decides between nodes that differ little
-in data.
+200, free resources 100, their balance 100, images already there 100. With weight 51 a node with any of a pod's data
+gets at least 510, so it comes before every node with none, and among those with data the one with a tenth more of it
+comes first. A wish that the user wrote down (preferred affinity to nodes or pods, 200 each, or a PreferNoSchedule
+taint, 300) decides between nodes with about the same data; a required one is never overruled.
 """
 
 EXTENDER_TIMEOUT: Final = "500ms"

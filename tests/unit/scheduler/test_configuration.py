@@ -1,6 +1,6 @@
 """The scheduler's configuration."""
 
-from tdcs.policy.scoring import MAX_SCORE
+from tdcs.policy.scoring import CopyOnNodes, node_scores
 from tdcs_scheduler.configuration import scheduler_configuration
 
 
@@ -14,11 +14,14 @@ def test_the_extender_is_asked_by_names_and_may_fail() -> None:
     assert extender["httpTimeout"] == "500ms"
 
 
-def test_the_best_node_outweighs_every_preference_of_the_default_plugins_without_a_users_wish() -> None:
+def test_a_node_with_any_data_outweighs_every_preference_of_the_default_plugins_without_a_users_wish() -> (
+    None
+):
     (extender,) = scheduler_configuration()["extenders"]
     spread, resources, balance, images = 200, 100, 100, 100
+    least = min(node_scores([CopyOnNodes(total_bytes=10**12, node_bytes={"a": 10**12, "b": 1})]).values())
 
-    assert MAX_SCORE * extender["weight"] * 10 > spread + resources + balance + images
+    assert least * extender["weight"] * 10 > spread + resources + balance + images
 
 
 def test_it_is_a_scheduler_of_its_own_that_looks_at_all_nodes() -> None:
