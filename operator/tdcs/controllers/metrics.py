@@ -4,6 +4,7 @@ The state is read from the live views at each scrape, so it costs nothing betwee
 `kubectl get`.
 """
 
+import datetime
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tdcs.kube.api import Object
 _BUCKETS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 _DATASET: Final = ("namespace", "dataset")
+_PRELOAD: Final = ("namespace", "preload")
 _JOB: Final = ("namespace", "trainingjob")
 _WORKER: Final = ("cachecluster", "node")
 
@@ -83,6 +85,7 @@ class _States(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield from self._datasets(_copy(self._stores.datasets))
+        yield from self._preloads(_copy(self._stores.preloads))
         yield from self._jobs(_copy(self._stores.training_jobs))
         yield from self._workers(_copy(self._stores.cache_clusters))
 
@@ -92,13 +95,31 @@ class _States(Collector):
             ("totalBytes", "total_bytes", "Bytes at the source."),
             ("cachedBytes", "cached_bytes", "Bytes that lie on some cache node, each counted once."),
             ("physicalBytes", "physical_bytes", "Bytes that lie on cache nodes, every copy counted."),
+            ("wantedBytes", "wanted_bytes", "Bytes that are wanted on cache nodes, every copy counted."),
+            ("loadedBytes", "loaded_bytes", "Of these, bytes that lie where they are wanted."),
+            ("bytesPerSecond", "load_bytes_per_second", "How fast it is being loaded; 0 when it is not."),
         ):
-            family = GaugeMetricFamily(f"{METRICS_PREFIX}dataset_{name}", text, labels=_DATASET)
-            for obj in datasets:
-                if field in _status(obj):
-                    family.add_metric(_names(obj), float(_status(obj)[field]))
-            yield family
+            yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
+        checked = GaugeMetricFamily(
+            f"{METRICS_PREFIX}dataset_source_checked_timestamp_seconds",
+            "When the source was last listed for changes, in seconds since 1970.",
+            labels=_DATASET,
+        )
+        for obj in datasets:
+            if when := _status(obj).get("lastSourceCheckTime"):
+                checked.add_metric(_names(obj), datetime.datetime.fromisoformat(when).timestamp())
+        yield checked
         yield _state("dataset", _DATASET, datasets)
+
+    @staticmethod
+    def _preloads(preloads: list[Object]) -> Iterator[GaugeMetricFamily]:
+        for field, name, text in (
+            ("bytesTotal", "total_bytes", "Bytes that it shall bring, every copy counted."),
+            ("bytesDone", "done_bytes", "Of these, bytes that lie on their nodes."),
+            ("bytesPerSecond", "load_bytes_per_second", "How fast it is loading, or was."),
+        ):
+            yield _numbers(f"preload_{name}", text, labels=_PRELOAD, objects=preloads, field=field)
+        yield _state("preload", _PRELOAD, preloads)
 
     @staticmethod
     def _jobs(jobs: list[Object]) -> Iterator[GaugeMetricFamily]:
@@ -129,6 +150,16 @@ class _States(Collector):
         for cluster, worker in _each_worker(clusters):
             ready.add_metric((cluster, worker["node"]), float(worker.get("state") == "Ready"))
         yield ready
+
+
+def _numbers(
+    name: str, text: str, *, labels: tuple[str, ...], objects: list[Object], field: str
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{METRICS_PREFIX}{name}", text, labels=labels)
+    for obj in objects:
+        if field in _status(obj):
+            family.add_metric(_names(obj), float(_status(obj)[field]))
+    return family
 
 
 def _state(kind: str, labels: tuple[str, ...], objects: list[Object]) -> GaugeMetricFamily:

@@ -48,6 +48,29 @@ def test_what_has_no_status_yet_is_left_out() -> None:
     assert not [name for name in found if name.startswith("tdcs_dataset")]
 
 
+def test_loads_and_looks_at_the_source_are_told() -> None:
+    status = {
+        "wantedBytes": 20,
+        "loadedBytes": 5,
+        "bytesPerSecond": 7,
+        "lastSourceCheckTime": "1970-01-01T00:01:00Z",
+    }
+    preload = {
+        "metadata": {"name": "warm", "namespace": "n"},
+        "status": {"state": "Loading", "bytesTotal": 9, "bytesDone": 3},
+    }
+    found = told(
+        metrics_of(
+            datasets={("n", "pictures"): {**dataset_object(), "status": status}},
+            preloads={("n", "warm"): preload},
+        )
+    )
+    assert found['tdcs_dataset_loaded_bytes{dataset="pictures",namespace="n"}'] == 5
+    assert found['tdcs_dataset_source_checked_timestamp_seconds{dataset="pictures",namespace="n"}'] == 60
+    assert found['tdcs_preload_done_bytes{namespace="n",preload="warm"}'] == 3
+    assert found['tdcs_preload_state{namespace="n",preload="warm",state="Loading"}'] == 1
+
+
 def test_passes_and_failures_are_counted_by_kind() -> None:
     metrics = metrics_of()
     with metrics.timed(kind="Dataset"):
