@@ -112,6 +112,7 @@ def test_why_pods_do_not_start_is_quoted(jobs: JobWorld) -> None:
                 "involvedObject": {
                     "kind": "Pod",
                     "name": pod["metadata"]["name"],
+                    "namespace": jobs.namespace,
                     "uid": pod["metadata"]["uid"],
                 },
                 "reason": "FailedMount",

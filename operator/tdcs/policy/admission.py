@@ -195,37 +195,10 @@ def next_to_enter(
         fits_now: whether all pods of a job fit at once, where more than GPUs counts; the numbers of free GPUs are
             then not looked at.
     """
-    if fits_now is not None:
-        return _first_that_fits(queue=queue, holder=holder, max_passes=max_passes, fits_now=fits_now)
-    most_free = max((free for free, count in enumerate(nodes_by_free_gpus) if count), default=0)
-    if most_free == 0:
-        return Turn()
-    # The queue may be long and this is asked at every event: gangs of one shape are looked at once.
-    fits: dict[tuple[int, ...], bool] = {}
-    for place, job in enumerate(queue):
-        if job is holder or not job.ready:
-            continue
-        shape = tuple(job.pods)
-        fit = fits.get(shape)
-        if fit is None:
-            fit = max(shape, default=0) <= most_free and gang_fits(
-                pods=shape, nodes_by_free_gpus=nodes_by_free_gpus
-            )
-            fits[shape] = fit
-        if fit:
-            return Turn(enters=place)
-        if job.passed >= max_passes and holder is None:
-            return Turn(starves=place)
-    return Turn()
-
-
-def _first_that_fits(
-    *,
-    queue: Sequence[W],
-    holder: W | None,
-    max_passes: int,
-    fits_now: Callable[[W], bool],
-) -> Turn:
+    if fits_now is None:
+        if not any(nodes_by_free_gpus[1:]):
+            return Turn()
+        fits_now = _by_free_gpus(nodes_by_free_gpus)
     for place, job in enumerate(queue):
         if job is holder or not job.ready:
             continue
@@ -234,6 +207,24 @@ def _first_that_fits(
         if job.passed >= max_passes and holder is None:
             return Turn(starves=place)
     return Turn()
+
+
+def _by_free_gpus(nodes_by_free_gpus: Sequence[int]) -> Callable[[Waiting], bool]:
+    """Whether a gang fits by its GPUs. The queue may be long: gangs of one shape are looked at once."""
+    most_free = max((free for free, count in enumerate(nodes_by_free_gpus) if count), default=0)
+    known: dict[tuple[int, ...], bool] = {}
+
+    def fits(job: Waiting) -> bool:
+        shape = tuple(job.pods)
+        fit = known.get(shape)
+        if fit is None:
+            fit = max(shape, default=0) <= most_free and gang_fits(
+                pods=shape, nodes_by_free_gpus=nodes_by_free_gpus
+            )
+            known[shape] = fit
+        return fit
+
+    return fits
 
 
 def nodes_to_set_aside(*, pods: Sequence[int], free_gpus: Mapping[str, int]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tdcs.controllers.trainingjob.line import Line, Member, arrange, passed_by, turn_of
+from tdcs.controllers.trainingjob.line import Line, Member, arrange, turn_of
 from tdcs.policy.admission import Reason
 from tdcs.policy.fitting import PodGroup
 
@@ -33,7 +33,7 @@ def line(*waiting: Member, free: dict[str, dict[str, int]], **more: Any) -> Line
 
 
 def enters(found: Line) -> str:
-    return found.enters.uid if found.enters is not None else "nobody"
+    return " ".join(member.uid for member in found.entering) or "nobody"
 
 
 def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for_it() -> None:
@@ -54,9 +54,9 @@ def test_priority_comes_before_age() -> None:
     old, urgent = job("old", group(4), age=9), job("urgent", group(4), priority=10)
     found = line(old, urgent, free=free)
     assert enters(found) == "urgent"
-    turn = turn_of(found, "old")
-    assert turn.reason is Reason.BEHIND
-    assert "position 2 of 2 in the queue; behind team/urgent" in turn.message
+    assert turn_of(found, "old").reason is Reason.NO_ROOM
+    held = line(old, urgent, free=nodes(4), capacity=nodes(8), reserved=[group(1)])
+    assert "position 2 of 2 in the queue; behind team/urgent" in turn_of(held, "old").message
 
 
 def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
@@ -64,7 +64,7 @@ def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> Non
     large, small = job("large", group(8), age=9, passed=2), job("small", group(1))
     found = line(large, small, free=free, capacity=capacity, max_passes=3)
     assert enters(found) == "small"
-    assert passed_by(found, small) == ["large"]
+    assert found.passed == {"large": 3}
     large = job("large", group(8), age=9, passed=3)
     found = line(large, small, free=free, capacity=capacity, max_passes=3)
     assert enters(found) == "nobody"
@@ -105,7 +105,7 @@ def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:
     loading = job("loading", group(4), age=9, data_ready=False, passed=1000)
     found = line(loading, job("small", group(4)), free=nodes(4))
     assert enters(found) == "small"
-    assert passed_by(found, found.members[1]) == []
+    assert found.passed == {}
 
 
 def test_room_that_is_spread_over_too_many_nodes_is_told_as_such() -> None:

@@ -240,3 +240,18 @@ async def test_a_strangers_job_is_left_alone_and_takes_no_turn() -> None:
         await jobs.create("other", workers=4)
         await jobs.until(lambda: jobs.condition("Admitted", "other").get("status") == "True", play=False)
         assert jobs.job("train-worker")["spec"] == stranger["spec"]
+
+
+async def test_five_hundred_jobs_at_once_are_all_told_their_place_with_few_writes() -> None:
+    async with Jobs(gpus={f"node-{number}": 8 for number in range(50)}) as jobs:
+        every = [f"job-{number}" for number in range(500)]
+        for number, name in enumerate(every):
+            await jobs.create(name, workers=1 + number % 4, gpus=1 + number % 8)
+        await jobs.until(
+            lambda: all(jobs.status(name).get("state") for name in every), play=False, deadline=30
+        )
+        await jobs.until(lambda: len(jobs.context.queue) == 0, play=False)
+        told = [jobs.status(name) for name in every]
+        assert all(status["message"] for status in told if status["state"] == "Queued")
+        # A Service, a Job and a status each; those let in one more of each of the latter; the head of the queue some.
+        assert len(jobs.server.writes) < 6 * len(every)

@@ -66,6 +66,8 @@ class TrainingJobController:
             now = self._context.now()
             outcome = plan.outcome(seen, now=now)
             decision = self._decide(obj, seen, now=now)
+            if decision is None:
+                return None  # the queue has not looked at it yet, and wakes it when it has
             if decision.admitted and not seen.was_admitted:
                 # The word is kept first: an operator that is killed before it acts finds the job admitted.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
@@ -87,11 +89,16 @@ class TrainingJobController:
         await self._publish(obj, seen.known.model_copy(update=told), [found])
         return REFUSED_RETRY
 
-    def _decide(self, obj: Object, seen: Observed, *, now: str) -> Decision:
+    def _decide(self, obj: Object, seen: Observed, *, now: str) -> Decision | None:
+        """Whether the pods may exist; None when that is not known yet."""
         data = plan.data(seen, now=now)
-        waits = not seen.was_admitted and not seen.spec.run_policy.suspend
-        queues = waits and data.admitted and seen.spec.scheduling.gang
-        return plan.decision_of(seen=seen, data=data, turn=self._gangs.turn(obj) if queues else None)
+        if seen.was_admitted and not seen.spec.run_policy.suspend:
+            return plan.decision_of(seen=seen, data=data)
+        if seen.spec.run_policy.suspend or not data.admitted or not seen.spec.scheduling.gang:
+            self._gangs.take_back(obj["metadata"]["uid"])
+            return plan.decision_of(seen=seen, data=data)
+        turn = self._gangs.turn(obj)
+        return None if turn is None else plan.decision_of(seen=seen, data=data, turn=turn)
 
     def _due(self, seen: Observed, *, now: str) -> float | None:
         """Seconds until time alone changes something: a wait for data is over, or a grace is."""

@@ -3,7 +3,7 @@
 The rule itself is :func:`tdcs.policy.admission.next_to_enter`; here it is asked about a cluster's real nodes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
@@ -72,20 +72,23 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The queue in order.
+    """The queue after everybody who fits has entered.
 
     Attributes:
-        members: who waits, first first.
-        enters: whose turn it is now; None when nobody fits.
+        members: who still waits, first first.
+        entering: who may enter, in this order; each found room beside those before it.
         free: what each node has left for those who wait.
+        capacity: what each node has when it is empty.
+        passed: by uid, how many entered before a job that stood before them.
         holder: the uid of the job that nodes are set aside for, empty when there is none.
         aside: these nodes.
     """
 
     members: tuple[Member, ...] = ()
-    enters: Member | None = None
+    entering: tuple[Member, ...] = ()
     free: Mapping[str, Amounts] = field(default_factory=dict)
     capacity: Mapping[str, Amounts] = field(default_factory=dict)
+    passed: Mapping[str, int] = field(default_factory=dict)
     holder: str = ""
     aside: frozenset[str] = frozenset()
 
@@ -99,7 +102,7 @@ def arrange(
     holder: str = "",
     max_passes: int = MAX_PASSES,
 ) -> Line:
-    """The queue, and who enters next.
+    """Let jobs enter, one at a time, until nobody fits any more.
 
     Args:
         waiting: the jobs that wait, in any order; `possible` is worked out here.
@@ -111,62 +114,80 @@ def arrange(
     """
     left = {node: dict(amounts) for node, amounts in free.items()}
     place_most(groups=reserved, free=left, scarce=names.GPU_RESOURCE)
+    queue = _possible(sorted(waiting, key=queue_key), capacity)
+    entering: list[Member] = []
+    while True:
+        first = next((member for member in queue if member.uid == holder and member.ready), None)
+        aside = _set_aside(first, left, capacity) if first is not None else frozenset()
+        chosen = first if first is not None and fits(first, left) else None
+        if chosen is None:
+            open_nodes = {node: amounts for node, amounts in left.items() if node not in aside}
+            turn = next_to_enter(
+                queue=queue,
+                nodes_by_free_gpus=(),
+                holder=first,
+                max_passes=max_passes,
+                fits_now=_once_a_shape(open_nodes),
+            )
+            if turn.starves is not None:
+                holder = queue[turn.starves].uid
+                continue
+            if turn.enters is None:
+                break
+            chosen = queue[turn.enters]
+            left |= _placed(chosen, open_nodes)
+        else:
+            left, holder = _placed(chosen, left), ""
+        place_ = queue.index(chosen)
+        queue[:place_] = [_passed(member) for member in queue[:place_]]
+        queue.remove(chosen)
+        entering.append(chosen)
+    before = {member.uid: member.passed for member in waiting}
+    return Line(
+        members=tuple(queue),
+        entering=tuple(entering),
+        free=left,
+        capacity=capacity,
+        passed={member.uid: member.passed for member in queue if member.passed != before[member.uid]},
+        holder=first.uid if first is not None else "",
+        aside=aside,
+    )
+
+
+def _possible(members: Sequence[Member], capacity: Mapping[str, Amounts]) -> list[Member]:
+    """The jobs, each with whether it could ever run."""
+    judge = _once_a_shape(capacity)
+    return [replace(member, possible=judge(member)) for member in members]
+
+
+def _once_a_shape(free: Mapping[str, Amounts]) -> Callable[[Member], bool]:
+    """Whether a job fits; jobs of one shape are looked at once."""
     known: dict[Shape, bool] = {}
-    members = []
-    for member in sorted(waiting, key=queue_key):
-        if member.shape not in known:
-            known[member.shape] = fits(member, capacity)
-        members.append(replace(member, possible=known[member.shape]))
-    first = next((member for member in members if member.uid == holder and member.ready), None)
-    aside = _set_aside(first, left, capacity) if first is not None else frozenset()
-    line = Line(
-        members=tuple(members), free=left, capacity=capacity, holder=first.uid if first else "", aside=aside
-    )
-    if first is not None and fits(first, left):
-        return replace(line, enters=first)
-    others = {node: amounts for node, amounts in left.items() if node not in aside}
-    judged: dict[Shape, bool] = {}
 
-    def fits_now(member: Member) -> bool:
-        if member.shape not in judged:
-            judged[member.shape] = fits(member, others)
-        return judged[member.shape]
+    def judge(member: Member) -> bool:
+        shape = member.shape
+        if shape not in known:
+            known[shape] = fits(member, free)
+        return known[shape]
 
-    turn = next_to_enter(
-        queue=members, nodes_by_free_gpus=(), holder=first, max_passes=max_passes, fits_now=fits_now
-    )
-    if turn.enters is not None:
-        return replace(line, enters=members[turn.enters])
-    if turn.starves is not None:
-        starving = members[turn.starves].uid
-        return arrange(
-            waiting=members,
-            reserved=reserved,
-            free=free,
-            capacity=capacity,
-            holder=starving,
-            max_passes=max_passes,
-        )
-    return line
+    return judge
 
 
-def passed_by(line: Line, entering: Member) -> list[str]:
-    """The uids of the jobs that `entering` passes: ready ones that stand before it."""
-    found = []
-    for member in line.members:
-        if member.uid == entering.uid:
-            break
-        if member.ready:
-            found.append(member.uid)
-    return found
+def _placed(member: Member, free: Mapping[str, Amounts]) -> dict[str, dict[str, int]]:
+    """What is left once a job that fits has entered."""
+    left = place(groups=member.groups, free=free, scarce=member.scarce)
+    if left is None:
+        raise ValueError(f"job {'/'.join(member.key)} was let in without room for it: a defect")
+    return left
+
+
+def _passed(member: Member) -> Member:
+    return replace(member, passed=member.passed + 1) if member.ready else member
 
 
 def turn_of(line: Line, uid: str) -> Admission:
-    """What the queue says to a job whose data is ready: enter, or wait, for what and behind whom."""
+    """What the queue says to a job that still waits: for what, and behind whom."""
     place_, member = next((i, m) for i, m in enumerate(line.members) if m.uid == uid)
-    if line.enters is not None and line.enters.uid == uid:
-        text = "its pod fits" if len(member.pods) == 1 else f"all {_count(member)} fit at once"
-        return Admission(admitted=True, data_ready=True, reason=Reason.ENTERS, message=text)
     if not member.possible:
         return _wait(Reason.NEVER, _never(member, line))
     position = f"position {place_ + 1} of {len(line.members)} in the queue"
@@ -179,6 +200,12 @@ def turn_of(line: Line, uid: str) -> Admission:
     if fits(member, line.free):
         return _wait(Reason.BEHIND, f"its pods would fit, but others are first: {position}{behind}{held}")
     return _wait(Reason.NO_ROOM, f"{_missing(member, line.free)}; {position}{behind}{held}")
+
+
+def welcome(member_pods: int) -> Admission:
+    """What the queue says to a job that may enter."""
+    text = "its pod fits" if member_pods == 1 else f"all {member_pods} pods fit at once"
+    return Admission(admitted=True, data_ready=True, reason=Reason.ENTERS, message=text)
 
 
 def fits(member: Member, free: Mapping[str, Amounts]) -> bool:

@@ -6,7 +6,7 @@ a restart loses nothing but how often a job was passed.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Stores, WorkKey
 from tdcs.controllers.resources import Amounts, amounts, pod_requests
 from tdcs.controllers.trainingjob.eligibility import may_run, signature
-from tdcs.controllers.trainingjob.line import Line, Member, arrange, passed_by, turn_of
+from tdcs.controllers.trainingjob.line import Line, Member, arrange, turn_of, welcome
 from tdcs.controllers.usage import member_of
 from tdcs.kube.api import Object
 from tdcs.kube.informer import Key
@@ -47,6 +47,9 @@ class _Shape:
 class GangQueue:
     """Says which jobs may start.
 
+    It looks at the whole queue once for many changes, and lets everybody in who fits then; a pass of a job only
+    asks for its own answer.
+
     Args:
         stores: the live views.
         queue: where the passes of jobs are asked for.
@@ -56,20 +59,23 @@ class GangQueue:
         self._stores = stores
         self._queue = queue
         self._shapes: dict[str, _Shape] = {}
-        self._granted: set[str] = set()
+        self._asked: dict[str, Key] = {}
+        self._granted: dict[str, int] = {}
         self._passed: dict[str, int] = {}
         self._holder = ""
         self._eligible: dict[str, frozenset[str]] = {}
+        self._capacity: dict[str, Amounts] = {}
         self._line: Line | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._cost = 0.0
 
     def touch(self, *, nodes: bool = False) -> None:
         """Something changed on which the queue may depend; `nodes`: labels, taints or sizes of nodes did."""
-        self._line = None
         if nodes:
             self._eligible.clear()
+            self._capacity.clear()
         if self._timer is None:
+            # A look at a large cluster takes its time: it may have a fifth of it.
             pause = max(PAUSE, 4 * self._cost)
             self._timer = asyncio.get_running_loop().call_later(pause, self._look)
 
@@ -79,103 +85,93 @@ class GangQueue:
             self._timer.cancel()
             self._timer = None
 
-    def turn(self, obj: Object) -> Admission:
-        """Whether a job whose data is ready may start now. The answer yes is binding until it is taken back."""
+    def turn(self, obj: Object) -> Admission | None:
+        """Whether a job whose data is ready may start now; None: it is told soon, by another pass.
+
+        The answer yes is binding until it is taken back.
+        """
         metadata = obj["metadata"]
         key, uid = (metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
         if uid in self._granted:
-            return Admission(
-                admitted=True, data_ready=True, reason=Reason.ENTERS, message="all its pods fit at once"
-            )
-        line = self._line
-        known = None if line is None else next((member for member in line.members if member.uid == uid), None)
-        if line is None or known is None or not known.data_ready:
-            line = self._arranged(fresh={key: obj}, ready=uid)
-        if missing := self._missing_class(obj):
+            return welcome(self._granted[uid])
+        shape = self._shape(obj)
+        missing = self._missing_class(shape.spec) if shape is not None else ""
+        if missing:
             return Admission(admitted=False, data_ready=True, reason=Reason.NO_PRIORITY, message=missing)
-        turn = turn_of(line, uid)
-        if turn.admitted:
-            self._enter(line, uid)
-        elif line.enters is not None:
-            self._wake(line.enters.key)
-        return turn
+        if uid not in self._asked:
+            self._asked[uid] = key
+            self.touch()
+        members = self._line.members if self._line is not None else ()
+        if self._line is None or not any(member.uid == uid and member.data_ready for member in members):
+            return None
+        return turn_of(self._line, uid)
 
     def take_back(self, uid: str) -> None:
-        """The job could not be started after all, or is gone."""
-        if uid in self._granted:
-            self._granted.discard(uid)
+        """The job does not start now: its data went, it was suspended, or its children are refused."""
+        asked, granted = self._asked.pop(uid, None), self._granted.pop(uid, None)
+        if asked is not None or granted is not None:
             self.touch()
 
-    def _enter(self, line: Line, uid: str) -> None:
-        self._granted.add(uid)
-        entering = next(member for member in line.members if member.uid == uid)
-        for other in passed_by(line, entering):
-            self._passed[other] = self._passed.get(other, 0) + 1
-        self._passed.pop(uid, None)
-        if self._holder == uid:
-            self._holder = ""
-        for member in line.members[:TOLD_AT_ONCE]:
-            if member.uid != uid:
-                self._wake(member.key)
-        self.touch()
-
     def _look(self) -> None:
-        """Wake the job whose turn has come."""
+        """Let in who fits, and wake those who have something new to tell."""
         self._timer = None
-        line = self._line or self._arranged(fresh={}, ready="")
-        if line.enters is not None:
-            self._wake(line.enters.key)
+        before = {member.uid for member in self._line.members if member.data_ready} if self._line else set()
+        started = time.perf_counter()
+        line = self._line = self._arranged()
+        self._cost = time.perf_counter() - started
+        self._holder = line.holder
+        self._passed |= line.passed
+        for member in line.entering:
+            self._granted[member.uid] = sum(group.count for group in member.groups)
+            self._asked.pop(member.uid, None)
+            self._passed.pop(member.uid, None)
+            self._wake(member.key)
+        for place, member in enumerate(line.members):
+            moved = bool(line.entering) and place < TOLD_AT_ONCE
+            if moved or (member.uid in self._asked and member.uid not in before):
+                self._wake(member.key)
 
     def _wake(self, key: Key) -> None:
         self._queue.add(WorkKey(TRAINING_JOBS, *key))
 
-    def _arranged(self, *, fresh: Mapping[Key, Object], ready: str) -> Line:
-        """The queue as it is now.
-
-        Args:
-            fresh: objects that are newer than the view.
-            ready: the uid of a job whose data is known to be ready, whatever its status still says.
-        """
-        started = time.perf_counter()
+    def _arranged(self) -> Line:
+        """The queue as it is now, with everybody entering who fits."""
         waiting: list[Member] = []
         reserved: list[PodGroup] = []
         bound = self._bound()
         live: set[str] = set()
-        for key, obj in {**self._stores.training_jobs, **fresh}.items():
+        for key, obj in self._stores.training_jobs.items():
             metadata, shape = obj["metadata"], self._shape(obj)
             uid = metadata.get("uid", "")
             conditions = _conditions(obj)
             over = conditions.get(names.SUCCEEDED) == "True" or conditions.get(names.FAILED) == "True"
-            if shape is None or over or metadata.get("deletionTimestamp"):
-                continue
-            if shape.spec.run_policy.suspend:
+            if shape is None or over or metadata.get("deletionTimestamp") or shape.spec.run_policy.suspend:
                 continue
             live.add(uid)
             groups = self._groups(shape, bound.get(key, {}))
             admitted = conditions.get(names.ADMITTED) == "True"
             if admitted:
-                self._granted.discard(uid)
+                self._granted.pop(uid, None)  # from now on its status says so
             if admitted or uid in self._granted:
                 reserved += groups
             elif shape.spec.scheduling.gang:
+                ready = uid in self._asked or conditions.get(names.DATA_READY) == "True"
                 waiting.append(
                     Member(
                         key=key,
                         uid=uid,
                         priority=self._priority(shape.spec),
                         submitted=seconds_between(_EPOCH, metadata.get("creationTimestamp", _EPOCH)),
-                        data_ready=uid == ready or conditions.get(names.DATA_READY) == "True",
+                        data_ready=ready and not self._missing_class(shape.spec),
                         passed=self._passed.get(uid, 0),
                         groups=tuple(groups),
                     )
                 )
-        self._granted &= live
+        self._granted = {uid: pods for uid, pods in self._granted.items() if uid in live}
+        self._asked = {uid: key for uid, key in self._asked.items() if uid in live}
         self._passed = {uid: count for uid, count in self._passed.items() if uid in live}
         free, capacity = self._free() if waiting else ({}, {})
-        line = arrange(waiting=waiting, reserved=reserved, free=free, capacity=capacity, holder=self._holder)
-        self._line, self._holder = line, line.holder
-        self._cost = time.perf_counter() - started
-        return line
+        return arrange(waiting=waiting, reserved=reserved, free=free, capacity=capacity, holder=self._holder)
 
     def _shape(self, obj: Object) -> _Shape | None:
         """The parsed spec of a job; None when it cannot be understood."""
@@ -236,17 +232,16 @@ class GangQueue:
 
     def _free(self) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
         """What each node has left, and what it has when it is empty."""
+        if not self._capacity:
+            self._capacity = {
+                name: amounts((node.get("status") or {}).get("allocatable"))
+                for (_, name), node in self._stores.nodes.items()
+            }
         free: dict[str, Amounts] = {}
-        capacity: dict[str, Amounts] = {}
-        for name, whole in self._allocatable():
+        for name, whole in self._capacity.items():
             taken = self._stores.usage.taken(name)
-            capacity[name] = whole
             free[name] = {resource: value - taken.get(resource, 0) for resource, value in whole.items()}
-        return free, capacity
-
-    def _allocatable(self) -> Iterator[tuple[str, dict[str, int]]]:
-        for (_, name), node in self._stores.nodes.items():
-            yield name, amounts((node.get("status") or {}).get("allocatable"))
+        return free, self._capacity
 
     def _priority(self, spec: TrainingJobSpec) -> int:
         classes = self._stores.priority_classes
@@ -257,9 +252,8 @@ class GangQueue:
             (int(each.get("value", 0)) for each in classes.values() if each.get("globalDefault")), default=0
         )
 
-    def _missing_class(self, obj: Object) -> str:
-        shape = self._shape(obj)
-        name = _class_of(shape.spec) if shape is not None else ""
+    def _missing_class(self, spec: TrainingJobSpec) -> str:
+        name = _class_of(spec)
         if not name or ("", name) in self._stores.priority_classes:
             return ""
         return f"there is no PriorityClass {name}; create it, or correct spec.scheduling.priorityClassName"
