@@ -18,6 +18,7 @@ from tdcs.policy.admission import (
     queue_key,
 )
 from tdcs.policy.colocation import place_pods
+from tdcs.policy.fitting import PodGroup, place
 
 
 @dataclass
@@ -225,3 +226,18 @@ def test_nodes_are_set_aside_for_each_pod_once_and_none_with_more_room_is_left_o
     assert len(set(aside)) == len(aside) == min(len(pods), len(free))
     rest = [gpus for node, gpus in free.items() if node not in aside]
     assert all(free[node] >= max(rest, default=0) for node in aside)
+
+
+@given(
+    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=6),
+    free=st.lists(st.integers(min_value=0, max_value=8), min_size=1, max_size=6),
+)
+def test_where_only_gpus_count_a_gang_fits_over_all_resources_when_it_fits_by_gpus(
+    pods: list[int], free: list[int]
+) -> None:
+    nodes = {f"n{i}": gpus for i, gpus in enumerate(free)}
+    groups = [PodGroup(count=count, request={"gpu": size}) for size, count in Counter(pods).items()]
+    left = place(groups=groups, free={name: {"gpu": gpus} for name, gpus in nodes.items()}, scarce="gpu")
+    assert (left is not None) == gang_fits(pods=pods, nodes_by_free_gpus=by_free(nodes))
+    if left is not None:
+        assert sum(one["gpu"] for one in left.values()) == sum(free) - sum(pods)

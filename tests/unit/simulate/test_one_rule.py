@@ -124,6 +124,8 @@ def test_a_rule_that_no_part_of_the_product_calls_is_a_known_one() -> None:
         ("placement.plan_copy", "operator"),
         ("placement.assign_blocks", "operator"),
         ("admission.decide", "operator"),
+        ("admission.next_to_enter", "operator"),
+        ("admission.nodes_to_set_aside", "operator"),
     ],
 )
 def test_the_product_decides_by_the_rules_that_are_simulated(rule: str, part: str) -> None:
