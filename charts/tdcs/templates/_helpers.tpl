@@ -75,9 +75,9 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* Annotations of what `helm test` makes; takes the weight. A failed test's pod stays, for its log. */}}
+{{/* Annotations of what `helm test` makes; takes the weight. The next test replaces it: until then its pod's log can be read. */}}
 {{- define "tdcs.testHook" -}}
 helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
-helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-delete-policy: before-hook-creation
 {{- end }}
