@@ -61,8 +61,8 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
-simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about 15 minutes; TRACE=FILE.csv
-	@rm -f bench/results/simulation.jsonl
+simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about 90 minutes; TRACE=FILE.csv
+	@rm -f bench/results/simulation.jsonl bench/results/placement.jsonl
 	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
-	@$(BIN)/python bench/placement_optimum.py > bench/results/placement.json
+	@$(BIN)/python bench/placement_optimum.py --results bench/results/placement.jsonl > bench/results/placement.json
 	@$(BIN)/python -m bench.simulation_page

@@ -34,6 +34,8 @@ from scipy.sparse import coo_array
 from tdcs.policy.colocation import PodNeed, Site, place_pods, plan
 
 BAR = 0.95
+#: How many times as long HiGHS may take where its bound leaves the bar in doubt.
+LONGER = 20
 #: HiGHS may stop when it is this near to its optimum.
 GAP = 1e-3
 
@@ -155,6 +157,9 @@ def measure(*, seed: int, seconds: float) -> dict[str, object]:
     reached = plan(sites=sites, pods=pods, sizes=sizes).local_bytes
     spent = time.process_time() - began
     best, proven = optimum(sites=sites, pods=pods, sizes=sizes, seconds=seconds)
+    if not proven and reached < BAR * best:
+        # Near the bar it matters whether the policy is that far off or only the solver's bound.
+        best, proven = optimum(sites=sites, pods=pods, sizes=sizes, seconds=LONGER * seconds)
     # The bound is exact to HiGHS's gap and its tolerances only.
     ratio = min(reached / best, 1.0) if best > 0 else 1.0
     proven = proven or ratio >= 1.0 - GAP

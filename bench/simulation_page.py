@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from bench import model_rows
+from bench import model_rows, rule_callers
 from bench.simulation_matrix import (
     MIXES as SWEPT,
 )
@@ -273,6 +273,18 @@ def paper_table() -> str:
     return table(["GPUs", "configuration", "images/s", "x direct", "published ranges"], rows)
 
 
+def rules() -> str:
+    """The rules by who calls them."""
+    by_callers: dict[tuple[str, ...], list[str]] = {}
+    for rule, parts in sorted(rule_callers.callers().items()):
+        by_callers.setdefault(tuple(parts), []).append(f"`{rule}`")
+    rows = [
+        [" and ".join(parts) or "nobody yet", ", ".join(found)]
+        for parts, found in sorted(by_callers.items(), key=lambda item: (-len(item[0]), item[0]))
+    ]
+    return table(["called by", "rules"], rows)
+
+
 def plots(results: Results, *, folder: Path) -> None:
     """The pictures of the page."""
     rows = list(paper.rows())
@@ -357,6 +369,7 @@ def main() -> int:
         "stock": stock(results),
         "gpu_time": gpu_time(results),
         "bars": bars(results),
+        "rules": rules(),
         **{f"plot_{mix}": picture(results, mix=mix) for mix in ("image", "language")},
         "paper": paper_table(),
     }

@@ -42,7 +42,7 @@ def plot_completions(*, path: Path, completions: Mapping[str, Sequence[float]], 
         axes.set_xlabel("hours from submission to end")
         axes.set_ylabel("part of the jobs")
         axes.set_title(title)
-        axes.legend()
+        axes.legend(loc="upper left")
         axes.grid(alpha=0.3)
 
     _save(path=path, draw=draw)
@@ -61,7 +61,7 @@ def plot_bars(
         axes.set_xticks(range(len(groups)), groups)
         axes.set_ylabel(ylabel)
         axes.set_title(title)
-        axes.legend()
+        axes.legend(loc="upper left")
         axes.grid(axis="y", alpha=0.3)
 
     _save(path=path, draw=draw)
