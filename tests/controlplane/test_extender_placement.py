@@ -2,114 +2,26 @@
 answer.
 """
 
-import json
 import sys
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
-import pytest
+from tests.controlplane.extender_world import (
+    SCHEDULER,
+    Extender,
+    extender,
+    landed,
+    put_dataset,
+    start_extender,
+)
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
-from tests.support.describe import describe
 from tests.support.kube import Kube, Object
 from tests.support.objects import gpu_pod
-from tests.support.ports import free_ports
-from tests.support.processes import Process
 from tests.support.waiting import eventually
 
-from tdcs_scheduler.configuration import scheduler_configuration
+__all__ = ["extender"]
 
-CRDS = Path(__file__).parents[2] / "crds"
-SCHEDULER = "tdcs-scheduler"
 GB = 10**9
-
-
-@dataclass(frozen=True)
-class Extender:
-    """A running extender and its scheduler."""
-
-    process: Process
-    url: str
-
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:  # noqa: S310 - loopback
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
-
-    def scored(self, annotation: str) -> set[str]:
-        """The nodes that it scores for a pod with this annotation: what it knows now."""
-        pod = {"metadata": {"name": "asked-by-test", "annotations": {"tdcs.io/datasets": annotation}}}
-        body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": None}).encode()
-        request = urllib.request.Request(f"{self.url}/prioritize", data=body, method="POST")  # noqa: S310 - loopback
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
-            return {host["Host"] for host in json.load(answer)}
-
-    def answers(self, kind: str) -> int:
-        """How many answers of a kind it gave."""
-        line = f'tdcs_extender_answers_total{{kind="{kind}"}} '
-        return next(
-            int(float(each.removeprefix(line)))
-            for each in self.get("/metrics")[1].splitlines()
-            if each.startswith(line)
-        )
-
-
-def start_extender(plane: ControlPlane, *, stale_after: float = 180) -> Extender:
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    argv = [
-        sys.executable,
-        "-m",
-        "tdcs_scheduler",
-        f"--port={port}",
-        f"--stale-after={stale_after}",
-        "--explain",
-    ]
-    plane.kube.install_crds(CRDS)
-
-    def ready() -> bool:
-        return Extender(process, url).get("/healthz")[0] == 200
-
-    process = plane.run(name="extender", argv=argv)
-    extender = Extender(process, url)
-    eventually(ready, deadline=30, describe=process.tail)
-    return extender
-
-
-@pytest.fixture
-def extender(control_plane: ControlPlane) -> Extender:
-    """The extender, and beside it the scheduler that asks it, with the configuration that is shipped."""
-    extender = start_extender(control_plane)
-    config = scheduler_configuration(extender_url=extender.url)
-    control_plane.start_scheduler(name="kube-scheduler-tdcs", config=config)
-    return extender
-
-
-def put_dataset(extender: Extender, kube: Kube, *, namespace: str, held: Mapping[str, int]) -> str:
-    """A Dataset whose one copy lies on these nodes, in bytes, as the extender knows; its annotation for a pod."""
-    name = "images"
-    kube.apply(
-        {
-            "apiVersion": "tdcs.io/v1alpha1",
-            "kind": "Dataset",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"source": {"uri": f"s3://{namespace}/{name}", "secretRef": {"name": "keys"}}},
-        }
-    )
-    copy = {"id": "0", "nodes": [{"name": node, "bytes": size} for node, size in held.items()]}
-    status = {"totalBytes": sum(held.values()), "copies": [copy]}
-    kube.patch("Dataset", name, {"status": status}, namespace=namespace, subresource="status")
-    annotation = f'[{{"dataset": "{namespace}/{name}", "copy": "0"}}]'
-    eventually(lambda: extender.scored(annotation) == set(held), deadline=30, describe=extender.process.tail)
-    return annotation
 
 
 def place(
@@ -129,17 +41,6 @@ def place(
             )
         )
     return landed(kube, namespace=namespace, count=count, labels=chosen)
-
-
-def landed(kube: Kube, *, namespace: str, count: int, labels: Mapping[str, str]) -> Counter[str]:
-    def nodes() -> list[str]:
-        pods = kube.list("Pod", namespace=namespace, labels=labels)
-        return [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
-
-    eventually(
-        lambda: len(nodes()) == count, deadline=60, describe=lambda: describe(kube, namespace=namespace)
-    )
-    return Counter(nodes())
 
 
 def job(*, namespace: str, annotation: str, pods: int) -> Object:
