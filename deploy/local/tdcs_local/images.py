@@ -60,7 +60,7 @@ _SPECS = (
     Spec(name="store", products={"versitygw/store-gateway": "versitygw/store-gateway"}),
     Spec(
         name="train-tensorflow",
-        files={"train_images.py": "deploy/examples/train_images.py"},
+        files={name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
         everywhere=False,
     ),
     Spec(name="toolbox", everywhere=False),

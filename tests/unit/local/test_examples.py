@@ -7,6 +7,7 @@ import yaml
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJob
 from tdcs_local import store
+from tdcs_local.images import SPECS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
 
@@ -33,3 +34,18 @@ def test_the_example_job_uses_the_example_dataset_and_a_gpu_in_each_worker() -> 
     (container,) = worker.template["spec"]["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert container["args"][:2] == ["--data", job.spec.datasets[0].mount_path]
+
+
+def test_the_parameter_server_job_has_a_chief_and_gives_gpus_to_workers_only() -> None:
+    job = TrainingJob.model_validate(_example("trainingjob-parameter-server.yaml"))
+    roles = job.spec.replica_specs.by_role()
+    assert {role: spec.replicas for role, spec in roles.items()} == {"Chief": 1, "PS": 1, "Worker": 2}
+    with_gpu = {
+        role
+        for role, spec in roles.items()
+        if "nvidia.com/gpu" in spec.template["spec"]["containers"][0]["resources"]["limits"]
+    }
+    assert with_gpu == {"Worker"}
+    for spec in roles.values():
+        (container,) = spec.template["spec"]["containers"]
+        assert container["command"][1].removeprefix("/opt/train/bin/") in SPECS["train-tensorflow"].files
