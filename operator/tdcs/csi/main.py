@@ -18,7 +18,8 @@ from tdcs.csi.health import serve_health
 from tdcs.csi.metrics import exposition
 from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, Settings
 from tdcs.csi.service import identity_service, node_service, registration_service
-from tdcs.csi.views.node_views import NodeViews, ViewSettings
+from tdcs.csi.views.node_views import NodeViews
+from tdcs.csi.views.settings import ViewSettings
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
 

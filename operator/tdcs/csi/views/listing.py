@@ -153,10 +153,12 @@ class Listings:
         return manifest
 
 
-def newest(*, folder: DatasetFolder) -> Manifest | None:
-    """The manifest on the disk that was current last; None when there is none that can be read."""
+def newest(*, folder: DatasetFolder, but: str = "") -> Manifest | None:
+    """The manifest on the disk that was current last, version `but` apart; None when there is none to be read."""
     found: list[tuple[float, str]] = []
     for version in folder.versions():
+        if version.version == but:
+            continue
         with contextlib.suppress(OSError):
             found.append((os.stat(version.manifest).st_mtime, version.version))
     for _, name in sorted(found, reverse=True):

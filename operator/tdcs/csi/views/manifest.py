@@ -61,7 +61,7 @@ class Manifest:
         version: Changes exactly when a file is added, removed or has another content.
         folders: All folders below the dataset's own, itself (`b""`) included; a parent comes before its children.
         kinds: A `Kind` for each file.
-        blocks: Id of the block of each file, 0 where `kinds` is not BLOCK.
+        blocks: Id of the first block of each file, 0 where there is none. It is new whenever the content is.
         lengths: Bytes of each file.
         skipped: Entries of the listing that no file system could hold, such as `a//b`, or `a` beside `a/b`.
     """
@@ -161,7 +161,7 @@ class Builder:
 
     def __init__(self, *, path: str) -> None:
         self._path: Final = path
-        self._by_folder: Final[dict[bytes, dict[bytes, tuple[Kind, int, int, int]]]] = {b"": {}}
+        self._by_folder: Final[dict[bytes, dict[bytes, tuple[Kind, int, int]]]] = {b"": {}}
         self._skipped = 0
 
     def add(self, files: Iterable[CachedFile]) -> None:
@@ -177,9 +177,8 @@ class Builder:
                 kind = Kind.PARTS  # the master does not know all of its blocks: leave it to the client
             self._folder(folder)[name] = (
                 kind,
-                blocks[0].id if kind is Kind.BLOCK else 0,
+                blocks[0].id if blocks else 0,
                 file.length,
-                blocks[0].id if blocks else 0,  # ids are new when the content is
             )
 
     def finish(self) -> Manifest:
@@ -195,13 +194,13 @@ class Builder:
         for folder in folders:
             starts.append(len(kinds))
             digest.update(b"\0%s\0" % folder)
-            for name, (kind, block, length, content) in sorted(self._by_folder[folder].items()):
+            for name, (kind, block, length) in sorted(self._by_folder[folder].items()):
                 names += name
                 ends.append(len(names))
                 kinds.append(kind)
                 blocks.append(block)
                 lengths.append(length)
-                digest.update(b"%s\0%d %d %d\0" % (name, kind, length, content))
+                digest.update(b"%s\0%d %d %d\0" % (name, kind, length, block))
         starts.append(len(kinds))
         return Manifest(
             _Columns(
@@ -219,7 +218,7 @@ class Builder:
             )
         )
 
-    def _folder(self, folder: bytes) -> dict[bytes, tuple[Kind, int, int, int]]:
+    def _folder(self, folder: bytes) -> dict[bytes, tuple[Kind, int, int]]:
         found = self._by_folder.get(folder)
         if found is None:
             self._folder(folder.rpartition(b"/")[0])  # parents have an entry too

@@ -2,66 +2,28 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from tdcs.api import names
 from tdcs.csi import mountinfo
 from tdcs.csi.guard import Guard
-from tdcs.csi.source import Source, SourceNotReadyError, open_source
+from tdcs.csi.source import Source, SourceNotReadyError
+from tdcs.csi.views.client import Client
 from tdcs.csi.views.folders import TREE, DatasetFolder, dataset_folder, key_of, tier_of
 from tdcs.csi.views.listing import Listings, load
 from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.view import Counts, Repairs, View
 from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
 from tdcs.engine.protocol import Engine
 
 _log: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ViewSettings:
-    """Where views lie, and how long things are kept."""
-
-    node: str
-    """Name of the Kubernetes node."""
-
-    cache_root: Path
-    """Folder with one tier's folder for each cache cluster."""
-
-    fuse_root: Path
-    """Folder with one FUSE mount point for each cache cluster."""
-
-    kubelet: Path
-    """kubelet's folder: what is mounted below it, pods use."""
-
-    answer_seconds: float = 10.0
-    """How long the FUSE client, or the master, may take to answer a small question."""
-
-    fresh_seconds: float = 5.0
-    """The master is not asked for the files of a dataset again within this time."""
-
-    tick_seconds: float = 0.5
-    """Pause between two looks at mounts and blocks."""
-
-    keep_unused_seconds: float = 600.0
-    """How long a view that no pod uses is kept for the next one."""
-
-    keep_old_seconds: float = 30.0
-    """The same for a version that is not the current one any more."""
-
-    keep_way_seconds: float = 30.0
-    """How long the way to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
-
-    tidy_seconds: float = 30.0
-    """Pause between two looks for what can be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +44,7 @@ class NodeViews:
 
     def __init__(self, *, settings: ViewSettings, engine: Callable[[str], Engine], guard: Guard) -> None:
         self._settings: Final = settings
-        self._guard: Final = guard
+        self._client: Final = Client(settings=settings, guard=guard)
         self._cache_root: Final = str(settings.cache_root)
         self._pods: Final = os.path.realpath(settings.kubelet) + "/"
         self._listings: Final = Listings(
@@ -115,7 +77,8 @@ class NodeViews:
             try:
                 await view.complete()
                 if not view.native:
-                    await self._bind(view)
+                    await self._client.bind(view)
+                    await self._client.freshen(view, folder=self._folder(view.volume))
                 return view.open()
             except OSError as error:
                 raise SourceNotReadyError(
@@ -179,28 +142,6 @@ class NodeViews:
             )
         return self._views[key]
 
-    async def _bind(self, view: View) -> None:
-        call = functools.partial(
-            open_source,
-            volume=view.volume,
-            fuse_root=self._settings.fuse_root,
-            node=self._settings.node,
-        )
-        patience = self._settings.answer_seconds
-        try:
-            source = await self._guard.run(
-                key=view.volume.cluster, call=call, timeout_seconds=patience, discard=Source.close
-            )
-        except TimeoutError as error:
-            raise SourceNotReadyError(
-                f"{view} needs its FUSE client for some files, and it did not answer for {patience:g} s on node "
-                f"{self._settings.node}"
-            ) from error
-        try:
-            view.bind(source=source)
-        finally:
-            source.close()
-
     def _used(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         try:
             shows = view.shows
@@ -231,7 +172,7 @@ class NodeViews:
 
     def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         """Whether the FUSE mount inside a view that pods use is another one than the client's of now."""
-        client = self._client(view.volume, mounts=mounts)
+        client = self._client.mount(view.volume, mounts=mounts)
         inside = view.fuse_mount(mounts=mounts)
         if inside is None:
             return client is not None and not view.native and self._used(view, mounts=mounts)
@@ -245,10 +186,6 @@ class NodeViews:
         idle = time.monotonic() - view.used_at > self._settings.keep_way_seconds
         return idle and not self._used(view, mounts=mounts)
 
-    def _client(self, volume: Volume, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
-        point = os.path.join(os.path.realpath(self._settings.fuse_root), volume.cluster)
-        return mountinfo.top(mounts=mounts, point=point)
-
     async def _care(self, view: View) -> None:
         try:
             async with view.lock:
@@ -257,7 +194,7 @@ class NodeViews:
                 await self._follow(view)
                 mounts = mountinfo.read()
                 if self._outdated(view, mounts=mounts):
-                    await self._bind(view)
+                    await self._client.bind(view)
                 elif self._way_is_needless(view, mounts=mounts):
                     view.unbind()
         except SourceNotReadyError as error:  # such as a client that is only starting

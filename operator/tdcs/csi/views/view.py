@@ -79,6 +79,8 @@ class View:
         self.repairs: Final = Repairs()
         self.used_at = time.monotonic()
         self.native_since: float | None = None
+        self.fresh = False
+        """Whether what the kernel remembers of an older version through FUSE has been dealt with."""
         self.given_up = 0
         """How many links keep a block that the worker has given up, at the last look."""
         self.release_at = 0.0

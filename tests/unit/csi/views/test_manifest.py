@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.csi.views.builders import PATH, listed, manifest_of
 
+from tdcs.csi.views.freshen import changed_files
 from tdcs.csi.views.manifest import BadManifestError, Builder, Kind, decode
 
 NAMES = st.text(
@@ -100,3 +101,22 @@ def test_a_large_manifest_is_read_back_at_once() -> None:
     assert len(manifest) == 50_000
     assert len(content) < 50_000 * 64
     assert time.process_time() - begin < 2
+
+
+def test_files_with_another_content_are_told_from_those_that_are_new_gone_or_the_same() -> None:
+    old = manifest_of(
+        listed("same", 1, first_block=1),
+        listed("d/changed", 1, first_block=2),
+        listed("gone", 1, first_block=3),
+    )
+    new = manifest_of(
+        listed("same", 1, first_block=1),
+        listed("d/changed", 2, first_block=9),
+        listed("new", 1, first_block=8),
+        listed("d/parts", 1, 1, first_block=20),
+    )
+    newer = manifest_of(listed("d/parts", 1, 1, first_block=30))
+
+    assert list(changed_files(old=old, new=new)) == [b"d/changed"]
+    assert list(changed_files(old=new, new=newer)) == [b"d/parts"]
+    assert list(changed_files(old=new, new=new)) == []

@@ -1,0 +1,42 @@
+"""Where the views of a node lie, and how long things are kept."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewSettings:
+    """Where views lie, and how long things are kept."""
+
+    node: str
+    """Name of the Kubernetes node."""
+
+    cache_root: Path
+    """Folder with one tier's folder for each cache cluster."""
+
+    fuse_root: Path
+    """Folder with one FUSE mount point for each cache cluster."""
+
+    kubelet: Path
+    """kubelet's folder: what is mounted below it, pods use."""
+
+    answer_seconds: float = 10.0
+    """How long the FUSE client, or the master, may take to answer a small question."""
+
+    fresh_seconds: float = 5.0
+    """The master is not asked for the files of a dataset again within this time."""
+
+    tick_seconds: float = 0.5
+    """Pause between two looks at mounts and blocks."""
+
+    keep_unused_seconds: float = 600.0
+    """How long a view that no pod uses is kept for the next one."""
+
+    keep_old_seconds: float = 30.0
+    """The same for a version that is not the current one any more."""
+
+    keep_way_seconds: float = 30.0
+    """How long the way to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
+
+    tidy_seconds: float = 30.0
+    """Pause between two looks for what can be removed."""
