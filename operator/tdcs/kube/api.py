@@ -7,7 +7,7 @@ where a list ended.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -64,8 +64,12 @@ class KubeApi(Protocol):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        keep: Callable[[Object], Object] | None = None,
     ) -> ObjectList:
-        """All objects that match the selectors, read in pages; without a namespace, of all namespaces."""
+        """All objects that match the selectors, read in pages; without a namespace, of all namespaces.
+
+        With `keep` only what it makes of each object is kept, so that no more than a page is ever held in full.
+        """
         ...
 
     def watch(
@@ -147,16 +151,18 @@ class LightkubeApi:
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        keep: Callable[[Object], Object] | None = None,
     ) -> ObjectList:
         items: list[Object] = []
         params = _params(limit=str(LIST_CHUNK), labelSelector=labels, fieldSelector=fields)
         while True:
             page = await self._send("GET", "list", resource, namespace=namespace, params=params)
             # Items of a list lack their type; callers get whole objects.
-            items += [
+            whole = (
                 {"apiVersion": resource.api_version, "kind": resource.kind, **item}
                 for item in page["items"] or ()
-            ]
+            )
+            items += whole if keep is None else map(keep, whole)
             following = page["metadata"].get("continue")
             if not following:
                 return ObjectList(items=items, resource_version=page["metadata"].get("resourceVersion", ""))

@@ -99,7 +99,11 @@ class Informer:
 
     async def _list(self) -> None:
         found = await self._api.list(
-            self._resource, namespace=self._namespace, labels=self._labels, fields=self._fields
+            self._resource,
+            namespace=self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            keep=self._keep,
         )
         self._heard()
         fresh = {object_key(obj): obj for obj in found.items}
@@ -124,15 +128,18 @@ class Informer:
         async for event in events:
             self._heard()
             if event.type != "BOOKMARK":
-                self._put(object_key(event.object), None if event.type == "DELETED" else event.object)
+                self._put(
+                    object_key(event.object), None if event.type == "DELETED" else self._kept(event.object)
+                )
             self._version = _version(event.object)
             self._failures = 0
         self._heard()
         self._failures = 0
 
+    def _kept(self, obj: Object) -> Object:
+        return obj if self._keep is None else self._keep(obj)
+
     def _put(self, key: Key, obj: Object | None) -> None:
-        if obj is not None and self._keep is not None:
-            obj = self._keep(obj)
         if obj is None:
             self.store.pop(key, None)
         else:

@@ -34,6 +34,7 @@ class ScriptedApi:
     Attributes:
         written: every write, in order.
         listed: how many lists were asked for.
+        asked: what the last of them asked for.
         watched_from: the version each watch began at.
     """
 
@@ -48,9 +49,11 @@ class ScriptedApi:
         self.written: list[tuple[str, Object]] = []
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.listed = 0
+        self.asked: dict[str, object] = {}
         self.watched_from: list[str] = []
 
-    async def list(self, resource: Resource, **_: object) -> ObjectList:
+    async def list(self, resource: Resource, **asked: object) -> ObjectList:
+        self.asked = {name: value for name, value in asked.items() if name != "namespace"}
         found = self._lists[min(self.listed, len(self._lists) - 1)]
         self.listed += 1
         if isinstance(found, KubeError):

@@ -121,3 +121,18 @@ def test_pauses_double_up_to_a_bound_and_are_spread() -> None:
     for failures, ceiling in [(1, 0.5), (2, 1.0), (5, 8.0), (100, 30.0)]:
         pauses = {backoff(failures=failures) for _ in range(50)}
         assert ceiling / 2 <= min(pauses) < max(pauses) <= ceiling
+
+
+async def test_of_many_objects_only_what_counts_is_kept() -> None:
+    def keep(obj: Object) -> Object:
+        return {"metadata": obj["metadata"], "kept": True}
+
+    large = {**pod("b", 2), "spec": {"containers": ["much"]}}
+    api = ScriptedApi(watches=[[WatchEvent(type="ADDED", object=large)]])
+    informer = Informer(api=api, resource=PODS, fields="spec.nodeName!=", keep=keep)
+    task = asyncio.create_task(informer.run())
+    await eventually_async(lambda: ("n", "b") in informer.store, deadline=5, interval=0.01)
+    assert informer.store["n", "b"] == {"metadata": large["metadata"], "kept": True}
+    assert api.asked == {"labels": None, "fields": "spec.nodeName!=", "keep": keep}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

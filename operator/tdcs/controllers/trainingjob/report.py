@@ -87,8 +87,8 @@ def running(seen: Observed) -> Finding:
     wanted = sum(spec.replicas for spec in specs.values())
     up = sum(min(count.ready + count.succeeded, specs[role].replicas) for role, count in found.items())
     if up >= wanted:
-        return finding(names.RUNNING, True, "PodsReady", f"{up} of {_pods(wanted)} run")
-    text = f"{up} of {_pods(wanted)} run"
+        return finding(names.RUNNING, True, "PodsReady", f"{up} of {wanted} pods run")
+    text = f"{up} of {wanted} pods run"
     held = problem_of(newest(seen.pods))
     if held is None:
         return finding(names.RUNNING, False, "PodsStarting", text)
@@ -205,7 +205,3 @@ def _at_the_end(seen: Observed) -> ReplicaStatuses:
     return found.model_copy(
         update={name: part.model_copy(update=still) for name, part in parts.items() if part is not None}
     )
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod{'' if count == 1 else 's'}"
