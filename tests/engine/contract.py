@@ -235,6 +235,18 @@ class EngineContract:
         assert await used(engine, world.small) == 2 * MIB + 105
         assert await used(engine, world.large) == 0
 
+    async def test_a_limited_put_asks_before_it_reads(self, world: World, mounts: Mounts) -> None:
+        engine, path = world.engine, await mounts.add(world.source({"a": 2 * MIB + 5, "b": 100}))
+        asked: list[int] = []
+
+        async def pace(size: int) -> None:
+            asked.append(size)
+            assert await holders(engine, path) == {frozenset()} or len(asked) > 1
+
+        assert await engine.put(worker=world.small, blocks=await blocks_of(engine, path), pace=pace) == []
+        assert sum(asked) == 2 * MIB + 105
+        assert await holders(engine, path) == {frozenset({world.small})}
+
     async def test_putting_twice_is_success_and_takes_no_more_room(
         self, world: World, mounts: Mounts
     ) -> None:

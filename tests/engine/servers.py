@@ -89,6 +89,10 @@ class S3Server:
         """Create an empty bucket."""
         (self._root / name).mkdir()
 
+    def folder_of(self, bucket: str) -> Path:
+        """The folder that is the bucket: a file put there is an object."""
+        return self._root / bucket
+
     def put_files(self, bucket: str, files: Mapping[str, bytes]) -> None:
         """Put many objects into a bucket, quickly: straight into the server's folder."""
         for name, content in files.items():
@@ -150,6 +154,20 @@ class AlluxioCluster:
             for number, (node, capacity) in enumerate(workers.items(), start=11)
         }
         self.clients: list[FuseClient] = []
+
+    @property
+    def libraries(self) -> Path:
+        """The folder of Alluxio's jars."""
+        return self._home / "lib"
+
+    @property
+    def client_options(self) -> list[str]:
+        """JVM options with which a client of Alluxio finds this cluster."""
+        return [
+            f"-Dalluxio.master.hostname={self.master_host}",
+            f"-Dalluxio.site.conf.dir={self._properties.parent}",
+            *(option for option in profile.java_options(role=Role.FUSE) if option.startswith("--add-opens")),
+        ]
 
     def start(self) -> None:
         """Start all servers at once and wait until their ports are open."""

@@ -176,9 +176,13 @@ class MemoryEngine:
                 for name, (length, blocks) in batch
             ]
 
-    async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+    async def put(
+        self, *, worker: str, blocks: Sequence[Block], pace: Callable[[int], Awaitable[None]] | None = None
+    ) -> list[PutFailure]:
         failures = []
         async for block, held in self._placing(name="put", worker=worker, blocks=blocks):
+            if pace is not None:
+                await pace(block.length)
             reason = self.refuse(worker, block) if self.refuse else None
             if reason is not None:
                 failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))

@@ -13,7 +13,7 @@ same on every worker.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, Self, runtime_checkable
@@ -232,11 +232,19 @@ class Engine(Protocol):
         """
         ...
 
-    async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+    async def put(
+        self, *, worker: str, blocks: Sequence[Block], pace: Callable[[int], Awaitable[None]] | None = None
+    ) -> list[PutFailure]:
         """Load blocks from their source onto one worker. Blocks that it holds already are success.
 
         Batched inside by bytes and by count. Not atomic: the returned failures say which blocks are not
         there, all others are.
+
+        Args:
+            worker: Where to.
+            blocks: Which.
+            pace: Awaited with a number of bytes before they are asked of the source: what limits the bandwidth.
+                Large blocks then travel piece by piece.
 
         Raises:
             NoSuchWorkerError: The worker is unknown or lost.

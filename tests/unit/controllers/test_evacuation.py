@@ -1,6 +1,6 @@
 """A node gives its last copies away before it goes, without the source being asked."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.builders import file
 from tests.unit.controllers.test_loader import LENGTH, engine_of, listed, loaded
@@ -33,6 +33,7 @@ def test_what_has_no_room_elsewhere_is_counted_as_lost() -> None:
     assert plan.lost_bytes == 60
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 100), max_size=30), rooms=st.lists(st.integers(0, 500), max_size=3))
 def test_no_node_gets_more_than_it_has_room_for(lengths: list[int], rooms: list[int]) -> None:
     table = BlockTable()

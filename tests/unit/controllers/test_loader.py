@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdcs.controllers.dataset.loader import LoadRun
@@ -54,7 +54,7 @@ async def loaded(engine: MemoryEngine, work: LoadWork, **more: object) -> LoadRu
     """A run that has ended by itself."""
     done = asyncio.Event()
     run = LoadRun(engine=engine, work=work, on_done=done.set, retry_wait=0.001, **more)  # type: ignore[arg-type]
-    await asyncio.wait_for(done.wait(), timeout=20)
+    await asyncio.wait_for(done.wait(), timeout=120)
     assert not run.running
     return run
 
@@ -333,6 +333,7 @@ def test_a_portion_has_at_least_one_block_and_a_bounded_number() -> None:
     assert portions.take(most=250) == [0, 1]
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(0, 10 * MIB), max_size=300), times=st.lists(st.floats(0, 10), min_size=1))
 def test_every_block_is_handed_out_once_and_in_order(lengths: list[int], times: list[float]) -> None:
     portions, _ = queue(lengths)

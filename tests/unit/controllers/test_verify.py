@@ -18,7 +18,7 @@ async def cached(engine: MemoryEngine, *nodes: str) -> BlockTable:
 async def verified(engine: MemoryEngine, table: BlockTable, **more: object) -> VerifyRun:
     done = asyncio.Event()
     run = VerifyRun(engine=engine, table=table, on_done=done.set, **more)  # type: ignore[arg-type]
-    await asyncio.wait_for(done.wait(), timeout=20)
+    await asyncio.wait_for(done.wait(), timeout=120)
     return run
 
 

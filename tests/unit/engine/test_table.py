@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdcs.engine.protocol import Block, CachedFile
@@ -32,6 +32,7 @@ def file(
     )
 
 
+@settings(deadline=None)
 @given(
     files=st.lists(
         st.builds(

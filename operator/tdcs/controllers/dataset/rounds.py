@@ -4,6 +4,7 @@ import asyncio
 import logging
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from tdcs.controllers.dataset.portions import Portions
@@ -15,6 +16,7 @@ from tdcs.engine.protocol import Block, Engine, EngineError, PutFailure
 from tdcs.engine.table import BlockTable
 
 T = TypeVar("T")
+Pace = Callable[[int], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -117,12 +119,9 @@ class Round:
         portions = self._reads[node]
         rate = self._throttle
         while blocks := portions.take(most=rate.rate // READ_LANES if rate.rate is not None else None):
-            size = sum(map(self._table.length, blocks))
-            await rate.take(size)
+            pace = rate.take if rate.rate is not None else None
             try:
-                placed = await self._carry(
-                    blocks, node, portions, lambda some: self._engine.put(worker=node, blocks=some)
-                )
+                placed = await self._carry(blocks, node, portions, partial(self._read, node, pace))
             except EngineError as error:
                 self._stop(node, error)
                 for block in [*blocks, *portions.drain()]:
@@ -134,6 +133,9 @@ class Round:
                     self._copies[node, receiver].add(block)
             self._news.set()
             self._judge(blocks=blocks, placed=placed, node=node)
+
+    async def _read(self, node: str, pace: Pace | None, blocks: Sequence[Block]) -> list[PutFailure]:
+        return await self._engine.put(worker=node, blocks=blocks, pace=pace)
 
     async def _copy_lane(self, giver: str, receiver: str) -> None:
         portions = self._copies[giver, receiver]

@@ -1,4 +1,4 @@
-"""How many blocks may travel in one Load request. Pure."""
+"""How many blocks may travel onto a worker at a time. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from tdcs.engine.protocol import Block
 MAX_BYTES = 64 << 20
 """A worker takes one direct buffer per block of a request; above its limit of direct memory it hangs for minutes."""
 
+LOADED = MAX_BYTES // 2
+"""Blocks up to this size travel in a Load request, each in a direct buffer of its full length."""
+
+FETCHED_BYTES = 8 << 20
+"""What a larger block takes of a worker's memory, however large it is: it is fetched in steps of this."""
+
 MAX_COUNT = 500
 """Larger batches of small files load no faster, and a failed one has more to repeat."""
 
@@ -16,7 +22,7 @@ MAX_COUNT = 500
 def batches(
     blocks: Iterable[Block], *, max_bytes: int = MAX_BYTES, max_count: int = MAX_COUNT
 ) -> Iterator[list[Block]]:
-    """`blocks` in their order, cut into batches. A block larger than `max_bytes` makes a batch of its own.
+    """`blocks` in their order, cut into batches by the memory that they take.
 
     Each block id appears once: Alluxio answers nonsense when a request names a block twice.
     """
@@ -26,10 +32,11 @@ def batches(
         if block.id in seen:
             continue
         seen.add(block.id)
-        if batch and (size + block.length > max_bytes or len(batch) == max_count):
+        takes = block.length if block.length <= LOADED else FETCHED_BYTES
+        if batch and (size + takes > max_bytes or len(batch) == max_count):
             yield batch
             batch, size = [], 0
         batch.append(block)
-        size += block.length
+        size += takes
     if batch:
         yield batch

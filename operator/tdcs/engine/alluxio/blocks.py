@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -15,6 +17,15 @@ _SLOWEST = 200_000
 """Bytes a second; what is slower than this is given up."""
 
 _BASE = 30.0
+_UNCONFIRMED = 3 << 20
+"""A worker stops sending when 4 MiB are unconfirmed, so all but the end has to be confirmed; and a confirmation that
+comes when it has sent everything breaks the call. What is sent and not read is less than this (`_STEADY`)."""
+
+_STEADY = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 20))
+"""Let a worker send one piece ahead, and not as much as the connection could hold."""
+
+_PACED_DEADLINE = 86_400.0
+_STEP = 120.0
 _CHUNK = 1 << 20
 _ALLUXIO_BLOCK = 0
 _UNLIMITED = (1 << 31) - 1
@@ -22,14 +33,29 @@ _NOBODY = 1 << 62
 """Added to a block's id it makes one that no worker holds, so that a read of it goes to the source."""
 
 
-class BlockStreams(Rpc):
-    """The streams of one worker. All raise `RpcFailureError`."""
+Pace = Callable[[int], Awaitable[None]]
+"""Awaited with a number of bytes before they are taken from a source."""
 
-    async def chunks(self, block: Block, *, from_source: bool = False) -> AsyncIterator[bytes]:
+
+class BlockStreams(Rpc):
+    """The streams of one worker. All raise `RpcFailureError`.
+
+    Args:
+        target: `host:port`.
+        patience: Seconds for which a call is repeated while the worker is away or starting.
+    """
+
+    def __init__(self, *, target: str, patience: float) -> None:
+        super().__init__(target=target, patience=patience, options=_STEADY)
+
+    async def chunks(
+        self, block: Block, *, from_source: bool = False, pace: Pace | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """A block's content as this worker holds it.
 
         Args:
             from_source: Let the worker read it from the source instead, and keep nothing of it.
+            pace: Awaited with the length of each piece before it is asked for. The worker reads some mebibytes ahead.
 
         Raises:
             RpcFailureError: With NOT_FOUND when the worker does not hold it; with DATA_LOSS when what came is not
@@ -51,16 +77,25 @@ class BlockStreams(Rpc):
                 "mountId": block.mount_id,
                 "no_cache": True,
             }
-        deadline = _deadline(block)
+        deadline = _deadline(block) if pace is None else _PACED_DEADLINE
         async with self.duplex(service=BLOCK_WORKER, method="ReadBlock", deadline=deadline) as call:
-            await call.send(**request)
             received = 0
-            while received < block.length and (answer := await call.receive()) is not None:
+            if pace is not None:
+                await pace(min(_CHUNK, block.length))
+            await call.send(**request)
+            while received < block.length:
+                async with _patience():
+                    answer = await call.receive()
+                if answer is None:
+                    break
                 data: bytes = answer.chunk.data
                 received += len(data)
                 if data:
                     yield data
-                if received < block.length:  # the worker stops sending when too much is unconfirmed
+                left = block.length - received
+                if pace is not None and left:
+                    await pace(min(_CHUNK, left))
+                if left > _UNCONFIRMED:
                     await call.send(offset_received=received)
             if received != block.length:
                 text = f"{received} of its {block.length} bytes came"
@@ -84,16 +119,25 @@ class BlockStreams(Rpc):
                 return digest.hexdigest()
         raise AssertionError("tenacity either returns or raises")
 
-    async def write(self, block: Block, content: bytes) -> None:
+    async def write(
+        self, block: Block, content: Callable[[], AsyncIterator[bytes]], *, paced: bool = False
+    ) -> None:
         """Make a block of this content; it is there, and known to the master, when this returns.
 
         Nobody checks what is written: the length is compared here, and a stream that breaks leaves nothing.
 
+        Args:
+            content: Begins to give the content; called again when the worker has to be asked again.
+            paced: It may take any time.
+
         Raises:
-            ValueError: The content is not as long as the block.
+            RpcFailureError: With DATA_LOSS when the content is not as long as the block.
         """
-        if len(content) != block.length:
-            raise ValueError(f"block {block.id} has {block.length} bytes, got {len(content)}")
+        async for attempt in self.retrying():
+            with attempt:
+                await self._write(block, content(), deadline=_PACED_DEADLINE if paced else _deadline(block))
+
+    async def _write(self, block: Block, content: AsyncIterator[bytes], *, deadline: float) -> None:
         command = {
             "type": _ALLUXIO_BLOCK,
             "id": block.id,
@@ -101,15 +145,18 @@ class BlockStreams(Rpc):
             "tier": 0,
             "space_to_reserve": block.length,
         }
-        async for attempt in self.retrying():
-            with attempt:
-                async with self.duplex(
-                    service=BLOCK_WORKER, method="WriteBlock", deadline=_deadline(block)
-                ) as call:
-                    await call.send(command=command)
-                    for begin in range(0, len(content), _CHUNK):
-                        await call.send(chunk={"data": content[begin : begin + _CHUNK]})
-                    await call.finish()
+        async with self.duplex(service=BLOCK_WORKER, method="WriteBlock", deadline=deadline) as call:
+            await call.send(command=command)
+            written = 0
+            async for piece in content:
+                written += len(piece)
+                for begin in range(0, len(piece), _CHUNK):
+                    async with _patience():
+                        await call.send(chunk={"data": piece[begin : begin + _CHUNK]})
+            if written != block.length:
+                text = f"its content has {written} bytes instead of {block.length}"
+                raise RpcFailureError(code=grpc.StatusCode.DATA_LOSS, text=text)
+            await call.finish()
 
     async def cache_from(self, block: Block, *, host: str, port: int) -> None:
         """Let this worker fetch a block from another one; for large ones.
@@ -133,6 +180,17 @@ class BlockStreams(Rpc):
             },
             **{"async": False},
         )
+
+
+@asynccontextmanager
+async def _patience() -> AsyncIterator[None]:
+    """A bound for each single step: a paced stream has no other."""
+    try:
+        async with asyncio.timeout(_STEP):
+            yield
+    except TimeoutError as error:
+        text = f"nothing moved for {_STEP:.0f} seconds"
+        raise RpcFailureError(code=grpc.StatusCode.DEADLINE_EXCEEDED, text=text) from error
 
 
 def _deadline(block: Block) -> float:

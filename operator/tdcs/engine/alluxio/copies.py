@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 
 import grpc
 
-from tdcs.engine.alluxio.batches import MAX_BYTES
+from tdcs.engine.alluxio.batches import LOADED
+from tdcs.engine.alluxio.blocks import Pace
 from tdcs.engine.alluxio.concurrency import bounded
+from tdcs.engine.alluxio.contents import Contents
 from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.engine.alluxio.sources import plain_reason
 from tdcs.engine.alluxio.worker import PRESENT, Worker
@@ -16,6 +19,10 @@ from tdcs.engine.protocol import Block, PutFailure, WorkerInfo
 STREAMED = 1 << 20
 """Blocks up to this size are read and written by the caller; a worker needs tens of milliseconds to fetch even the
 smallest block from another one, but then hundreds of megabytes a second."""
+
+RELAYED = 4 << 20
+"""With a limit of bandwidth larger blocks go through the caller, piece by piece, for a worker would read all of one at
+once."""
 
 _STREAMS = 16
 _FETCHES = 4
@@ -26,10 +33,6 @@ _PASSING = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
-
-LOADED = MAX_BYTES // 2
-"""Blocks up to this size are loaded, many in a request, each in a direct buffer of its full length. Larger ones are
-fetched one by one through a buffer of 8 MiB, however large they are."""
 
 Holders = Callable[[list[int]], Awaitable[list[frozenset[str]]]]
 """Which workers hold blocks, as the master knows it."""
@@ -49,9 +52,13 @@ class SourceReader:
     Args:
         worker: The worker, and `info` where it is.
         holders: As the master knows them.
+        pace: Awaited with a number of bytes before they are read; None for no limit.
     """
 
-    def __init__(self, *, worker: Worker, info: WorkerInfo, holders: Holders) -> None:
+    def __init__(
+        self, *, worker: Worker, info: WorkerInfo, holders: Holders, pace: Pace | None = None
+    ) -> None:
+        self._pace = pace
         self._worker = worker
         self._info = info
         self._holders = holders
@@ -62,11 +69,29 @@ class SourceReader:
         Raises:
             RpcFailureError: The worker does not answer.
         """
-        small = [block for block in blocks if block.length <= LOADED]
-        large = [block for block in blocks if block.length > LOADED]
+        most = LOADED if self._pace is None else RELAYED
+        small = [block for block in blocks if block.length <= most]
+        large = [block for block in blocks if block.length > most]
+        if self._pace is not None and small:
+            await self._pace(sum(block.length for block in small))
         failures, present = await self._worker.load(small) if small else ([], [])
-        outcomes = await bounded(self._fetch, large, limit=_FETCHES)
+        bring = self._fetch if self._pace is None else self._relay
+        outcomes = await bounded(bring, large, limit=_FETCHES)
         return failures + [outcome for outcome in outcomes if outcome is not None], present
+
+    async def _relay(self, block: Block) -> PutFailure | None:
+        (held,) = await self._holders([block.id])
+        if self._info.name in held:  # a write of a block that is there already makes the master forget it
+            return None
+        try:
+            await self._worker.write(
+                block, lambda: self._worker.chunks(block, from_source=True, pace=self._pace), paced=True
+            )
+        except RpcFailureError as failure:
+            if failure.starting:
+                raise
+            return PutFailure(block_id=block.id, reason=plain_reason(failure.text), retryable=True)
+        return None
 
     async def _fetch(self, block: Block) -> PutFailure | None:
         host, _, port = self._info.address.rpartition(":")
@@ -87,8 +112,8 @@ class SourceReader:
     async def _reason(self, block: Block) -> str:
         """Why a block cannot be read from its source: the worker says it only to those who ask for the bytes."""
         try:
-            async for _ in self._worker.chunks(block, from_source=True):
-                break
+            async with aclosing(self._worker.chunks(block, from_source=True)) as chunks:
+                await anext(chunks, None)
         except RpcFailureError as failure:
             return failure.text
         return "the worker could not keep it; see its log"
@@ -101,6 +126,7 @@ class Copier:
         giver: The worker that holds the blocks, and `giver_info` where it is.
         receiver: The worker that shall hold them, and `receiver_name` its name.
         holders: As the master knows them.
+        contents: What was read for other receivers a moment ago.
     """
 
     def __init__(
@@ -111,8 +137,10 @@ class Copier:
         receiver: Worker,
         receiver_name: str,
         holders: Holders,
+        contents: Contents,
     ) -> None:
         self._giver = giver
+        self._contents = contents
         self._giver_info = giver_info
         self._receiver = receiver
         self._receiver_name = receiver_name
@@ -142,7 +170,9 @@ class Copier:
 
     async def _stream(self, block: Block) -> PutFailure | int | None:
         try:
-            content = await self._giver.read(block)
+            content = await self._contents.get(
+                block_id=block.id, length=block.length, read=lambda: self._giver.read(block)
+            )
         except RpcFailureError as failure:
             if failure.code is grpc.StatusCode.NOT_FOUND:
                 return self._absent(block)
@@ -150,7 +180,7 @@ class Copier:
                 raise GiverAwayError(failure) from failure
             return self._failed(block, failure)
         try:
-            await self._receiver.write(block, content)
+            await self._receiver.write(block, lambda: _once(content))
         except RpcFailureError as failure:
             return self._refused(block, failure)
         return None
@@ -179,3 +209,7 @@ class Copier:
         return PutFailure(
             block_id=block.id, reason=plain_reason(failure.text), retryable=failure.code in _PASSING
         )
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content

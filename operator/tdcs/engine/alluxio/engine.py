@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+from tdcs.engine.alluxio.blocks import Pace
+from tdcs.engine.alluxio.contents import Contents
 from tdcs.engine.alluxio.copies import Copier, GiverAwayError, SourceReader
 from tdcs.engine.alluxio.failures import engine_error
 from tdcs.engine.alluxio.master import Master
@@ -54,6 +56,7 @@ class AlluxioEngine:
         self._block_size = block_size
         self._workers: dict[str, Worker] = {}
         self._loading = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_LOADS_AT_ONCE))
+        self._contents = Contents()
         self._placements = Placements(master=self._master, client=self._worker)
         self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
 
@@ -135,12 +138,17 @@ class AlluxioEngine:
                 return
             yield page
 
-    async def put(self, *, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+    async def put(
+        self, *, worker: str, blocks: Sequence[Block], pace: Pace | None = None
+    ) -> list[PutFailure]:
         attempted = f"load {len(blocks)} blocks onto worker {worker}"
 
         async def load(info: WorkerInfo, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
             reader = SourceReader(
-                worker=self._worker(info.address), info=info, holders=self._placements.locations
+                worker=self._worker(info.address),
+                info=info,
+                holders=self._placements.locations,
+                pace=pace,
             )
             async with self._loading[worker]:
                 return await reader.load(batch)
@@ -161,6 +169,7 @@ class AlluxioEngine:
                 receiver=self._worker(info.address),
                 receiver_name=worker,
                 holders=self._placements.locations,
+                contents=self._contents,
             )
             try:
                 return await copier.copy(batch)
@@ -175,6 +184,7 @@ class AlluxioEngine:
 
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
         ids = array("q", dict.fromkeys(block_ids))
+        self._contents.forget(ids)
         attempted = f"remove {len(ids)} blocks from worker {worker}"
         with self._errors(attempted=attempted, worker=worker):
             failures = await self._placements.drop(worker=worker, ids=ids, attempted=attempted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -105,10 +105,12 @@ class Rpc:
     Args:
         target: `host:port`.
         patience: Seconds for which a call is repeated while the process is away or starting.
+        options: gRPC channel arguments besides the usual ones.
     """
 
-    def __init__(self, *, target: str, patience: float) -> None:
+    def __init__(self, *, target: str, patience: float, options: Sequence[tuple[str, int]] = ()) -> None:
         self.target = target
+        self._options = (*_OPTIONS, *options)
         self._patience = patience
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[tuple[str, str], Any] = {}
@@ -185,7 +187,7 @@ class Rpc:
         key = (service, method)
         if key not in self._calls:
             if self._channel is None:
-                self._channel = grpc.aio.insecure_channel(self.target, options=_OPTIONS)
+                self._channel = grpc.aio.insecure_channel(self.target, options=self._options)
             self._calls[key] = getattr(self._channel, kind)(
                 f"/{service}/{method}",
                 request_serializer=_serialize,
