@@ -15,6 +15,7 @@ from tdcs.policy import admission, allocation, colocation, eviction, placement, 
 from tdcs.simulate import cluster, engine, job, predict
 from tdcs.simulate.run import simulate
 from tdcs.simulate.scenario import Scenario
+from tdcs.simulate.schemes import keeper
 from tdcs.simulate.schemes import tdcs as tdcs_scheme
 from tdcs.simulate.workload import assign_work
 
@@ -28,10 +29,11 @@ def modules(package: object) -> list[object]:
 
 def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
     for user, name, rule in (
-        (tdcs_scheme, "placement", placement),
-        (tdcs_scheme, "eviction", eviction),
-        (tdcs_scheme, "allocation", allocation),
-        (tdcs_scheme, "admission", admission),
+        (keeper, "placement", placement),
+        (keeper, "eviction", eviction),
+        (keeper, "allocation", allocation),
+        (keeper, "admission", admission),
+        (keeper, "preload", preload),
         (tdcs_scheme, "scoring", scoring),
         (tdcs_scheme, "preload", preload),
         (cluster, "admission", admission),
