@@ -273,9 +273,9 @@ class Cluster:
             },
         )
 
-    async def create_keys(self, name: str = "keys", *, key: str = "s3cr3t") -> None:
+    async def create_keys(self, name: str = "keys", *, account: str = "me", key: str = "s3cr3t") -> None:
         """A Secret with the keys of the store."""
-        data = {"accessKeyId": b"me", "secretAccessKey": key.encode()}
+        data = {"accessKeyId": account.encode(), "secretAccessKey": key.encode()}
         encoded = {field: base64.b64encode(value).decode() for field, value in data.items()}
         await self.server.apply(
             SECRETS, obj={"kind": "Secret", "metadata": {"name": name, "namespace": "n"}, "data": encoded}

@@ -1,6 +1,8 @@
 """What a Dataset's status says, and where its source is mounted."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.controllers.builders import dataset_object
 
 from tdcs.api.dataset import Dataset
@@ -138,6 +140,20 @@ def test_volume_and_claim_find_each_other_and_belong_to_the_dataset() -> None:
     assert belongs(volume, owner)
     assert belongs(claim, owner)
     assert not belongs(volume, dataset_object(namespace="other"))
+
+
+LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True)
+
+
+@given(one=st.tuples(LABEL, LABEL), other=st.tuples(LABEL, LABEL))
+def test_two_datasets_never_claim_one_volume(one: tuple[str, str], other: tuple[str, str]) -> None:
+    names = {
+        volumes.volume(
+            dataset=dataset_object(name, namespace=namespace), cluster="c", path="/p", storage="1Mi"
+        )["metadata"]["name"]
+        for namespace, name in (one, other)
+    }
+    assert len(names) == len({one, other})
 
 
 def test_a_claim_waits_until_the_volume_was_taken_in_but_not_for_ever() -> None:

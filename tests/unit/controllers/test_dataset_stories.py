@@ -338,6 +338,15 @@ async def test_strange_names_and_empty_files_are_loaded(cluster: Cluster) -> Non
     assert cluster.status()["totalFiles"] == len(NAMES) + 1
 
 
+async def test_a_folder_of_a_hundred_thousand_files_is_counted_and_its_part_loaded(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures"] = {f"all/{number:06d}.jpg": 1000 for number in range(100_000)}
+    await cluster.create_dataset(preload={"fraction": 0.01}, placement={"nodeCount": 1})
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=120)
+    status = cluster.status()
+    assert (status["totalFiles"], status["totalBytes"]) == (100_000, 100 * MB)
+    assert sum(cluster.held().values()) == MB
+
+
 async def test_a_folder_must_lie_below_one_that_the_cache_may_read(cluster: Cluster) -> None:
     cluster.engine.sources["file:///nfs/pictures"] = {"a": MB}
     await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
