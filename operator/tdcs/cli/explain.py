@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
+from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tdcs.api import names
 from tdcs.cli.explain_report import Report, World, explain
+from tdcs.controllers.invalid import explain as in_words
 from tdcs.controllers.sizes import human
 from tdcs.kube.api import KubeApi, LightkubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError
@@ -45,6 +47,8 @@ def job(
         report = asyncio.run(_read(config, name=name, namespace=where))
     except KubeError as error:
         raise click.ClickException(str(error)) from error
+    except ValidationError as error:
+        raise click.ClickException(f"TrainingJob {where}/{name}: {in_words(error)}") from error
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:

@@ -1,8 +1,11 @@
 """Why a training job waits, or why its pods are where they are, from what the API server says. Pure."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
@@ -86,7 +89,7 @@ def explain(world: World) -> Report:
     metadata = world.job["metadata"]
     job = TrainingJob.model_validate(world.job)
     status = job.status or TrainingJobStatus()
-    datasets = {name: Dataset.model_validate(raw) for name, raw in world.datasets.items()}
+    datasets = _readable(world.datasets)
     copies = copies_of(datasets)
     pods = newest(pod_view(pod) for pod in world.own_pods) or _gone(status)
     raw = {pod["metadata"]["name"]: pod for pod in world.own_pods}
@@ -115,6 +118,15 @@ def explain(world: World) -> Report:
         pods=places,
         remarks=tuple(_remarks(job, status, world)),
     )
+
+
+def _readable(raw: Mapping[str, Object]) -> dict[str, Dataset]:
+    """The Datasets that can be understood: of the others their own status says what is wrong."""
+    found = {}
+    for name, obj in raw.items():
+        with contextlib.suppress(ValidationError):
+            found[name] = Dataset.model_validate(obj)
+    return found
 
 
 def _headline(status: TrainingJobStatus) -> str:

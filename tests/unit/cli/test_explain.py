@@ -115,3 +115,8 @@ def test_a_job_whose_pods_are_gone_is_explained_from_its_status() -> None:
 
 def test_a_job_that_nobody_has_looked_at_says_so() -> None:
     assert "the operator has not looked at it yet" in explain(World(job=job())).headline
+
+
+def test_a_dataset_that_cannot_be_understood_hides_nothing_else() -> None:
+    world = World(job=job(state="Waiting"), datasets={"pictures": {"spec": "nonsense"}})
+    assert "there is no such Dataset" in explain(world).datasets[0]

@@ -83,7 +83,6 @@ async def test_an_urgent_job_enters_before_older_ones() -> None:
         await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "high"})
         await jobs.until(lambda: jobs.condition("Queued", "urgent").get("reason") == "PriorityClassNotFound")
         await jobs.server.create(PRIORITY_CLASSES, obj={"metadata": {"name": "high"}, "value": 100})
-        await jobs.change("urgent", runPolicy={"backoffLimit": 1})  # any change has it looked at
         await jobs.until(lambda: jobs.condition("Queued", "urgent").get("reason") == "NotEnoughRoom")
         await jobs.run("running")
         for pod in jobs.pods("running"):

@@ -94,13 +94,13 @@ class GangQueue:
         key, uid = (metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
         if uid in self._granted:
             return welcome(self._granted[uid])
+        if uid not in self._asked:
+            self._asked[uid] = key
+            self.touch()
         shape = self._shape(obj)
         missing = self._missing_class(shape.spec) if shape is not None else ""
         if missing:
             return Admission(admitted=False, data_ready=True, reason=Reason.NO_PRIORITY, message=missing)
-        if uid not in self._asked:
-            self._asked[uid] = key
-            self.touch()
         members = self._line.members if self._line is not None else ()
         if self._line is None or not any(member.uid == uid and member.data_ready for member in members):
             return None

@@ -49,7 +49,7 @@ class Quotes:
     async def _job(
         self, seen: Observed, job: JobView, *, namespace: str, now: str
     ) -> tuple[Observed, float | None]:
-        age = seconds_between(job.start_time, now) if job.start_time else PATIENCE
+        age = seconds_between(job.start_time, now) if job.start_time else 0.0
         if age < PATIENCE:
             return seen, PATIENCE - age
         problem = await self._warning(uid=job.uid, namespace=namespace, reasons=("FailedCreate",))
