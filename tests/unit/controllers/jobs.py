@@ -30,6 +30,7 @@ from tdcs.kube.resources import (
     TRAINING_JOBS,
     Resource,
 )
+from tdcs.policy.admission import MAX_PASSES
 
 GPU = "nvidia.com/gpu"
 
@@ -69,7 +70,8 @@ class Mortal:
 class Jobs:
     """Nodes with GPUs, and an operator of jobs at work; a context manager. The test plays the rest of Kubernetes."""
 
-    def __init__(self, *, gpus: dict[str, int]) -> None:
+    def __init__(self, *, gpus: dict[str, int], max_passes: int = MAX_PASSES) -> None:
+        self._max_passes = max_passes
         self.server = JobServer()
         for name, count in gpus.items():
             self.server.store(NODES)["", name] = {
@@ -111,7 +113,7 @@ class Jobs:
             settings=Settings(),
         )
         self.usage = usage
-        self.gangs = GangQueue(stores=stores, queue=self.context.queue)
+        self.gangs = GangQueue(stores=stores, queue=self.context.queue, max_passes=self._max_passes)
         self._reconcile = TrainingJobController(context=self.context, gangs=self.gangs).reconcile
         self.defects: list[BaseException] = []
         server.on_change = self._changed

@@ -92,6 +92,28 @@ async def test_an_urgent_job_enters_before_older_ones() -> None:
         assert jobs.job("urgent-worker")["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
+async def test_small_jobs_pass_a_large_one_only_so_often() -> None:
+    async with Jobs(gpus={"a": 4, "b": 4}, max_passes=2) as jobs:
+        await jobs.create("long", workers=2, gpus=2)
+        await jobs.until(lambda: jobs.bound("long") == 2)
+        await jobs.create("large", workers=2, gpus=4)
+        await jobs.until_state("Queued", "large")
+        for number in range(4):
+            await jobs.create(f"small-{number}", workers=1)
+        await jobs.until(lambda: jobs.bound("small-0") + jobs.bound("small-1") == 2)
+        await jobs.until_state("Queued", "small-3")
+        assert "2 nodes are set aside for n/large" in jobs.status("small-3")["message"]
+        assert not jobs.pods("small-2") + jobs.pods("small-3")
+        # The nodes empty, and the large one has them before any of the small ones.
+        for name in ("long", "small-0", "small-1"):
+            await jobs.run(name)
+            for pod in jobs.pods(name):
+                await jobs.end(pod)
+        await jobs.until(lambda: jobs.bound("large") == 2)
+        assert not jobs.pods("small-2") + jobs.pods("small-3")
+        await jobs.until(lambda: jobs.status("small-3").get("state") == "Succeeded", kubelet=True)
+
+
 async def test_a_job_too_large_for_any_node_enters_when_one_comes() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create("giant", workers=1, gpus=16)

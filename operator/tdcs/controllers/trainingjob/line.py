@@ -196,7 +196,7 @@ def turn_of(line: Line, uid: str) -> Admission:
     held = ""
     if line.holder and line.holder != uid:
         owner = next("/".join(other.key) for other in line.members if other.uid == line.holder)
-        held = f"; {len(line.aside)} nodes are set aside for {owner}, which was passed {MAX_PASSES} times"
+        held = f"; {len(line.aside)} nodes are set aside for {owner}, which was passed too often"
     if fits(member, line.free):
         return _wait(Reason.BEHIND, f"its pods would fit, but others are first: {position}{behind}{held}")
     return _wait(Reason.NO_ROOM, f"{_missing(member, line.free)}; {position}{behind}{held}")

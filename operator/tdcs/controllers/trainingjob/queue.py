@@ -23,7 +23,7 @@ from tdcs.kube.api import Object
 from tdcs.kube.informer import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import TRAINING_JOBS
-from tdcs.policy.admission import Admission, Reason
+from tdcs.policy.admission import MAX_PASSES, Admission, Reason
 from tdcs.policy.fitting import PodGroup
 
 PAUSE = 0.05
@@ -53,10 +53,12 @@ class GangQueue:
     Args:
         stores: the live views.
         queue: where the passes of jobs are asked for.
+        max_passes: how often a job may be passed by later ones before nodes are set aside for it.
     """
 
-    def __init__(self, *, stores: Stores, queue: KeyedQueue[WorkKey]) -> None:
+    def __init__(self, *, stores: Stores, queue: KeyedQueue[WorkKey], max_passes: int = MAX_PASSES) -> None:
         self._stores = stores
+        self._max_passes = max_passes
         self._queue = queue
         self._shapes: dict[str, _Shape] = {}
         self._asked: dict[str, Key] = {}
@@ -171,7 +173,14 @@ class GangQueue:
         self._asked = {uid: key for uid, key in self._asked.items() if uid in live}
         self._passed = {uid: count for uid, count in self._passed.items() if uid in live}
         free, capacity = self._free() if waiting else ({}, {})
-        return arrange(waiting=waiting, reserved=reserved, free=free, capacity=capacity, holder=self._holder)
+        return arrange(
+            waiting=waiting,
+            reserved=reserved,
+            free=free,
+            capacity=capacity,
+            holder=self._holder,
+            max_passes=self._max_passes,
+        )
 
     def _shape(self, obj: Object) -> _Shape | None:
         """The parsed spec of a job; None when it cannot be understood."""
