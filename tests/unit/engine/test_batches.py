@@ -31,9 +31,9 @@ def test_batches_hold_each_block_once_in_order_and_within_the_limits(
 
 def test_many_small_blocks_share_requests_and_a_worker_holds_few_whole_blocks_in_memory() -> None:
     small, whole = [block(n, 10_000) for n in range(1200)], [block(n, LOADED) for n in range(5000, 5004)]
-    assert [len(batch) for batch in batches([*small, *whole])] == [500, 500, 201, 2, 1]
+    assert [len(batch) for batch in batches([*small, *whole])] == [500, 500, 203, 1]
 
 
 def test_blocks_that_are_fetched_in_steps_count_by_their_step_however_large_they_are() -> None:
     huge = [block(n, 1 << 40) for n in range(20)]
-    assert [len(batch) for batch in batches(huge)] == [8, 8, 4]
+    assert [len(batch) for batch in batches(huge)] == [2] * 10

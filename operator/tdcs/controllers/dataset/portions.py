@@ -18,7 +18,9 @@ class Portion:
     count: int
 
 
-FIRST = Portion(size=16 * MIB, count=100)
+FIRST = Portion(size=4 * MIB, count=100)
+"""Small: nothing is known of the source yet, and what takes a worker longer than 30 seconds has to be read again."""
+
 SMALLEST = Portion(size=MIB, count=10)
 LARGEST = Portion(size=256 * MIB, count=1000)
 

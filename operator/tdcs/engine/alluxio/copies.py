@@ -20,7 +20,7 @@ STREAMED = 1 << 20
 """Blocks up to this size are read and written by the caller; a worker needs tens of milliseconds to fetch even the
 smallest block from another one, but then hundreds of megabytes a second."""
 
-RELAYED = 4 << 20
+RELAYED = 1 << 20
 """With a limit of bandwidth larger blocks go through the caller, piece by piece, for a worker would read all of one at
 once."""
 
