@@ -75,7 +75,8 @@ class NodeViews:
         async with view.lock:
             self._views[volume, manifest.version] = view  # it may just have been removed for being idle
             try:
-                await view.complete()
+                if view.due or not view.known:
+                    await view.complete()
                 if not view.native:
                     await self._client.bind(view)
                     await self._client.freshen(view, folder=self._folder(view.volume))
@@ -153,6 +154,8 @@ class NodeViews:
         """Look after every view in a task of its own: one that has to wait for its client keeps no other waiting."""
         mounts = mountinfo.read()
         for key, view in self._views.items():
+            if self._used(view, mounts=mounts):
+                view.used_at = time.monotonic()
             task = self._ticks.get(key)
             if task is not None and task.done():
                 if error := task.exception():
@@ -205,8 +208,6 @@ class NodeViews:
     async def _follow(self, view: View) -> None:
         mounts = mountinfo.read()
         used = self._used(view, mounts=mounts)
-        if used:
-            view.used_at = time.monotonic()
         if view.due:
             await view.complete()
         if view.given_up and self._release_is_due(view, used=used):

@@ -124,6 +124,11 @@ class View:
         return not self._prepared or self._scan.stamp == -1 or self._store.stamp() != self._scan.stamp
 
     @property
+    def known(self) -> bool:
+        """Whether it is known what the disk has of it."""
+        return self._prepared
+
+    @property
     def native(self) -> bool:
         """Whether all of it is read without the FUSE client."""
         return self._prepared and is_native(forms=self._tree.forms)

@@ -123,8 +123,12 @@ async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World
     ids = await world.load()
     await world.opened()
     drop_block(world.tier, ids["train/1.jpg"])
-    await world.opened()
 
+    async def noticed() -> bool:
+        await world.opened()
+        return any(report.counts.kept_bytes for report in world.views.reports())
+
+    await eventually_async(noticed, deadline=20)
     text = exposition(reports=world.views.reports()).decode()
 
     for line in (
