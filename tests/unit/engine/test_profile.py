@@ -36,3 +36,13 @@ def test_every_role_has_bounded_memory_and_threads_for_its_processors(role: Role
     assert "-XX:ParallelGCThreads=16" in java_options(role=role, processors=16)
     # the entrypoint splits them at blanks
     assert not any(" " in option for option in small)
+
+
+def test_with_few_processors_only_those_compile_twice_who_read_all_day() -> None:
+    once = "-XX:TieredStopAtLevel=1"
+    assert once in java_options(role=Role.WORKER, processors=2)
+    assert once in java_options(role=Role.MASTER, processors=2)
+    assert once not in java_options(role=Role.FUSE, processors=2)
+    large = java_options(role=Role.WORKER, processors=16)
+    assert once not in large
+    assert "-XX:CICompilerCount=4" in large

@@ -206,10 +206,9 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         else ["-XX:+UseSerialGC"]  # the least memory and threads; pauses of a heap this small are short
     )
     # Compiling hot code a second time took half of all processor time in a worker's first minutes. With few processors
-    # it would take it from the load that everybody waits for.
-    compiler = (
-        [f"-XX:CICompilerCount={max(2, processors // 4)}"] if processors > 2 else ["-XX:TieredStopAtLevel=1"]
-    )
+    # it would take it from the load that everybody waits for. A FUSE client has nothing to do then, and reads all day.
+    few = processors <= 2 and role is not Role.FUSE
+    compiler = ["-XX:TieredStopAtLevel=1"] if few else [f"-XX:CICompilerCount={max(2, processors // 4)}"]
     return [
         f"-Xmx{heap // _MIB}m",
         f"-XX:MaxDirectMemorySize={_DIRECT[role] // _MIB}m",
