@@ -1,6 +1,8 @@
 """Sizes as users write them (Kubernetes quantities) and as the status gives them (integers of bytes)."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from lightkube.utils.quantity import parse_quantity
 from pydantic import AfterValidator, WithJsonSchema
@@ -28,15 +30,13 @@ def _checked(value: int | str) -> int | str:
     return value
 
 
-Quantity = Annotated[
-    int | str,
-    AfterValidator(_checked),
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": QUANTITY_PATTERN,
-        }
-    ),
-]
+QUANTITY_SCHEMA: Mapping[str, Any] = MappingProxyType(
+    {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": QUANTITY_PATTERN,
+    }
+)
+
+Quantity = Annotated[int | str, AfterValidator(_checked), WithJsonSchema(dict(QUANTITY_SCHEMA))]
 """A size: bytes, or a Kubernetes quantity."""

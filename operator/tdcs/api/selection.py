@@ -3,10 +3,10 @@
 import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from tdcs.api.base import Model, rule, rules
-from tdcs.api.quantities import Quantity, to_bytes
+from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 
 ABOVE_ZERO = "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))"
 """CEL: a quantity above zero."""
@@ -50,9 +50,22 @@ Fraction = Annotated[
     ),
 ]
 
+
+def _positive(value: int | str) -> int | str:
+    if to_bytes(value) <= 0:
+        raise ValueError("must be above zero")
+    return value
+
+
+def _quantity_above_zero(message: str) -> WithJsonSchema:
+    """The schema of a quantity with its rule inside: pydantic would drop a rule beside an optional one."""
+    return WithJsonSchema({**QUANTITY_SCHEMA, "x-kubernetes-validations": [rule(ABOVE_ZERO, message)]})
+
+
 Amount = Annotated[
-    Quantity,
-    Field(json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 100Gi"))),
+    int | str,
+    AfterValidator(_positive),
+    _quantity_above_zero("must be a size above zero, such as 100Gi"),
 ]
 
 Path = Annotated[
@@ -79,14 +92,9 @@ StartTime = (
 
 Bandwidth = (
     Annotated[
-        Quantity,
-        Field(
-            json_schema_extra=rules(
-                rule(
-                    ABOVE_ZERO, "must be above zero: bytes a second, such as 100M; leave it out for no limit"
-                )
-            )
-        ),
+        int | str,
+        AfterValidator(_positive),
+        _quantity_above_zero("must be above zero: bytes a second, such as 100M; leave it out for no limit"),
     ]
     | None
 )

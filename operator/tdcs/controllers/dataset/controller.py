@@ -213,7 +213,11 @@ class DatasetController:
             tuple(found),
             data.preloaded,
             tuple((worker.name, worker.live, worker.capacity_bytes) for worker in workers),
-            tuple(sorted((name, tuple(sorted(view.labels.items()))) for name, view in views.items())),
+            # Of the nodes that cache only: a label of any other one would end a load that is under way.
+            tuple(
+                tuple(sorted(views[worker.name].labels.items())) if worker.name in views else None
+                for worker in workers
+            ),
         )
         now = self._clock()
         # Listing a million files takes a minute or two: it must stay a small part of the master's work.
