@@ -100,6 +100,16 @@ async def test_the_smallest_files_are_read_by_every_node() -> None:
     assert await missing(engine, "a", "b", "c") == 0
 
 
+async def test_also_the_smallest_files_come_from_a_node_that_holds_them() -> None:
+    engine = MemoryEngine(
+        sources={"s3://b/p": {f"{number:03d}": 10 for number in range(50)}},
+        workers={"a": 1 << 30, "b": 1 << 30},
+    )
+    await loaded(engine, work_of(await listed(engine), "a"))
+    await loaded(engine, work_of(await listed(engine), "b"))
+    assert (engine.source_bytes_read, engine.copied_bytes) == (500, 500)
+
+
 async def test_nodes_share_the_reading_evenly() -> None:
     read: dict[str, int] = {}
 

@@ -3,8 +3,8 @@
 The source sends each byte once, however many nodes want it: what several nodes want is dealt out among them, each
 reads its part, and gives it to the others while the next part is being read.
 
-Only the smallest blocks are read by every node: such a block costs a request, not bytes, and a copy between two nodes
-costs about twice as much work as reading it.
+Only the smallest blocks that nobody holds are read by every node: such a block costs a request, not bytes, and a copy
+between two nodes costs about twice as much work as reading it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tdcs.engine.table import BlockTable
 
 COPIED_FROM = 16 * 1024
-"""Bytes; smaller blocks are read from the source by every node that wants them."""
+"""Bytes; smaller blocks that nobody holds are read from the source by every node that wants them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ def routes(
     for block, nodes in wanted:
         length = table.length(block)
         holders = sorted(name for name in table.holders(block) if name in live and name not in nodes)
-        if length < COPIED_FROM:
-            yield from (Route(block=block, origin=node, from_source=True) for node in nodes)
-        elif holders:
+        if holders:
             giver = min(holders, key=lambda name: gives.get(name, 0))
             gives[giver] = gives.get(giver, 0) + length * len(nodes)
             yield Route(block=block, origin=giver, from_source=False, receivers=nodes)
+        elif length < COPIED_FROM:
+            yield from (Route(block=block, origin=node, from_source=True) for node in nodes)
         else:
             reader = min(nodes, key=lambda name: reads.get(name, 0))
             reads[reader] = reads.get(reader, 0) + length
