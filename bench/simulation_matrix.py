@@ -62,9 +62,10 @@ def cases() -> Iterator[Case]:
         for week in WINDOWS:
             for scheme in SCHEMES[:4]:
                 yield Case(mix="image", scheme=scheme, first_week=week, seed=seed)
-    for week in WINDOWS:
-        for scheme in SCHEMES[:4]:
-            yield Case(mix="language", scheme=scheme, first_week=week)
+    for scheme in ("tdcs", "oracle", "fluid-like", "alluxio-lru"):
+        for week in WINDOWS:
+            for seed in SEEDS:
+                yield Case(mix="language", scheme=scheme, first_week=week, seed=seed)
     for scheme in SCHEMES[:4]:
         yield Case(mix="balanced", scheme=scheme)
     for part in (*WINDOWS, None):

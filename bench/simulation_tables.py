@@ -1,0 +1,235 @@
+"""The tables of docs/simulation.md that come from the results of the sweep, for `bench/simulation_page.py`."""
+
+from bench.simulation_matrix import (
+    MIXES,
+    SCHEMES,
+    WINDOWS,
+    Case,
+    Ratio,
+    Results,
+    mean_hours,
+    of_seeds,
+    ratio,
+)
+
+#: What is asked of the mean completion times: a mix, a scheme over tdcs, and the least ratio.
+BARS = (
+    ("image", "alluxio-lru", 2.0),
+    ("image", "fluid-like", 2.0),
+    ("language", "alluxio-lru", 0.99),
+    ("language", "fluid-like", 0.99),
+    ("image", "oracle", 1 / 1.15),
+    ("language", "oracle", 1 / 1.15),
+)
+
+
+def number(row: dict[str, object], key: str) -> float:
+    """A number of a result."""
+    return float(str(row[key]))
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; a sentence when there are no results for it."""
+    if not rows:
+        return "Not measured yet: run `make simulation-docs`."
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def weeks(week: int | None) -> str:
+    """A part of the trace in words."""
+    return "all" if week is None else f"{week} and {week + 1}"
+
+
+def span(found: Ratio | None) -> str:
+    """A ratio, and the least and most over the seeds."""
+    if found is None:
+        return "-"
+    return f"{found.mean:.2f}" + (f" ({found.least:.2f} to {found.most:.2f})" if found.seeds > 1 else "")
+
+
+def mean_of(rows: dict[int, dict[str, object]], key: str) -> float:
+    """The mean of a number over the seeds."""
+    return sum(number(row, key) for row in rows.values()) / len(rows)
+
+
+def whole(results: Results, *, mix: str) -> str:
+    """All schemes on the whole trace."""
+    rows = []
+    for scheme in SCHEMES:
+        found = of_seeds(results, mix=mix, scheme=scheme, week=None)
+        if not found:
+            continue
+        rows.append(
+            [
+                scheme,
+                str(len(found)),
+                f"{mean_hours(list(found.values())):,.1f}",
+                span(ratio(results, mix=mix, week=None, over=scheme, under="tdcs")),
+                f"{mean_of(found, 'p50JctSeconds') / 3600:,.1f}",
+                f"{mean_of(found, 'p99JctSeconds') / 3600:,.1f}",
+                f"{mean_of(found, 'makespanSeconds') / 86400:,.1f}",
+                f"{mean_of(found, 'gpuIdleFraction'):.2%}",
+                f"{mean_of(found, 'remoteBytes') / 1e12:,.0f}",
+                f"{mean_of(found, 'localFraction'):.0%}",
+                f"{mean_of(found, 'evictions'):,.0f}",
+                f"{mean_of(found, 'clones'):,.0f}",
+                f"{mean_of(found, 'cpuSeconds'):.0f}",
+            ]
+        )
+    header = [
+        "scheme",
+        "seeds",
+        "mean h",
+        "x tdcs",
+        "median h",
+        "p99 h",
+        "makespan d",
+        "GPU time stalled",
+        "store TB",
+        "read on own nodes",
+        "evictions",
+        "clones",
+        "CPU s",
+    ]
+    return table(header, rows)
+
+
+def windows(results: Results, *, mix: str) -> str:
+    """Two weeks at a time: mean completion times over that of tdcs, and over that of the oracle."""
+    rows = []
+    for week in (*WINDOWS, None):
+        ours = of_seeds(results, mix=mix, scheme="tdcs", week=week)
+        if not ours:
+            continue
+        cells = [
+            weeks(week),
+            str(len(ours)),
+            f"{mean_of(ours, 'jobs'):,.0f}",
+            f"{mean_hours(list(ours.values())):,.1f}",
+            f"{mean_of(ours, 'gpuIdleFraction'):.2%}",
+            span(ratio(results, mix=mix, week=week, over="oracle", under="tdcs")),
+        ]
+        for scheme in ("alluxio-lru", "fluid-like"):
+            theirs = of_seeds(results, mix=mix, scheme=scheme, week=week)
+            bound = ratio(results, mix=mix, week=week, over=scheme, under="oracle")
+            cells += [
+                f"{mean_of(theirs, 'gpuIdleFraction'):.1%}" if theirs else "-",
+                span(ratio(results, mix=mix, week=week, over=scheme, under="tdcs")),
+                f"{bound.mean:.2f}" if bound else "-",
+            ]
+        rows.append(cells)
+    header = ["weeks", "seeds", "jobs", "tdcs mean h", "tdcs stalled", "oracle / tdcs"]
+    for scheme in ("alluxio-lru", "fluid-like"):
+        header += [f"{scheme} stalled", f"{scheme} / tdcs", f"{scheme} / oracle: the bound"]
+    return table(header, rows)
+
+
+def bars(results: Results) -> str:
+    """What was asked for, what was reached on the whole trace and in two weeks at a time, and what could be."""
+    rows = []
+    for mix, scheme, bar in BARS:
+        found: dict[int | None, Ratio] = {}
+        bounds: dict[int | None, float] = {}
+        for week in (None, *WINDOWS):
+            ours = ratio(results, mix=mix, week=week, over=scheme, under="tdcs")
+            bound = ratio(results, mix=mix, week=week, over=scheme, under="oracle")
+            if ours is not None and bound is not None:
+                found[week], bounds[week] = ours, bound.mean
+        if not found:
+            continue
+        parts = {week: one for week, one in found.items() if week is not None}
+        worst = min(parts, key=lambda week: parts[week].mean) if parts else None
+        possible = [week for week in parts if bounds[week] >= bar]
+        met = [week for week in parts if parts[week].mean >= bar]
+        rows.append(
+            [
+                f"{mix}: {scheme} over tdcs",
+                f">= {bar:.2f}",
+                (span(found[None]) + ("" if found[None].mean >= bar else ", missed"))
+                if None in found
+                else "-",
+                f"{span(parts[worst])}, weeks {weeks(worst)}" if worst is not None else "-",
+                f"{len(met)} of {len(parts)}",
+                "-" if scheme == "oracle" else f"{len(possible)} of {len(parts)}",
+            ]
+        )
+    return table(
+        [
+            "mean completion time",
+            "bar",
+            "whole trace",
+            "worst two weeks",
+            "two weeks that meet it",
+            "two weeks in which even the oracle would",
+        ],
+        rows,
+    )
+
+
+def chance(results: Results) -> float:
+    """The most that the oracle's mean differs between seeds, to which no dataset matters, in any two weeks."""
+    spreads = [0.0]
+    for week in WINDOWS:
+        hours = [
+            mean_hours([row]) for row in of_seeds(results, mix="image", scheme="oracle", week=week).values()
+        ]
+        if hours:
+            spreads.append(max(hours) / min(hours) - 1)
+    return max(spreads)
+
+
+def gpu_time(results: Results) -> str:
+    """The GPU time that the same work takes, which no queue blurs: worst over the parts of the trace."""
+    rows = []
+    for mix in MIXES:
+        for scheme in SCHEMES[1:]:
+            found = {}
+            for week in (None, *WINDOWS):
+                ours = of_seeds(results, mix=mix, scheme="tdcs", week=week)
+                theirs = of_seeds(results, mix=mix, scheme=scheme, week=week)
+                if ours and theirs:
+                    found[week] = (1 - mean_of(ours, "gpuIdleFraction")) / (
+                        1 - mean_of(theirs, "gpuIdleFraction")
+                    )
+            if found:
+                least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+                rows.append(
+                    [
+                        mix,
+                        scheme,
+                        f"{found[None]:.3f}" if None in found else "-",
+                        f"{found[least]:.3f} ({weeks(least)})",
+                        f"{found[most]:.3f} ({weeks(most)})",
+                    ]
+                )
+    return table(["mix", "scheme over tdcs", "whole trace", "least (weeks)", "most (weeks)"], rows)
+
+
+def stock(results: Results) -> str:
+    """alluxio-lru with the client that stock Alluxio was published with."""
+    rows = []
+    for week in (*WINDOWS, None):
+        found = ratio(results, mix="image", week=week, over="alluxio-lru", under="tdcs", client="stock")
+        theirs = of_seeds(results, mix="image", scheme="alluxio-lru", week=week, client="stock")
+        tuned = ratio(results, mix="image", week=week, over="alluxio-lru", under="tdcs")
+        if found is not None:
+            rows.append([weeks(week), f"{mean_of(theirs, 'gpuIdleFraction'):.1%}", span(found), span(tuned)])
+    return table(["weeks", "stalled", "stock client / tdcs", "tuned client / tdcs"], rows)
+
+
+def sharing(results: Results) -> str:
+    """The sweep of who shares what."""
+    rows = []
+    for kind in ("all", "tenant", "versions"):
+        found = {
+            scheme: results.get(Case(mix="image", scheme=scheme, first_week=4, sharing=kind))
+            for scheme in SCHEMES[:4]
+        }
+        ours = found.pop("tdcs")
+        if ours is None:
+            continue
+        cells = [kind, f"{mean_hours([ours]):,.1f}", f"{number(ours, 'gpuIdleFraction'):.2%}"]
+        cells += [f"{mean_hours([row]) / mean_hours([ours]):.2f}" if row else "-" for row in found.values()]
+        rows.append(cells)
+    return table(["sharing", "tdcs mean h", "tdcs stalled", *SCHEMES[1:4]], rows)
