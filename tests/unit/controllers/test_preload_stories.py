@@ -146,6 +146,8 @@ async def test_what_keeps_a_preload_from_completing_is_said(
     told = cluster.condition("Complete", "warm", resource=PRELOADS)
     assert (told["reason"], told["status"]) == (reason, "False")
     assert told["message"]
+    if "copies" in spec:
+        assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in told["message"]
 
 
 async def test_a_preload_warms_a_dataset_whose_own_preload_is_off(cluster: Cluster) -> None:

@@ -172,8 +172,10 @@ def _too_few(plan: WantPlan) -> str:
         return ""
     each = counted(want.node_count or 1, "node")
     asked = each if want.copies == 1 else f"{want.copies} copies of {each} each"
+    own = want.key.startswith(names.KIND_DATASET)
+    who = "spec.placement asks" if own else "spec.copies, or its Dataset's spec.placement, asks"
     return (
-        f"it lies on {counted(got, 'node')}, and spec.placement asks for {asked}: only {plan.eligible} live cache "
+        f"it lies on {counted(got, 'node')}, and {who} for {asked}: only {plan.eligible} live cache "
         f"{'node has' if plan.eligible == 1 else 'nodes have'} room and the labels of spec.placement.nodeSelector. "
         "Add cache nodes, or ask for fewer"
     )
