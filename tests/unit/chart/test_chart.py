@@ -121,6 +121,7 @@ def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> Non
         ("system:kube-scheduler", "tdcs-scheduler"),
         ("system:volume-scheduler", "tdcs-scheduler"),
         ("tdcs-crd-upgrade", "tdcs-crd-upgrade"),
+        ("tdcs-uninstall", "tdcs-uninstall"),
     }
 
 
@@ -213,6 +214,7 @@ def test_each_container_is_started_with_options_that_the_command_has(rendered: R
         "tdcs-csi/csi",
         "tdcs-crd-upgrade/crds",
         "tdcs-smoke-test/smoke-test",
+        "tdcs-uninstall/delete-caches",
     }
     for name, container in ours.items():
         subcommand, *options = container["args"]
