@@ -4,6 +4,7 @@
 cluster also has CPU, memory, a number of pods per node, and pods that may run on some nodes only.
 """
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ def room_for(*, request: Amounts, free: Amounts) -> int:
 
 def place(
     *, groups: Sequence[PodGroup], free: Mapping[str, Amounts], scarce: str = ""
-) -> dict[str, dict[str, int]] | None:
+) -> dict[str, Amounts] | None:
     """What would be left of `free` with all pods placed; None when they do not fit at once.
 
     Groups with the largest request first, each node filled before the next, and of those that have room the one
@@ -42,10 +43,10 @@ def place(
 
     Args:
         groups: the pods of a job.
-        free: what each node has left.
+        free: what each node has left; it and its values stay as they are.
         scarce: the resource that decides which node is fullest, such as GPUs.
     """
-    left = {name: dict(amounts) for name, amounts in free.items()}
+    left = dict(free)
     for group in sorted(
         groups, key=lambda group: (-group.request.get(scarce, 0), -sum(group.request.values()))
     ):
@@ -54,7 +55,7 @@ def place(
     return left
 
 
-def place_most(*, groups: Iterable[PodGroup], free: dict[str, dict[str, int]], scarce: str = "") -> None:
+def place_most(*, groups: Iterable[PodGroup], free: dict[str, Amounts], scarce: str = "") -> None:
     """Take from `free`, in place, what those pods of the groups need that find room."""
     for group in groups:
         _fill(group, free, scarce=scarce)
@@ -71,17 +72,33 @@ def most_that_fit(*, group: PodGroup, free: Mapping[str, Amounts]) -> int:
     return total
 
 
-def _fill(group: PodGroup, left: dict[str, dict[str, int]], *, scarce: str) -> int:
-    rooms = [
-        (left[name].get(scarce, 0), name, room)
-        for name in (left if group.nodes is None else group.nodes & left.keys())
-        if (room := room_for(request=group.request, free=left[name])) > 0
-    ]
+def _fill(group: PodGroup, left: dict[str, Amounts], *, scarce: str) -> int:
+    """Place as many pods of a group as find room; gives their number. Nodes that take some get a new value.
+
+    This is asked for every job and thousands of nodes: the scarce resource is looked at first, because it is what a
+    full node lacks, and no more nodes are sorted than there are pods.
+    """
+    needs = sorted(
+        ((name, asked) for name, asked in group.request.items() if asked > 0),
+        key=lambda need: need[0] != scarce,
+    )
+    rooms = []
+    for name in left if group.nodes is None else group.nodes & left.keys():
+        node = left[name]
+        room = group.count
+        for resource, asked in needs:
+            fitting = node.get(resource, 0) // asked
+            if fitting < room:
+                room = fitting
+                if room <= 0:
+                    break
+        if room > 0:
+            rooms.append((node.get(scarce, 0), name, room))
     placed = 0
-    for _, name, room in sorted(rooms):
+    for _, name, room in heapq.nsmallest(group.count, rooms):
         taken = min(room, group.count - placed)
-        for resource, asked in group.request.items():
-            left[name][resource] = left[name].get(resource, 0) - taken * asked
+        node = left[name]
+        left[name] = {**node, **{resource: node[resource] - taken * asked for resource, asked in needs}}
         placed += taken
         if placed == group.count:
             break

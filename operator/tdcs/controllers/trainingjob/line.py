@@ -3,7 +3,7 @@
 The rule itself is :func:`tdcs.policy.admission.next_to_enter`; here it is asked about a cluster's real nodes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
@@ -112,22 +112,24 @@ def arrange(
         holder: the uid of the job that nodes were set aside for before.
         max_passes: how often a job may be passed before nodes are set aside for it.
     """
-    left = {node: dict(amounts) for node, amounts in free.items()}
+    left = dict(free)
     place_most(groups=reserved, free=left, scarce=names.GPU_RESOURCE)
     queue = _possible(sorted(waiting, key=queue_key), capacity)
     entering: list[Member] = []
     while True:
         first = next((member for member in queue if member.uid == holder and member.ready), None)
         aside = _set_aside(first, left, capacity) if first is not None else frozenset()
-        chosen = first if first is not None and fits(first, left) else None
-        if chosen is None:
-            open_nodes = {node: amounts for node, amounts in left.items() if node not in aside}
+        after = _placed(first, left) if first is not None else None
+        if first is not None and after is not None:
+            chosen, left, holder = first, after, ""
+        else:
+            room = _Room({node: left[node] for node in left.keys() - aside} if aside else left)
             turn = next_to_enter(
                 queue=queue,
                 nodes_by_free_gpus=(),
                 holder=first,
                 max_passes=max_passes,
-                fits_now=_once_a_shape(open_nodes),
+                fits_now=room.holds,
             )
             if turn.starves is not None:
                 holder = queue[turn.starves].uid
@@ -135,9 +137,7 @@ def arrange(
             if turn.enters is None:
                 break
             chosen = queue[turn.enters]
-            left |= _placed(chosen, open_nodes)
-        else:
-            left, holder = _placed(chosen, left), ""
+            left = {**left, **(room.after(chosen) or {})}
         place_ = queue.index(chosen)
         queue[:place_] = [_passed(member) for member in queue[:place_]]
         queue.remove(chosen)
@@ -154,31 +154,34 @@ def arrange(
     )
 
 
+class _Room:
+    """What would be left of these nodes after a job; jobs of one shape are looked at once."""
+
+    def __init__(self, free: Mapping[str, Amounts]) -> None:
+        self._free = free
+        self._known: dict[Shape, dict[str, Amounts] | None] = {}
+
+    def holds(self, member: Member) -> bool:
+        """Whether the job fits."""
+        return self.after(member) is not None
+
+    def after(self, member: Member) -> dict[str, Amounts] | None:
+        """None when the job does not fit."""
+        shape = member.shape
+        if shape not in self._known:
+            self._known[shape] = _placed(member, self._free)
+        return self._known[shape]
+
+
 def _possible(members: Sequence[Member], capacity: Mapping[str, Amounts]) -> list[Member]:
     """The jobs, each with whether it could ever run."""
-    judge = _once_a_shape(capacity)
-    return [replace(member, possible=judge(member)) for member in members]
+    empty = _Room(capacity)
+    return [replace(member, possible=empty.holds(member)) for member in members]
 
 
-def _once_a_shape(free: Mapping[str, Amounts]) -> Callable[[Member], bool]:
-    """Whether a job fits; jobs of one shape are looked at once."""
-    known: dict[Shape, bool] = {}
-
-    def judge(member: Member) -> bool:
-        shape = member.shape
-        if shape not in known:
-            known[shape] = fits(member, free)
-        return known[shape]
-
-    return judge
-
-
-def _placed(member: Member, free: Mapping[str, Amounts]) -> dict[str, dict[str, int]]:
-    """What is left once a job that fits has entered."""
-    left = place(groups=member.groups, free=free, scarce=member.scarce)
-    if left is None:
-        raise ValueError(f"job {'/'.join(member.key)} was let in without room for it: a defect")
-    return left
+def _placed(member: Member, free: Mapping[str, Amounts]) -> dict[str, Amounts] | None:
+    """What is left once a job has entered; None when it does not fit."""
+    return place(groups=member.groups, free=free, scarce=member.scarce)
 
 
 def _passed(member: Member) -> Member:
@@ -210,7 +213,7 @@ def welcome(member_pods: int) -> Admission:
 
 def fits(member: Member, free: Mapping[str, Amounts]) -> bool:
     """Whether all its pods fit at once."""
-    return place(groups=member.groups, free=free, scarce=member.scarce) is not None
+    return _placed(member, free) is not None
 
 
 def _set_aside(
