@@ -1,0 +1,93 @@
+"""Datasets and Preloads on a real Alluxio; only the API server is in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.engine.conftest import LARGE, SMALL
+from tests.engine.servers import S3Server
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.kube.resources import DATASETS, PRELOADS
+
+STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 200, "+plus&and", "deep/er/still"]
+
+
+@pytest.fixture
+async def cluster(engine: AlluxioEngine, tmp_path: Path) -> AsyncIterator[Cluster]:
+    nodes: dict[str, dict[str, str]] = {LARGE: {}, SMALL: {}}
+    async with Cluster(engine=engine, nodes=nodes) as made:  # type: ignore[arg-type]
+        await made.create_keys()
+        await made.create_cache(sourceFolders=[str(tmp_path)])
+        yield made
+        for _, name in list(made.server.store(DATASETS)):
+            await made.server.delete(DATASETS, name=name, namespace="n")
+        await made.until(lambda: not made.server.store(DATASETS), deadline=60)
+
+
+async def refreshed(cluster: Cluster, value: str) -> None:
+    await cluster.annotate("pictures", refresh=value)
+    await cluster.until(lambda: cluster.status().get("refreshed") == value, deadline=60)
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=60)
+
+
+async def test_a_folder_is_loaded_followed_and_compared(cluster: Cluster, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for number, name in enumerate(STRANGE):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(bytes([number]) * 1000)
+    (folder / "empty").touch()
+    await cluster.create_dataset(
+        source={"uri": f"file://{folder}", "secretRef": None, "checkInterval": "0s"},
+        placement={"mode": "Replicate", "nodeCount": 2},
+    )
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=60)
+    status = cluster.status()
+    assert (status["totalFiles"], status["totalBytes"]) == (len(STRANGE) + 1, 1000 * len(STRANGE))
+    assert cluster.nodes() == {LARGE: 1000 * len(STRANGE), SMALL: 1000 * len(STRANGE)}
+
+    (folder / "with blank").write_bytes(b"another content" + bytes(985))  # of the same length
+    (folder / "a:b").unlink()
+    (folder / "added").write_bytes(b"z" * 500)
+    await refreshed(cluster, "1")
+    assert cluster.status()["totalBytes"] == 1000 * (len(STRANGE) - 1) + 500
+    assert set(cluster.nodes().values()) == {1000 * (len(STRANGE) - 1) + 500}
+    await cluster.create_preload(verify="All")
+    await cluster.until(
+        lambda: cluster.status("warm", resource=PRELOADS).get("state") in {"Complete", "Failed"}, deadline=60
+    )
+    found = cluster.status("warm", resource=PRELOADS)
+    assert (found["state"], found["failedFiles"]) == ("Complete", [])
+    assert found["verifiedBytes"] == 2 * (1000 * (len(STRANGE) - 1) + 500)
+
+
+async def test_twins_of_a_bucket_keep_their_placement_when_one_goes(cluster: Cluster, s3: S3Server) -> None:
+    bucket = f"b-{uuid.uuid4().hex}"
+    s3.make_bucket(bucket)
+    s3.put_files(bucket, {f"data/{number:03d}": bytes([number]) * 10_000 for number in range(60)})
+    origin = s3.source(f"s3://{bucket}/data")
+    assert origin.credentials is not None
+    await cluster.create_keys(
+        "store", account=origin.credentials.access_key_id, key=origin.credentials.secret_access_key
+    )
+    options = {**origin.options, "pathStyle": origin.options.get("pathStyle") == "true"}
+    source = {"uri": origin.uri, "options": options, "secretRef": {"name": "store"}}
+    await cluster.create_dataset("one", source=source, placement={"mode": "Replicate", "nodeCount": 1})
+    await cluster.until(lambda: cluster.status("one").get("state") == "Ready", deadline=60)
+    await cluster.create_dataset("both", source=source, placement={"mode": "Replicate", "nodeCount": 2})
+    await cluster.until(lambda: cluster.status("both").get("state") == "Ready", deadline=60)
+    assert len(cluster.nodes("one")) == 1
+    assert cluster.nodes("both") == dict.fromkeys((LARGE, SMALL), 600_000)
+    await cluster.server.delete(DATASETS, name="both", namespace="n")
+    await cluster.until(
+        lambda: (
+            cluster.status("one").get("physicalBytes") == 600_000 and len(cluster.server.store(DATASETS)) == 1
+        ),
+        deadline=60,
+    )
+    assert cluster.status("one")["state"] == "Ready"
