@@ -25,6 +25,10 @@ ALTERNATIVES = 5
 """Nodes that are named beside the one that a pod is on."""
 
 
+NAMED_NODES = 8
+"""Nodes of a dataset that are named, those with the most bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What was read from the API server.
@@ -149,7 +153,11 @@ def _dataset(name: str, dataset: Dataset | None) -> str:
     if dataset is None or dataset.status is None:
         return f"{name}: there is no such Dataset in the job's namespace, or nobody has looked at it yet"
     held = {node.name: node.bytes for copy in dataset.status.copies for node in copy.nodes if node.bytes > 0}
-    where = ", ".join(f"{human(count)} on {node}" for node, count in sorted(held.items())) or "nowhere"
+    ranked = sorted(held.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{human(count)} on {node}" for node, count in ranked[:NAMED_NODES]]
+    if len(ranked) > NAMED_NODES:
+        named.append(f"less or as much on {len(ranked) - NAMED_NODES} more")
+    where = ", ".join(named) or "nowhere"
     total = dataset.status.total_bytes
     return f"{name}: {human(total)}, {dataset.status.cached_ratio:.0%} of it cached: {where}"
 

@@ -120,3 +120,10 @@ def test_a_job_that_nobody_has_looked_at_says_so() -> None:
 def test_a_dataset_that_cannot_be_understood_hides_nothing_else() -> None:
     world = World(job=job(state="Waiting"), datasets={"pictures": {"spec": "nonsense"}})
     assert "there is no such Dataset" in explain(world).datasets[0]
+
+
+def test_of_a_dataset_on_many_nodes_the_first_are_named() -> None:
+    nodes = {f"node{number:02}": number for number in range(1, 21)}
+    told = explain(World(job=job(state="Waiting"), datasets=held(**nodes))).datasets[0]
+    assert "20 bytes on node20" in told
+    assert told.endswith("13 bytes on node13, less or as much on 12 more")
