@@ -1,6 +1,7 @@
 """`tdcs status`: cache clusters, datasets, preloads and jobs at a glance. Reads the API server and nothing else."""
 
 import asyncio
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,11 @@ _COLOURS: Final = {
     "NotReady": "red",
 }
 _BAR: Final = 16
+_BARS: Final = " "
+_NARROW: Final = 110
+"""Terminals with fewer columns are shown no bars."""
+
+_PIPED: Final = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +71,9 @@ def command(
         world = asyncio.run(_read(config, namespace=where))
     except KubeError as error:
         raise click.ClickException(str(error)) from error
-    show(world, namespace=where, console=Console())
+    # Not a terminal: whoever reads it later has room.
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPED)
+    show(world, namespace=where, console=console)
 
 
 def show(world: World, *, namespace: str | None, console: Console) -> None:
@@ -80,6 +88,8 @@ def show(world: World, *, namespace: str | None, console: Console) -> None:
     )
     for title, table, nothing in sections:
         console.print(f"[bold]{title}[/bold]")
+        if console.width < _NARROW:
+            table.columns = [column for column in table.columns if column.header != _BARS]
         console.print(table if table.row_count else f"  [dim]{escape(nothing)}[/dim]")
         console.print()
     for line in troubles(world):
@@ -88,7 +98,7 @@ def show(world: World, *, namespace: str | None, console: Console) -> None:
 
 def clusters(objects: Sequence[Object]) -> Table:
     """One row a cache cluster, and one for each of its workers that does not serve."""
-    table = _table("Name", "State", "Workers", "Used", "")
+    table = _table("Name", "State", "Workers", "Used", _BARS)
     for obj in objects:
         status = _status(obj)
         ready = _condition(obj, names.READY)
@@ -108,7 +118,7 @@ def clusters(objects: Sequence[Object]) -> Table:
 
 def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
     """One row a dataset."""
-    table = _table("Name", "State", "Loaded", "", "Rate", "Size", "Files", "Nodes")
+    table = _table("Name", "State", "Loaded", _BARS, "Rate", "Size", "Files", "Nodes")
     for obj in objects:
         status = _status(obj)
         nodes = {node["name"] for copy in status.get("copies") or () for node in copy.get("nodes") or ()}
@@ -128,7 +138,7 @@ def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
 
 def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
     """One row a preload."""
-    table = _table("Name", "Dataset", "State", "Done", "", "Rate", "Bytes", "Files")
+    table = _table("Name", "Dataset", "State", "Done", _BARS, "Rate", "Bytes", "Files")
     for obj in objects:
         status = _status(obj)
         total = status.get("bytesTotal", 0)

@@ -96,5 +96,16 @@ def test_nothing_is_said_in_a_line() -> None:
     assert "no CacheCluster" in text
 
 
+def test_a_narrow_terminal_shows_names_and_states_rather_than_bars() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    show(WORLD, namespace="n", console=console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "━" not in text
+    for part in ("pictures", "Loading", "42%", "Complete", "1 GiB of 4 GiB"):
+        assert part in text
+    assert "━" in shown(WORLD)
+
+
 def test_all_namespaces_are_told_apart() -> None:
     assert "n/pictures" in shown(WORLD, namespace=None)
