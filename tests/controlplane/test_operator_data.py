@@ -1,0 +1,101 @@
+"""Datasets and cache clusters on a real control plane: what a user applies, sees, and is left with."""
+
+from __future__ import annotations
+
+from tests.controlplane.operator_world import (
+    FILE_BYTES,
+    SOURCE,
+    TOTAL,
+    World,
+    message_of,
+    reason_of,
+    world,
+)
+from tests.support.kube import Object, condition
+
+__all__ = ["world"]
+
+
+def nodes_of(dataset: Object) -> dict[str, int]:
+    return {
+        node["name"]: node["bytes"] for one in dataset["status"].get("copies", ()) for node in one["nodes"]
+    }
+
+
+def held(world: World) -> dict[str, int]:
+    """Bytes on each worker that has any."""
+    found = {node: sum(world.engine.holdings(worker=node).values()) for node in world.nodes}
+    return {node: size for node, size in found.items() if size}
+
+
+def test_twins_have_placements_of_their_own(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset(placement={"mode": "Replicate", "nodeCount": 1})
+    with world.operator():
+        world.wait_ready()
+        world.create_dataset("twin", placement={"mode": "Replicate", "nodeCount": 3})
+        world.wait_ready("twin")
+        assert (len(nodes_of(world.dataset())), len(nodes_of(world.dataset("twin")))) == (1, 3)
+        assert world.engine.source_bytes_read == TOTAL
+        mine = nodes_of(world.dataset("twin"))
+        world.kube.delete("Dataset", "pictures", namespace=world.namespace)
+        world.wait(lambda: world.kube.find("Dataset", "pictures", namespace=world.namespace) is None)
+        assert held(world) == mine
+        assert condition(world.dataset("twin"), "Ready") == "True"
+        # Another bucket's keys: who is in the way is named.
+        world.kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "other-keys", "namespace": world.namespace},
+                "stringData": {"accessKeyId": "me", "secretAccessKey": "other"},
+            }
+        )
+        world.create_dataset("stranger", source={"uri": SOURCE, "secretRef": {"name": "other-keys"}})
+        world.wait(lambda: reason_of(world.dataset("stranger"), "Ready") == "MountConflict")
+        assert f"Dataset {world.namespace}/twin" in message_of(world.dataset("stranger"), "Ready")
+
+
+def test_changes_at_the_source_are_seen_and_the_claim_has_the_size_of_the_data(world: World) -> None:
+    world.create_cluster()
+    world.create_dataset(source={"uri": SOURCE, "checkInterval": "10s"}, placement={"nodeCount": 1})
+    with world.operator():
+        first = world.wait_ready()["status"]
+        world.wait(lambda: world.kube.find("PersistentVolumeClaim", "pictures", namespace=world.namespace))
+        world.wait(
+            lambda: (
+                world.kube.get("PersistentVolumeClaim", "pictures", namespace=world.namespace)["status"].get(
+                    "capacity"
+                )
+                == {"storage": "39Mi"}
+            )
+        )
+        world.engine.sources[SOURCE] = {"0000.jpg": 2 * FILE_BYTES, "new.jpg": FILE_BYTES}
+        world.wait(lambda: world.dataset()["status"]["totalFiles"] == 2)
+        world.wait(lambda: sum(held(world).values()) == 3 * FILE_BYTES)
+        assert world.dataset()["status"]["lastSourceCheckTime"] > first["lastSourceCheckTime"]
+        assert world.wait_ready()["status"]["loadedRatio"] == 1
+
+
+def test_a_cache_that_leaves_a_node_or_is_deleted_frees_the_disk_first(world: World) -> None:
+    def worker_sets() -> int:
+        sets = world.kube.list("StatefulSet", namespace=world.namespace)
+        return sum("-worker-" in one["metadata"]["name"] for one in sets)
+
+    def jobs() -> list[Object]:
+        labels = {"tdcs.io/component": "clean"}
+        return world.kube.list("Job", namespace=world.namespace, labels=labels)
+
+    world.create_cluster()
+    with world.operator():
+        world.wait(lambda: worker_sets() == 3)
+        world.kube.patch("CacheCluster", world.cluster, {"spec": {"replicas": 2}})
+        world.wait(lambda: worker_sets() == 2)
+        assert len(jobs()) == 1
+        world.create_dataset(placement={"nodeCount": 1})
+        world.wait_ready()
+        world.kube.delete("CacheCluster", world.cluster)
+        world.wait(lambda: reason_of(world.kube.get("CacheCluster", world.cluster), "Ready") == "InUse")
+        world.kube.delete("Dataset", "pictures", namespace=world.namespace)
+        world.wait(lambda: world.kube.find("CacheCluster", world.cluster) is None)
+        assert worker_sets() == 0
