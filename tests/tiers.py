@@ -135,6 +135,10 @@ def pytest(folder: str, *arguments: str) -> Outcome:
     return outcome
 
 
+# Two processes, a file of tests each at a time: much of these tiers is waiting.
+TOGETHER = ("--numprocesses=2", "--dist=loadfile")
+
+
 def lint(_keep: bool) -> Outcome:
     """Style, and documentation that builds without a warning."""
     return checks(
@@ -159,7 +163,7 @@ def engine(_keep: bool) -> Outcome:
     gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
     outcome = checks(("go", "-C", str(gateway), "test", "-trimpath", "./store-gateway"))
     if outcome.ok:
-        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true"))
+        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true", *TOGETHER))
     return outcome
 
 
@@ -184,8 +188,8 @@ TIERS: dict[str, Callable[[bool], Outcome]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,
-    "unit": lambda _: pytest("tests/unit"),
-    "controlplane": lambda _: pytest("tests/controlplane"),
+    "unit": lambda _: pytest("tests/unit", *TOGETHER),
+    "controlplane": lambda _: pytest("tests/controlplane", *TOGETHER),
     "engine": engine,
     "e2e": e2e,
 }

@@ -42,7 +42,7 @@ from tests.support.controlplane.fixtures import (
     pytest_runtest_setup,
     shared_control_plane,
 )
-from tests.support.report import measured, pytest_terminal_summary
+from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 
 _HERE = Path(__file__).parent
 
@@ -56,6 +56,7 @@ __all__ = [
     "pytest_runtest_makereport",
     "pytest_runtest_setup",
     "pytest_terminal_summary",
+    "pytest_testnodedown",
     "shared_control_plane",
 ]
 

@@ -143,8 +143,7 @@ def jobs(control_plane: ControlPlane, namespace: str) -> Iterator[JobWorld]:
     )
     made = JobWorld(plane=control_plane, namespace=namespace, nodes=names)
     yield made
-    for obj in kube.list("TrainingJob", namespace=namespace):
-        kube.delete("TrainingJob", obj["metadata"]["name"], namespace=namespace)
+    made.clear()
     for name in names:
         kube.delete("Node", name)
 

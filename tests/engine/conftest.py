@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY, mounts
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
-from tests.support.report import measured, pytest_terminal_summary
+from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio import AlluxioEngine
@@ -27,7 +27,7 @@ from tdcs.engine.protocol import Block, Credentials, Engine, Source
 from tdcs_local import host, products
 from tdcs_local.steps import Reporter
 
-__all__ = ["measured", "mounts", "pytest_terminal_summary"]
+__all__ = ["measured", "mounts", "pytest_terminal_summary", "pytest_testnodedown"]
 
 LARGE, SMALL = "node-1", "node-2"
 

@@ -1,13 +1,14 @@
 """Numbers that a test run prints at its end: how long a start took, how many pods a second.
 
 They are shown, also when everything passes, and never asserted: a time on a shared
-machine says nothing about right or wrong. A conftest imports ``measured`` and
-``pytest_terminal_summary`` from here to have them.
+machine says nothing about right or wrong. A conftest imports ``measured`` and the
+two hooks from here to have them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,11 @@ Measured = Callable[[str], None]
 
 def record(config: pytest.Config, text: str) -> None:
     """Have ``text`` printed, as a line of its own, after the run's results."""
-    config.stash.setdefault(_MEASURED, []).append(text)
+    sent = getattr(config, "workeroutput", None)  # of a process of pytest-xdist: it prints nothing itself
+    if sent is None:
+        config.stash.setdefault(_MEASURED, []).append(text)
+    else:
+        sent.setdefault("measured", []).append(text)
 
 
 @pytest.fixture
@@ -30,6 +35,13 @@ def measured(request: pytest.FixtureRequest) -> Measured:
         request.node.user_properties.append(("measured", text))
 
     return note
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a process of pytest-xdist measured."""
+    for text in getattr(node, "workeroutput", {}).pop("measured", []):
+        record(node.config, text)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
