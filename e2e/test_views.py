@@ -1,0 +1,158 @@
+"""What a pod's volume is on a real node: links to cached blocks where they are, FUSE elsewhere; and what survives what.
+
+Uses the example Dataset, which lies whole on two of the three nodes.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.test_cluster import pod
+from e2e.test_training import PRINT_CHECKSUMS, expected_digest
+from tdcs_local import demo, store
+from tdcs_local.errors import LocalError
+from tdcs_local.kubectl import Kubectl
+from tdcs_local.steps import Reporter
+
+SYSTEM = "tdcs-system"
+BACK_SECONDS = 10.0
+"""Within this time after its FUSE client was killed, a running pod can open files again that are not on its node."""
+
+# Reads files for ever and says so, or says what went wrong.
+READ_ON = (
+    "cd /data; while :; do for f in $(find . -name '*.jpg' ! -path './.tdcs/*' | head -n 200); do "
+    'cat "$f" >/dev/null || echo "FAILED $f"; done; echo round; done'
+)
+
+
+@pytest.fixture(scope="module")
+def held(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> dict[str, int]:
+    """The nodes that hold the example Dataset, which is loaded if it is not."""
+    return demo.load_dataset(reporter=reporter, kubectl=kubectl).held
+
+
+@pytest.fixture
+def readers(kubectl: Kubectl) -> Iterator[list[str]]:
+    """Names of pods that are removed after the test."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        kubectl.delete("pod", name, namespace=demo.NAMESPACE)
+
+
+def reader(name: str, *, node: str, image: str, script: str = "sleep infinity") -> dict[str, Any]:
+    """An unprivileged pod on a node with the Dataset's claim at /data, as any user would write it."""
+    return pod(
+        name,
+        image=image,
+        script=script,
+        namespace=demo.NAMESPACE,
+        nodeSelector={"kubernetes.io/hostname": node},
+        container={
+            "volumeMounts": [
+                {
+                    "name": "data",
+                    "mountPath": "/data",
+                    "readOnly": True,
+                    "mountPropagation": "HostToContainer",
+                }
+            ]
+        },
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": demo.DATASET, "readOnly": True}}],
+    )
+
+
+def run_reader(kubectl: Kubectl, readers: list[str], thing: dict[str, Any]) -> str:
+    """Make the pod and wait until it runs; its name."""
+    name: str = thing["metadata"]["name"]
+    kubectl.delete("pod", name, namespace=demo.NAMESPACE)
+    readers.append(name)
+    kubectl.apply(thing)
+
+    def look() -> str | None:
+        phase = (kubectl.get("pod", name, namespace=demo.NAMESPACE) or {}).get("status", {}).get("phase")
+        return None if phase == "Running" else f"pod {name} is {phase}"
+
+    kubectl.wait(
+        look,
+        what=f"pod {name} does not run",
+        seconds=120,
+        explain=lambda: kubectl("describe", "pod", name, "-n", demo.NAMESPACE),
+    )
+    return name
+
+
+def shell(kubectl: Kubectl, name: str, script: str, *, namespace: str = demo.NAMESPACE) -> str:
+    """The output of a script in a pod; raises LocalError when it fails."""
+    return kubectl("exec", name, "-n", namespace, "--", "sh", "-ec", script).strip()
+
+
+def pod_on(kubectl: Kubectl, node: str, selector: str) -> dict[str, Any]:
+    """The running system pod with these labels on a node."""
+    (found,) = (
+        thing
+        for thing in kubectl.list("pods", namespace=SYSTEM, selector=selector)
+        if thing["spec"].get("nodeName") == node and not thing["metadata"].get("deletionTimestamp")
+    )
+    return found
+
+
+def test_where_the_data_is_every_file_is_a_link_to_its_block(
+    held: dict[str, int], kubectl: Kubectl, toolbox: str, readers: list[str]
+) -> None:
+    name = run_reader(kubectl, readers, reader("view-native", node=min(held), image=toolbox))
+
+    assert shell(kubectl, name, "find /data -type l | wc -l") == "0"
+    assert shell(kubectl, name, "find /data -type f -links 1 | wc -l") == "0"
+    assert shell(kubectl, name, "ls -A /data | grep -c tdcs || true") == "0"
+    assert shell(kubectl, name, PRINT_CHECKSUMS).split()[0] == expected_digest()
+    for change in ("touch /data/new", "f=$(find /data -type f | head -n 1); : >>$f"):
+        with pytest.raises(LocalError, match=r"Read-only file system|Permission denied"):
+            shell(kubectl, name, change)
+
+
+def test_a_pod_where_no_data_is_reads_through_fuse_and_reads_on_after_its_client_was_killed(
+    held: dict[str, int], kubectl: Kubectl, workers: list[str], toolbox: str, readers: list[str]
+) -> None:
+    (away,) = set(workers) - set(held)
+    name = run_reader(kubectl, readers, reader("view-fuse", node=away, image=toolbox))
+    files = shell(kubectl, name, "cd /data; find . -type l | LC_ALL=C sort | head -n 40").split()
+    assert len(files) == 40
+    client = pod_on(kubectl, away, "tdcs.io/component=fuse")["metadata"]["name"]
+
+    shell(kubectl, client, "kill -9 $(pidof java)", namespace=SYSTEM)
+    begin = time.monotonic()
+
+    def look() -> str | None:
+        try:
+            # Another file each time: one that was opened before could come from the kernel's cache.
+            shell(kubectl, name, f"cat /data/{files[int(time.monotonic() - begin) % 40]} >/dev/null")
+        except LocalError as error:
+            return str(error)
+        return None
+
+    kubectl.wait(look, what="files cannot be opened again", seconds=60)
+    seconds = time.monotonic() - begin
+    print(f"new opens worked again {seconds:.1f} s after the FUSE client was killed")
+    assert seconds < BACK_SECONDS
+    told = shell(kubectl, name, f"cd /data; sha256sum {' '.join(files)}").splitlines()
+    sums = {entry["path"]: entry["sha256"] for entry in store.manifest(demo.DATASET)["files"]}
+    assert told == [f"{sums[file.removeprefix('./')]}  {file}" for file in files]
+
+
+def test_a_plugin_that_is_replaced_disturbs_no_reader_and_serves_new_pods(
+    held: dict[str, int], kubectl: Kubectl, toolbox: str, readers: list[str]
+) -> None:
+    node = min(held)
+    busy = run_reader(kubectl, readers, reader("view-busy", node=node, image=toolbox, script=READ_ON))
+    plugin = pod_on(kubectl, node, "app.kubernetes.io/component=csi")["metadata"]["name"]
+
+    kubectl("delete", "pod", plugin, "-n", SYSTEM, "--grace-period=0", "--force")
+    name = run_reader(kubectl, readers, reader("view-next", node=node, image=toolbox))
+
+    assert shell(kubectl, name, "find /data -type l | wc -l") == "0"
+    log = kubectl("logs", busy, "-n", demo.NAMESPACE)
+    assert "round" in log
+    assert "FAILED" not in log
