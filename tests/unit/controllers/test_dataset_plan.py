@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.builders import GIB, file, worker
 
@@ -100,6 +100,7 @@ WANTS = st.builds(
 )
 
 
+@settings(deadline=None)  # six plans an example: a busy machine takes long
 @given(
     lengths=st.lists(st.integers(1, 10_000), min_size=1, max_size=40),
     wants=st.lists(WANTS, min_size=1, max_size=3),
