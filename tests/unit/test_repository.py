@@ -82,3 +82,11 @@ def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, 
 def test_development_and_runtime_agree_on_every_version() -> None:
     runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
     assert {name: development.get(name) for name in runtime} == runtime
+
+
+def test_every_test_that_the_failure_modes_name_exists() -> None:
+    page = (ROOT / "docs" / "explanation" / "failure-modes.md").read_text()
+    sources = "\n".join(text for name, text in tracked_texts() if re.match(r"(tests|e2e)/.*\.py$", name))
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert named
+    assert {test for test in named if f"def {test}(" not in sources} == set()
