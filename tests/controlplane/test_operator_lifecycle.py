@@ -105,7 +105,13 @@ def test_what_the_pods_get(world: World) -> None:
             f'[{{"dataset":"{world.namespace}/pictures","copy":"0"}}]'
         )
         container = template["spec"]["containers"][0]
-        assert {"name": "data-pictures", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
+        # HostToContainer: so that a FUSE client which the node mounts anew reaches the pod.
+        assert {
+            "name": "data-pictures",
+            "mountPath": "/data",
+            "readOnly": True,
+            "mountPropagation": "HostToContainer",
+        } in container["volumeMounts"]
         names = [variable["name"] for variable in container["env"]]
         assert names.index("JOB_COMPLETION_INDEX") < names.index("TF_CONFIG")
         service = world.kube.get("Service", "mnist", namespace=world.namespace)
