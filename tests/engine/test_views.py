@@ -85,8 +85,8 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
     dataset = await bench.mount(contents(small=300, large=True, names=STRANGE))
     volume = await bench.publish(dataset)
 
-    assert await asyncio.to_thread(sums_of, volume) == dataset.sums  # cold, through FUSE from the source
     assert native(volume) == {"zero"}
+    assert await asyncio.to_thread(sums_of, volume) == dataset.sums  # cold, through FUSE from the source
 
     load = asyncio.create_task(bench.load(dataset))
     while not load.done():
@@ -97,7 +97,6 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
 
     assert await asyncio.to_thread(sums_of, volume) == dataset.sums  # warm
     for path in (volume / "train").rglob("*.jpg"):
-        assert (bench.tier / names.BLOCK_FOLDER / str(path.stat().st_ino)).parent.exists()
         assert path.stat().st_nlink == 2
     assert (volume / "parts/large.bin").is_symlink()
 
