@@ -17,6 +17,7 @@ seen; preprocessing is part of the compute rate.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Bottleneck(StrEnum):
@@ -95,6 +96,12 @@ def lru_hit_ratio(*, fraction: float, share: float = 1.0) -> float:
         return max(fraction, 0.0)
     if share >= 1.0:
         return fraction + (1.0 - fraction) * math.log1p(-fraction)
+    return _found_again(fraction, share)
+
+
+@lru_cache(maxsize=4096)
+def _found_again(fraction: float, share: float) -> float:
+    """The sum over the epochs; remembered, because one job asks for it in every epoch and it may be long."""
     low = 1.0 - share
     hits, chance, left = 0.0, share, 1.0 - fraction
     while left < 1.0 and chance > 1e-9:

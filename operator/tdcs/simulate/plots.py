@@ -1,5 +1,6 @@
 """Pictures of results. Needs matplotlib, which the extra `plot` installs."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +17,36 @@ def check_plot(path: Path) -> None:
     """Refuse a plot that cannot be made, before a long run rather than after it.
 
     Raises:
-        InputError: the ending is unknown, the folder is missing, or matplotlib is not installed.
+        InputError: the ending is unknown, the folder is missing, the file cannot be written, or matplotlib
+            is not installed.
     """
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"{path}: plots are written as .svg or .png; give the file one of these endings")
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
+        _try_to_write(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise InputError(
             f"{path}: drawing needs matplotlib, which is not installed; run pip install 'tdcs[plot]'"
         ) from error
+
+
+def _try_to_write(path: Path) -> None:
+    """Open the file as a writer would; only trying tells for file systems that refuse even the superuser."""
+    there = os.path.lexists(path)
+    # Without O_NONBLOCK a pipe that nobody reads would keep us waiting.
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666))
+    if not there:
+        path.unlink()
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be written ({error.strerror}); name a file that you may write")
 
 
 def plot_completions(*, path: Path, completions: Mapping[str, Sequence[float]], title: str) -> None:
@@ -41,7 +60,8 @@ def plot_completions(*, path: Path, completions: Mapping[str, Sequence[float]], 
         axes.set_xscale("log")
         axes.set_xlabel("hours from submission to end")
         axes.set_ylabel("part of the jobs")
-        axes.set_title(title)
+        # A file name with dollar signs is no formula.
+        axes.set_title(title, parse_math=False)
         axes.legend(loc="upper left")
         axes.grid(alpha=0.3)
 
@@ -60,7 +80,8 @@ def plot_bars(
             axes.bar(at, list(values), width=width, label=name)
         axes.set_xticks(range(len(groups)), groups)
         axes.set_ylabel(ylabel)
-        axes.set_title(title)
+        # A file name with dollar signs is no formula.
+        axes.set_title(title, parse_math=False)
         axes.legend(loc="upper left")
         axes.grid(axis="y", alpha=0.3)
 
@@ -76,4 +97,7 @@ def _save(*, path: Path, draw: Any) -> None:
         figure = Figure(figsize=(7, 4), layout="constrained")
         draw(figure.subplots())
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-        figure.savefig(path, metadata=metadata)
+        try:
+            figure.savefig(path, metadata=metadata)
+        except OSError as error:
+            raise _unwritable(path, error) from error

@@ -5,44 +5,15 @@ nodes are all that helps; with a shared cache the first epoch fills it (cold) or
 (preloaded), and what does not fit is read from the source every epoch.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-import yaml
-
-from tdcs.api.quantities import to_bytes
 from tdcs.policy.placement import CacheNode, Mode, plan_copy
 from tdcs.policy.throughput import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
 from tdcs.simulate.errors import InputError
+from tdcs.simulate.job_scenario import JobScenario
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobScenario:
-    """One job and what it runs on; the keys of a scenario file in snake case.
-
-    Attributes:
-        gpus: GPUs of the job.
-        nodes: nodes that they are on.
-        epochs: passes over the dataset.
-        dataset_bytes: its size.
-        cache_bytes: what the shared cache can hold of it, over all nodes.
-        remote_rate: bytes per second that the source gives to the job.
-        compute_rate: bytes per second that the GPUs take when data never lacks.
-        nic_rate: bytes per second of a node's link; infinite when it is not given.
-        page_cache_bytes: page cache of a node; 0 when it is not given.
-    """
-
-    gpus: int
-    nodes: int
-    epochs: int
-    dataset_bytes: float
-    cache_bytes: float
-    remote_rate: float
-    compute_rate: float
-    nic_rate: float = math.inf
-    page_cache_bytes: float = 0.0
+__all__ = ["JobScenario", "Prediction", "Run", "predict"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,21 +49,26 @@ class Prediction:
         }
 
 
-def predict(scenario: JobScenario) -> Prediction:
-    """Predict the job's time under each scheme."""
+def predict(scenario: JobScenario, *, where: str = "scenario") -> Prediction:
+    """Predict the job's time under each scheme; `where` begins the message of an error.
+
+    Raises:
+        InputError: the job was measured faster than the links that are given can carry its data.
+    """
     size = scenario.dataset_bytes
     fraction = no_evict_hit_ratio(fraction=scenario.cache_bytes / size)
     direct = _run(scenario, hit=lambda epoch: 0.0)
     cold = _run(scenario, hit=lambda epoch: 0.0 if epoch == 1 else fraction)
     loaded = _run(scenario, hit=lambda epoch: fraction)
     # The whole dataset in the cache, however small the cache is: what the hardware could do at best.
-    warm = _run(scenario, hit=lambda epoch: 1.0)
+    warm = _measured(scenario, warm=_run(scenario, hit=lambda epoch: 1.0), where=where)
     preloaded = Run(
         seconds=loaded.seconds,
         remote_bytes=loaded.remote_bytes + fraction * size,
         bottleneck=loaded.bottleneck,
     )
-    load_seconds = fraction * size / scenario.remote_rate
+    # What is loaded comes in over the links of the nodes that will hold it.
+    load_seconds = fraction * size / min(scenario.remote_rate, scenario.nodes * scenario.nic_rate)
     return Prediction(
         direct=direct,
         cold=cold,
@@ -103,6 +79,19 @@ def predict(scenario: JobScenario) -> Prediction:
             direct=direct, cold=cold, preloaded=preloaded, warm=warm, fraction=fraction, load=load_seconds
         ),
     )
+
+
+def _measured(scenario: JobScenario, *, warm: Run, where: str) -> Run:
+    """The fully cached run, which takes what was measured; refused when the model cannot be as fast."""
+    measured = scenario.warm_seconds
+    if measured is None:
+        return warm
+    if warm.seconds > measured * (1.0 + 1e-6):
+        raise InputError(
+            f"{where}: warmSeconds is {measured:g}, but with nicBytesPerSecond {scenario.nic_rate:g} the links of "
+            f"{scenario.nodes} nodes take {warm.seconds:.0f} s for the fully cached job; correct one of the two"
+        )
+    return replace(warm, seconds=measured)
 
 
 def _run(scenario: JobScenario, *, hit: Callable[[int], float]) -> Run:
@@ -150,7 +139,20 @@ def _advice(*, direct: Run, cold: Run, preloaded: Run, warm: Run, fraction: floa
     gain = direct.seconds / preloaded.seconds
     if gain < 1.01:
         return "The job is as fast when it reads directly: caching its dataset gains less than 1 %."
-    words = [f"Cache the dataset: preloaded it trains {gain:.1f} times as fast as when it reads directly."]
+    loaded_first = load + preloaded.seconds
+    first = (
+        f"Loaded before the job starts it trains {gain:.1f} times as fast as when it reads directly; with the "
+        f"{load:.0f} s of loading {direct.seconds / loaded_first:.1f} times, from an empty cache "
+        f"{direct.seconds / cold.seconds:.1f} times."
+    )
+    words = [first]
+    if direct.seconds / min(loaded_first, cold.seconds) < 1.01:
+        words.append(
+            "For this job alone that gains nothing: cache the dataset if it can be loaded while the job waits for "
+            "GPUs, or if other jobs read it too."
+        )
+    else:
+        words.append("Cache the dataset.")
     if fraction < 1.0:
         words.append(
             f"Only {fraction:.0%} of it fits; a larger cache would make it up to "
@@ -166,95 +168,3 @@ def _advice(*, direct: Run, cold: Run, preloaded: Run, warm: Run, fraction: floa
     if warm.bottleneck is Bottleneck.NETWORK:
         words.append("Even then the nodes' links limit it: replicate the dataset on the job's nodes.")
     return " ".join(words)
-
-
-_COUNTS = ("gpus", "nodes", "epochs")
-_SIZES = (
-    "datasetBytes",
-    "datasetFiles",
-    "cacheBytes",
-    "pageCacheBytesPerNode",
-    "remoteBytesPerSecond",
-    "nicBytesPerSecond",
-)
-_SPEEDS = ("warmSeconds", "imagesPerSecondPerGpu")
-_REQUIRED = ("gpus", "nodes", "epochs", "datasetBytes", "cacheBytes", "remoteBytesPerSecond")
-KEYS = (*_COUNTS, *_SIZES, *_SPEEDS)
-
-
-def read_scenario(*, path: Path) -> JobScenario:
-    """Read a scenario file.
-
-    Raises:
-        InputError: it cannot be read, is no mapping, has an unknown or lacks a required key, or a value is
-            not above zero.
-    """
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); give the path of a scenario in YAML"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: is not YAML ({reason}); correct the file") from error
-    if not isinstance(loaded, dict) or not loaded:
-        raise InputError(f"{path}: holds no keys; write a mapping with the keys {', '.join(KEYS)}")
-    return parse_scenario(where=str(path), values=loaded)
-
-
-def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenario:
-    """Check the keys and values of a scenario; `where` begins every message. See :func:`read_scenario`."""
-    for key in values:
-        if key not in KEYS:
-            raise InputError(f"{where}: unknown key {key}; the keys are {', '.join(KEYS)}")
-    for key in _REQUIRED:
-        if key not in values:
-            raise InputError(f"{where}: key {key} is missing; add it")
-    number = {str(key): _value(where=where, key=str(key), value=value) for key, value in values.items()}
-    if ("warmSeconds" in number) == ("imagesPerSecondPerGpu" in number):
-        raise InputError(
-            f"{where}: give either warmSeconds or imagesPerSecondPerGpu; it says how fast the GPUs are"
-        )
-    gpus, nodes, epochs = (int(number[key]) for key in _COUNTS)
-    if nodes > gpus:
-        raise InputError(f"{where}: nodes is {nodes} but gpus is {gpus}; every node needs at least one GPU")
-    size = number["datasetBytes"]
-    if "warmSeconds" in number:
-        compute = size * epochs / number["warmSeconds"]
-    elif "datasetFiles" in number:
-        compute = number["imagesPerSecondPerGpu"] * gpus * size / number["datasetFiles"]
-    else:
-        raise InputError(f"{where}: key datasetFiles is missing; imagesPerSecondPerGpu needs it")
-    return JobScenario(
-        gpus=gpus,
-        nodes=nodes,
-        epochs=epochs,
-        dataset_bytes=size,
-        cache_bytes=number["cacheBytes"],
-        remote_rate=number["remoteBytesPerSecond"],
-        compute_rate=compute,
-        nic_rate=number.get("nicBytesPerSecond", math.inf),
-        page_cache_bytes=number.get("pageCacheBytesPerNode", 0.0),
-    )
-
-
-def _value(*, where: str, key: str, value: object) -> float:
-    number: float | None = None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value)
-    elif isinstance(value, str) and key in _SIZES:
-        try:
-            number = float(to_bytes(value))
-        except ValueError:
-            number = None
-    if number is None or not math.isfinite(number):
-        raise InputError(f"{where}: {key} must be a number, got {value!r}; correct it")
-    if number <= 0:
-        remedy = (
-            "leave the key out" if key in ("pageCacheBytesPerNode", "nicBytesPerSecond") else "correct it"
-        )
-        raise InputError(f"{where}: {key} must be above zero, got {value}; {remedy}")
-    if key in _COUNTS and number != int(number):
-        raise InputError(f"{where}: {key} must be a whole number, got {value}; correct it")
-    return number

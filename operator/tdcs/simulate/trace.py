@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 from tdcs.simulate.errors import InputError
 
@@ -32,7 +33,7 @@ def read_trace(*, path: Path, limit: int | None = None, most_gpus: int | None = 
     """Read a trace, at most `limit` jobs of it.
 
     Raises:
-        InputError: the file cannot be read, has no jobs, or a row is wrong: a column is missing, a value
+        InputError: the file cannot be read, has no jobs, or a row is wrong: a column is missing or repeated, a value
             is no number or not positive, rows are out of order, or a job asks for more than `most_gpus`.
     """
     try:
@@ -59,12 +60,18 @@ def _rows(
         raise InputError(
             f"{path}, row 1: the header lacks {_listed(missing)}; a trace needs the columns {', '.join(COLUMNS)}"
         )
+    repeated = [name for name in COLUMNS if reader.fieldnames.count(name) > 1]
+    if repeated:
+        raise InputError(
+            f"{path}, row 1: the header has {_listed(repeated)} more than once; keep one of each"
+        )
     jobs: list[TraceJob] = []
     first = last = None
     for row in reader:
         if limit is not None and len(jobs) >= limit:
             break
         where = f"{path}, row {reader.line_num}"
+        _check_cells(where=where, row=row, columns=len(reader.fieldnames))
         when = _time(where=where, text=row["timestamp"])
         if last is not None and when < last:
             raise InputError(
@@ -98,6 +105,17 @@ def _rows(
     return jobs
 
 
+def _check_cells(*, where: str, row: dict[str, str], columns: int) -> None:
+    """Refuse cells beyond the header's columns: a comma too many shifts the cells to other columns."""
+    # The reader puts them under the key None, as a list, although its type does not say so.
+    beyond = cast("dict[str | None, list[str]]", row).get(None)
+    if beyond:
+        raise InputError(
+            f"{where}: has {columns + len(beyond)} cells but the header names {columns} columns; remove "
+            f"{', '.join(repr(cell) for cell in beyond[:3])} or quote the cell with a comma in it"
+        )
+
+
 def _number(*, where: str, name: str, text: str | None) -> float:
     try:
         value = float(text or "")
@@ -117,8 +135,14 @@ def _time(*, where: str, text: str | None) -> float:
         raise InputError(
             f"{where}: timestamp is not a date and time: {text!r}; write it as 2017-10-01 13:45:00"
         ) from None
-    # A time without a zone is read as if it were UTC: only differences matter.
-    return (when.replace(tzinfo=None) - (when.utcoffset() or _ZERO) - _EPOCH).total_seconds()
+    try:
+        # A time without a zone is read as if it were UTC: only differences matter.
+        moment = when.replace(tzinfo=None) - (when.utcoffset() or _ZERO)
+    except OverflowError:
+        raise InputError(
+            f"{where}: timestamp {text} lies outside the years 1 to 9999 in UTC; correct the row"
+        ) from None
+    return (moment - _EPOCH).total_seconds()
 
 
 _EPOCH = datetime(1970, 1, 1)

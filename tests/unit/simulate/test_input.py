@@ -1,11 +1,20 @@
 """Wrong traces and scenarios: one sentence that names the place, exit code 2, no traceback."""
 
+import itertools
+import json
+import math
+import os
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tdcs.cli.main import main
+from tdcs.simulate.errors import InputError
+from tdcs.simulate.job_scenario import BOUNDS, KEYS, parse_scenario
+from tdcs.simulate.plots import check_plot
+from tdcs.simulate.predict import predict
 
 HEADER = "timestamp,duration,num_gpus,cluster\n"
 GOOD = "2017-10-01 10:00:00,60,1,a\n"
@@ -45,6 +54,22 @@ warmSeconds: 60
         (HEADER + GOOD + "2017-10-01 09:59:59,5,1,a\n", "row 3: timestamp 2017-10-01 09:59:59 is earlier"),
         (HEADER + "yesterday,5,1,a\n", "row 2: timestamp is not a date and time: 'yesterday'"),
         (HEADER + "2017-10-01 10:00:01,5,1,\n", "row 2: cluster is empty"),
+        (
+            HEADER + "0001-01-01T00:00:00+23:59,5,1,a\n",
+            "row 2: timestamp 0001-01-01T00:00:00+23:59 lies outside",
+        ),
+        (
+            HEADER + "9999-12-31T23:59:59-23:59,5,1,a\n",
+            "row 2: timestamp 9999-12-31T23:59:59-23:59 lies outside",
+        ),
+        (
+            "timestamp,duration,num_gpus,duration,cluster\n2017-10-01 10:00:00,60,1,70,a\n",
+            "row 1: the header has the column duration more than once",
+        ),
+        (
+            HEADER + GOOD + "2017-10-01 10:00:01,1,5,1,a\n",
+            "row 3: has 5 cells but the header names 4 columns; remove 'a'",
+        ),
     ],
 )
 def test_a_wrong_trace_is_refused_with_the_row(tmp_path: Path, text: str, words: str) -> None:
@@ -87,6 +112,13 @@ def test_a_trace_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> Non
         ["--remote-gbps", "nan"],
         ["--nic-gbps", "inf"],
         ["--cache-gb-per-node", "nan"],
+        ["--cache-gb-per-node", "1e300"],
+        ["--nic-gbps", "1e308"],
+        ["--nic-gbps", "1e-320"],
+        ["--remote-gbps", "1e-320"],
+        ["--remote-gbps", "1e308"],
+        ["--remote-requests", "1e-320"],
+        ["--remote-requests", "1e308"],
         ["--limit", "0"],
         ["--scheme", "magic"],
         ["--mix", "video"],
@@ -98,7 +130,53 @@ def test_a_wrong_option_is_refused(trace_file: Path, option: list[str]) -> None:
     assert option[0] in result.stderr
 
 
-@pytest.mark.parametrize("name", ["figure.pdf", "missing/figure.svg"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--cache-gb-per-node", "1e-300"],
+        [
+            "--cache-gb-per-node",
+            "1e6",
+            "--nic-gbps",
+            "1e6",
+            "--remote-gbps",
+            "1e6",
+            "--remote-requests",
+            "1e9",
+        ],
+        [
+            "--cache-gb-per-node",
+            "0",
+            "--nic-gbps",
+            "0.001",
+            "--remote-gbps",
+            "0.001",
+            "--remote-requests",
+            "1",
+        ],
+    ],
+)
+def test_the_ends_of_the_ranges_give_numbers(tmp_path: Path, option: list[str]) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + GOOD + "9999-12-31 23:59:59,60,8,b\n", encoding="utf-8")
+    result = CliRunner().invoke(main, ["simulate", "trace", "--trace", str(path), "--json", *option])
+    assert result.exit_code == 0, result.output
+    assert_finite(json.loads(result.stdout))
+
+
+def assert_finite(found: object) -> None:
+    """No number of a document is infinite or none."""
+    if isinstance(found, dict):
+        for value in found.values():
+            assert_finite(value)
+    if isinstance(found, float):
+        assert math.isfinite(found)
+
+
+PLOTS = ["figure.pdf", "missing/figure.svg", "/proc/x.svg"]
+
+
+@pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_that_cannot_be_made_is_refused_before_the_run(
     trace_file: Path, tmp_path: Path, name: str
 ) -> None:
@@ -108,6 +186,31 @@ def test_a_plot_that_cannot_be_made_is_refused_before_the_run(
     )
     assert result.exit_code == 2
     assert str(target) in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_that_cannot_be_made_is_refused_by_every_command(tmp_path: Path, name: str) -> None:
+    scenario, target = tmp_path / "job.yaml", tmp_path / name
+    scenario.write_text(SCENARIO, encoding="utf-8")
+    for command in (["simulate", "paper"], ["predict", "--file", str(scenario)]):
+        result = CliRunner().invoke(main, [*command, "--plot", str(target)])
+        assert result.exit_code == 2
+        assert str(target) in result.stderr
+        assert result.stdout == ""
+
+
+def test_a_plot_is_tried_without_a_trace_and_without_waiting(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="drawing needs matplotlib (the extra plot)")
+    new, old, pipe = tmp_path / "new.svg", tmp_path / "old.svg", tmp_path / "pipe.svg"
+    old.write_text("drawn before", encoding="utf-8")
+    check_plot(new)
+    check_plot(old)
+    assert not new.exists()
+    assert old.read_text(encoding="utf-8") == "drawn before"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="cannot be written"):
+        check_plot(pipe)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +237,33 @@ def test_a_plot_that_cannot_be_made_is_refused_before_the_run(
         ((SCENARIO, "- 1\n- 2\n"), "holds no keys"),
         ((SCENARIO, ""), "holds no keys"),
         ((SCENARIO, "a: [1"), "is not YAML"),
+        ((SCENARIO, "[" * 3000), "is nested too deeply"),
+        ((SCENARIO, "gpus: 2001-99-99"), "is not YAML"),
+        ((SCENARIO, "gpus: " + "9" * 5000), "is not YAML"),
+        ((SCENARIO, "#" * 1_000_001), "is longer than a scenario can be"),
+        (("gpus: 8", "gpus: " + "9" * 400), "gpus must be at least 1 and at most 1e+06, got 9999"),
+        (("gpus: 8", "gpus: -" + "9" * 400), "gpus must be above zero, got -9999"),
+        (("gpus: 8", "gpus: 0x" + "f" * 9000), "gpus must be at least 1 and at most 1e+06, got a number of"),
+        (("nodes: 1", "nodes: 1000000000"), "nodes must be at least 1 and at most 10000, got 1000000000"),
+        (("epochs: 3", "epochs: 1000000000"), "epochs must be at least 1 and at most 1e+06, got"),
+        (
+            ("datasetBytes: 1000000", "datasetBytes: 1.0e+308"),
+            "datasetBytes must be at least 1 and at most 1e+18",
+        ),
+        (
+            ("datasetBytes: 1000000", "datasetBytes: 1e24"),
+            "datasetBytes must be at least 1 and at most 1e+18",
+        ),
+        (("cacheBytes: 2000000", "cacheBytes: .inf"), "cacheBytes must be at least 1 and at most 1e+18"),
+        (
+            ("remoteBytesPerSecond: 1000", "remoteBytesPerSecond: 1.0e-308"),
+            "remoteBytesPerSecond must be at least 1 and at most 1e+15, got 1e-308",
+        ),
+        (("warmSeconds: 60", "warmSeconds: 1.0e-300"), "warmSeconds must be at least 0.001"),
+        (
+            ("epochs: 3", "epochs: 3\nepochs: 4"),
+            "key epochs is given a second time in line 5; keep one of them",
+        ),
     ],
 )
 def test_a_wrong_scenario_is_refused_with_the_key(
@@ -149,6 +279,54 @@ def test_a_wrong_scenario_is_refused_with_the_key(
     assert str(path) in result.stderr
     assert words in result.stderr
     assert result.stdout == ""
+
+
+def test_a_job_measured_faster_than_its_links_is_refused_with_both_keys(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "gpus: 32\nnodes: 4\nepochs: 10\ndatasetBytes: 147e9\ncacheBytes: 200e9\nremoteBytesPerSecond: 1G\n"
+        "nicBytesPerSecond: 100M\nwarmSeconds: 1000\n",
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(main, ["predict", "--file", str(path), "--json"])
+    assert result.exit_code == 2
+    assert "warmSeconds is 1000, but with nicBytesPerSecond 1e+08" in result.stderr
+    assert "2756 s" in result.stderr
+    path.write_text(path.read_text(encoding="utf-8").replace("100M", "1G"), encoding="utf-8")
+    result = CliRunner().invoke(main, ["predict", "--file", str(path), "--json"])
+    assert json.loads(result.stdout)["warmSeconds"] == 1000
+
+
+def test_the_ends_of_a_scenarios_bounds_give_numbers() -> None:
+    """Every key at its least or its most, in all combinations that a job can have."""
+    keys = [key for key in KEYS if key not in ("nodes", "imagesPerSecondPerGpu")]
+    for nodes in (1, 2):
+        for ends in itertools.product((0, 1), repeat=len(keys)):
+            values: dict[object, object] = {
+                key: BOUNDS[key][end] for key, end in zip(keys, ends, strict=True)
+            }
+            values["nodes"] = nodes
+            del values["warmSeconds"], values["nicBytesPerSecond"]
+            values["imagesPerSecondPerGpu"] = BOUNDS["imagesPerSecondPerGpu"][ends[-1]]
+            if values["gpus"] == 1 and nodes == 2:
+                continue
+            found = predict(parse_scenario(where="test", values=values))
+            json.dumps(found.document(), allow_nan=False)
+
+
+def test_the_largest_job_is_predicted_in_seconds() -> None:
+    """Ten thousand page caches settle slowly; each step must be cheap."""
+    values: dict[object, object] = {
+        "gpus": 10_000,
+        "nodes": 10_000,
+        "epochs": 1_000_000,
+        "datasetBytes": 1e15,
+        "cacheBytes": 1e15,
+    }
+    values |= {"remoteBytesPerSecond": 1e9, "pageCacheBytesPerNode": 9.99e14, "warmSeconds": 1e12}
+    began = time.process_time()
+    predict(parse_scenario(where="test", values=values))
+    assert time.process_time() - began < 60
 
 
 def test_images_per_second_need_the_number_of_files(tmp_path: Path) -> None:

@@ -47,3 +47,7 @@ def test_the_command_prints_a_row_for_each_size_and_configuration() -> None:
     table = CliRunner().invoke(main, ["simulate", "paper"])
     assert table.exit_code == 0
     assert "Fitted" in table.stdout
+    lines = table.stdout.split("Fitted")[0].splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert sum("yes" in line for line in lines) == 16
+    assert "Big Data" in CliRunner().invoke(main, ["simulate", "paper", "--help"]).stdout

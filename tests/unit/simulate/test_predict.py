@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.cli.main import main
+from tdcs.simulate.job_scenario import KEYS
 from tdcs.simulate.predict import JobScenario, predict
 
 IMAGENET = 1_281_167 * 114_660
@@ -89,6 +90,52 @@ def test_a_cache_that_holds_a_part_reads_the_rest_every_epoch() -> None:
     assert "80% of it fits" in found.advice
 
 
+def test_loading_comes_in_over_the_source_or_the_links_whichever_is_slower() -> None:
+    for nic, seconds in ((1e7, 1e9 / 2e7), (1e8, 1e9 / 1e8)):
+        found = predict(
+            JobScenario(
+                gpus=8,
+                nodes=2,
+                epochs=10,
+                dataset_bytes=1e9,
+                cache_bytes=4e9,
+                remote_rate=1e8,
+                compute_rate=1e9,
+                nic_rate=nic,
+            )
+        )
+        assert found.load_seconds == pytest.approx(seconds)
+
+
+def test_the_advice_counts_the_time_of_loading() -> None:
+    """Three epochs of 1000 s from the source, 20 s each from the cache, 1000 s to load."""
+    values = {"gpus": 1, "nodes": 1, "dataset_bytes": 1e12, "cache_bytes": 1e12, "remote_rate": 1e9}
+    found = predict(JobScenario(epochs=3, compute_rate=5e10, **values))  # type: ignore[arg-type]
+    assert (found.direct.seconds, found.preloaded.seconds, found.load_seconds) == (3000, 60, 1000)
+    assert "50.0 times as fast" in found.advice
+    assert "with the 1000 s of loading 2.8 times, from an empty cache 2.9 times" in found.advice
+    once = predict(JobScenario(epochs=1, compute_rate=5e10, **values))  # type: ignore[arg-type]
+    assert "For this job alone that gains nothing" in once.advice
+    assert "Cache the dataset." not in once.advice
+
+
+def small_scenario(folder: Path) -> Path:
+    """A scenario with a dataset of two megabytes."""
+    path = folder / "small.yaml"
+    path.write_text(
+        "gpus: 1\nnodes: 1\nepochs: 2\ndatasetBytes: 2M\ncacheBytes: 4M\nremoteBytesPerSecond: 1M\n"
+        "warmSeconds: 1\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_the_help_lists_every_key() -> None:
+    shown = " ".join(CliRunner().invoke(main, ["predict", "--help"]).stdout.split())
+    assert all(key in shown for key in KEYS)
+    assert "tdcs[plot]" in shown
+
+
 def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) -> None:
     path, plot = tmp_path / "job.yaml", tmp_path / "job.svg"
     path.write_text(
@@ -109,6 +156,9 @@ def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) ->
         "advice",
     } <= set(found)
     assert found["bottleneck"] == "remote"
+    shown = CliRunner().invoke(main, ["predict", "--file", str(path)])
+    assert "MB" in CliRunner().invoke(main, ["predict", "--file", str(small_scenario(tmp_path))]).stdout
+    assert "TB" in shown.stdout
     pytest.importorskip("matplotlib", reason="drawing needs matplotlib (the extra plot)")
     result = CliRunner().invoke(main, ["predict", "--file", str(path), "--plot", str(plot)])
     assert result.exit_code == 0, result.output

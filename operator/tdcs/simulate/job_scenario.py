@@ -1,0 +1,206 @@
+"""Scenario files of `tdcs predict`: one training job and what it runs on, in YAML.
+
+Every number has bounds. They are far outside what there is, and so narrow that no sum or quotient of the
+model leaves the range of floating-point numbers and no loop of it takes longer than seconds.
+"""
+
+import math
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tdcs.api.quantities import to_bytes
+from tdcs.simulate.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobScenario:
+    """One job and what it runs on; the keys of a scenario file in snake case.
+
+    Attributes:
+        gpus: GPUs of the job.
+        nodes: nodes that they are on.
+        epochs: passes over the dataset.
+        dataset_bytes: its size.
+        cache_bytes: what the shared cache can hold of it, over all nodes.
+        remote_rate: bytes per second that the source gives to the job.
+        compute_rate: bytes per second that the GPUs take when data never lacks.
+        nic_rate: bytes per second of a node's link; infinite when it is not given.
+        page_cache_bytes: page cache of a node; 0 when it is not given.
+        warm_seconds: the measured time with everything cached, from which `compute_rate` was taken; None when
+            it was taken from the speed of a GPU.
+    """
+
+    gpus: int
+    nodes: int
+    epochs: int
+    dataset_bytes: float
+    cache_bytes: float
+    remote_rate: float
+    compute_rate: float
+    nic_rate: float = math.inf
+    page_cache_bytes: float = 0.0
+    warm_seconds: float | None = None
+
+
+_COUNTS = ("gpus", "nodes", "epochs")
+_SIZES = (
+    "datasetBytes",
+    "datasetFiles",
+    "cacheBytes",
+    "pageCacheBytesPerNode",
+    "remoteBytesPerSecond",
+    "nicBytesPerSecond",
+)
+_REQUIRED = ("gpus", "nodes", "epochs", "datasetBytes", "cacheBytes", "remoteBytesPerSecond")
+#: The least and the most of each key: an exabyte, a petabyte per second, thirty thousand years.
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "gpus": (1, 1_000_000),
+    "nodes": (1, 10_000),
+    "epochs": (1, 1_000_000),
+    "datasetBytes": (1, 1e18),
+    "datasetFiles": (1, 1e15),
+    "cacheBytes": (1, 1e18),
+    "pageCacheBytesPerNode": (1, 1e18),
+    "remoteBytesPerSecond": (1, 1e15),
+    "nicBytesPerSecond": (1, 1e15),
+    "warmSeconds": (1e-3, 1e12),
+    "imagesPerSecondPerGpu": (1e-3, 1e9),
+}
+KEYS = tuple(BOUNDS)
+#: A scenario has a dozen lines; a longer file is another one.
+_MOST_CHARACTERS = 1_000_000
+
+
+class _RepeatedKey(yaml.YAMLError):
+    """A key stands twice in one mapping; YAML forbids it, the parser silently takes the last."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without objects and without repeated keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                line = key.start_mark.line + 1
+                raise _RepeatedKey(f"key {_name(key.value)} is given a second time in line {line}")
+            seen.add(str(key.value) if isinstance(key, yaml.ScalarNode) else "")
+        found: dict[object, object] = super().construct_mapping(node, deep=deep)
+        return found
+
+
+def read_scenario(*, path: Path) -> JobScenario:
+    """Read a scenario file.
+
+    Raises:
+        InputError: it cannot be read, is no mapping, has an unknown or repeated key or lacks a required one,
+            or a value is out of its bounds.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARACTERS + 1)
+        if len(text) > _MOST_CHARACTERS:
+            raise InputError(f"{path}: is longer than a scenario can be; give a file with one key a line")
+        loaded = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a scenario in YAML"
+        ) from error
+    except _RepeatedKey as error:
+        raise InputError(f"{path}: {error}; keep one of them") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: is nested too deeply; write one mapping with plain values") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # The parser also passes on what Python's numbers and dates refuse.
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: is not YAML ({reason}); correct the file") from error
+    if not isinstance(loaded, dict) or not loaded:
+        raise InputError(f"{path}: holds no keys; write a mapping with the keys {', '.join(KEYS)}")
+    return parse_scenario(where=str(path), values=loaded)
+
+
+def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenario:
+    """Check the keys and values of a scenario; `where` begins every message. See :func:`read_scenario`."""
+    for key in values:
+        if key not in BOUNDS:
+            raise InputError(f"{where}: unknown key {_name(key)}; the keys are {', '.join(KEYS)}")
+    for key in _REQUIRED:
+        if key not in values:
+            raise InputError(f"{where}: key {key} is missing; add it")
+    number = {str(key): _value(where=where, key=str(key), value=value) for key, value in values.items()}
+    if ("warmSeconds" in number) == ("imagesPerSecondPerGpu" in number):
+        raise InputError(
+            f"{where}: give either warmSeconds or imagesPerSecondPerGpu; it says how fast the GPUs are"
+        )
+    gpus, nodes, epochs = (int(number[key]) for key in _COUNTS)
+    if nodes > gpus:
+        raise InputError(f"{where}: nodes is {nodes} but gpus is {gpus}; every node needs at least one GPU")
+    size = number["datasetBytes"]
+    if "warmSeconds" in number:
+        compute = size * epochs / number["warmSeconds"]
+    elif "datasetFiles" in number:
+        compute = number["imagesPerSecondPerGpu"] * gpus * size / number["datasetFiles"]
+    else:
+        raise InputError(f"{where}: key datasetFiles is missing; imagesPerSecondPerGpu needs it")
+    return JobScenario(
+        gpus=gpus,
+        nodes=nodes,
+        epochs=epochs,
+        dataset_bytes=size,
+        cache_bytes=number["cacheBytes"],
+        remote_rate=number["remoteBytesPerSecond"],
+        compute_rate=compute,
+        nic_rate=number.get("nicBytesPerSecond", math.inf),
+        page_cache_bytes=number.get("pageCacheBytesPerNode", 0.0),
+        warm_seconds=number.get("warmSeconds"),
+    )
+
+
+def _value(*, where: str, key: str, value: object) -> float:
+    number = _number(key=key, value=value)
+    if number is None or math.isnan(number):
+        raise InputError(f"{where}: {key} must be a number, got {_short(value)}; correct it")
+    if number <= 0:
+        remedy = (
+            "leave the key out" if key in ("pageCacheBytesPerNode", "nicBytesPerSecond") else "correct it"
+        )
+        raise InputError(f"{where}: {key} must be above zero, got {_short(value)}; {remedy}")
+    if key in _COUNTS and number != math.inf and number != int(number):
+        raise InputError(f"{where}: {key} must be a whole number, got {_short(value)}; correct it")
+    least, most = BOUNDS[key]
+    if not least <= number <= most:
+        raise InputError(
+            f"{where}: {key} must be at least {least:g} and at most {most:g}, got {_short(value)}; correct it"
+        )
+    return number
+
+
+def _number(*, key: str, value: object) -> float | None:
+    """The number of a key's value, infinite when it is too large for one; None when it is none."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, str) and key in _SIZES:
+            return float(to_bytes(value))
+    except OverflowError:
+        return -math.inf if isinstance(value, int) and value < 0 else math.inf
+    except ValueError:
+        return None
+    return None
+
+
+def _name(key: object) -> str:
+    return _short(key).strip("'")
+
+
+def _short(value: object) -> str:
+    """A value in a message; a long one is cut in its middle."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        # Python writes no integer of more than a few thousand digits.
+        return "a number of thousands of digits"
