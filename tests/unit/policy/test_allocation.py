@@ -110,3 +110,21 @@ def test_a_reader_within_its_share_of_the_store_exceeds_neither_limit(size: floa
     rate = 1.0 / store.share_per_byte(object_bytes=size)
     assert rate <= store.bytes_per_second * (1 + 1e-9)
     assert rate / size <= store.requests_per_second * (1 + 1e-9)
+
+
+@given(datasets=demands(), cache=amounts)
+def test_floors_are_met_whatever_the_demand_as_far_as_the_cache_goes(
+    datasets: list[DatasetDemand], cache: float
+) -> None:
+    grants = allocate_cache(datasets=datasets, cache_bytes=cache)
+    floors = [min(one.floor_bytes, one.size_bytes) for one in datasets]
+    if sum(floors) <= cache:
+        assert all(
+            grants[one.name] >= floor * (1 - 1e-9) for one, floor in zip(datasets, floors, strict=True)
+        )
+
+
+def test_a_floor_comes_before_a_dataset_that_saves_more() -> None:
+    idle = DatasetDemand(name="idle", size_bytes=100, demand=0, floor_bytes=40)
+    busy = DatasetDemand(name="busy", size_bytes=100, demand=100)
+    assert allocate_cache(datasets=[busy, idle], cache_bytes=100) == {"idle": 40, "busy": 60}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.policy.colocation import PodNeed, Site, plan
@@ -22,7 +22,6 @@ def batches(draw: st.DrawFn) -> tuple[list[Site], list[PodNeed], dict[str, float
     return sites, pods, sizes
 
 
-@settings(deadline=None)
 @given(batch=batches())
 def test_no_gpu_and_no_byte_is_given_twice_and_the_local_bytes_are_those_of_the_plan(
     batch: tuple[list[Site], list[PodNeed], dict[str, float]],
@@ -58,7 +57,6 @@ def test_a_pod_goes_where_there_is_cache() -> None:
     assert found.local_bytes == 300
 
 
-@settings(deadline=None)
 @given(batch=batches())
 def test_a_longer_search_never_ends_with_less_and_no_plan_has_more_than_all(
     batch: tuple[list[Site], list[PodNeed], dict[str, float]],

@@ -105,3 +105,30 @@ def test_needing_more_room_spares_nobody_who_had_to_leave(
 def test_a_use_is_worth_less_as_time_goes_by_and_never_nothing(uses: list[float], later: float) -> None:
     now = lrfu_value(uses=uses, now=100.0, half_life=50.0)
     assert 0 <= lrfu_value(uses=uses, now=100.0 + later, half_life=50.0) <= now <= len(uses)
+
+
+def test_the_dataset_that_is_needed_latest_leaves_first_and_the_next_one_last() -> None:
+    found = [Candidate(name=f"in {place}", held_bytes=1, next_use=place) for place in (1, 9, 4)]
+    found.append(Candidate(name="never", held_bytes=1))
+    order = choose(candidates=found, needed_bytes=4, now=0, policy=Policy.NEXT_USE)
+    assert [one.name for one in order] == ["never", "in 9", "in 4", "in 1"]
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_among_equals_the_least_recently_used_leaves_first_then_the_first_by_name(policy: Policy) -> None:
+    found = [
+        Candidate(name=name, held_bytes=1, last_used=last, next_use=3)
+        for name, last in (("c", 5.0), ("b", 9.0), ("a", 9.0))
+    ]
+    order = choose(candidates=found, needed_bytes=3, now=10, policy=policy)
+    assert [one.name for one in order] == ["c", "a", "b"]
+
+
+def test_a_timed_dataset_that_is_due_leaves_before_a_less_recently_used_one() -> None:
+    found = [
+        Candidate(name="old", held_bytes=1, last_used=0.0),
+        Candidate(name="due late", held_bytes=1, last_used=9.0, expires_at=1.0),
+        Candidate(name="due", held_bytes=1, last_used=8.0, expires_at=2.0),
+    ]
+    order = choose(candidates=found, needed_bytes=3, now=10)
+    assert [one.name for one in order] == ["due", "due late", "old"]

@@ -21,7 +21,7 @@ GROUPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(nodes=NODES, groups=GROUPS)
 def test_what_is_placed_is_taken_once_and_no_node_is_overfull(
     nodes: dict[str, dict[str, int]], groups: Sequence[PodGroup]
@@ -37,7 +37,7 @@ def test_what_is_placed_is_taken_once_and_no_node_is_overfull(
         assert taken == sum(group.count * group.request[resource] for group in groups)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(nodes=NODES, count=st.integers(1, 8), gpus=st.integers(0, 4), cpus=st.integers(0, 6))
 def test_for_equal_pods_the_answer_is_exact(
     nodes: dict[str, dict[str, int]], count: int, gpus: int, cpus: int

@@ -204,3 +204,19 @@ def test_the_bytes_by_node_hold_all_that_fits_and_keep_to_the_limits(free: list[
 def test_a_copy_lies_on_as_many_nodes_as_its_readers_need() -> None:
     assert serving_nodes(demand=0.0, node_rate=10.0) == 1
     assert serving_nodes(demand=30.0, node_rate=10.0, headroom=2.0) == 6
+
+
+def test_a_copy_takes_no_more_than_its_share_of_a_nodes_cache() -> None:
+    on = {"demand": 0.0, "node_rate": 10.0, "copy_bytes": 1000, "node_bytes_total": 400}
+    assert serving_nodes(**on, largest_share=0.5) == 5  # type: ignore[arg-type]
+    assert serving_nodes(**on, largest_share=1.0) == 3  # type: ignore[arg-type]
+    assert serving_nodes(**on) == 20  # type: ignore[arg-type]
+    assert serving_nodes(demand=0.0, node_rate=10.0, copy_bytes=1000) == 1
+
+
+def test_blocks_keep_to_the_weights_of_the_nodes_before_any_of_them_has_its_share() -> None:
+    """A tenth of the planned bytes: no node is near its share, so the hashes alone decide."""
+    nodes = [node("small", capacity=10 * GIB), node("large", capacity=30 * GIB)]
+    plan = plan_copy(dataset="a", dataset_bytes=40_000_000, nodes=nodes, mode=Mode.PARTITION, node_count=2)
+    load = loads(list(assign_blocks(plan=plan, blocks=blocks(4000))))
+    assert load["large"] / load.total() == pytest.approx(0.75, abs=0.03)

@@ -1,7 +1,7 @@
 """Loading ahead: never more than there is, most worth first, nobody waits for ever."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.policy.preload import Load, Subset, budget, choose_files, share, what_fits
@@ -21,7 +21,6 @@ loads_ = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(loads=loads_, capacity=amounts)
 def test_the_bandwidth_is_not_exceeded_and_none_is_left_while_a_load_could_take_it(
     loads: list[Load], capacity: float
@@ -33,7 +32,6 @@ def test_the_bandwidth_is_not_exceeded_and_none_is_left_while_a_load_could_take_
     assert sum(rates.values()) == pytest.approx(min(capacity, sum(load.limit for load in open_)), rel=1e-6)
 
 
-@settings(deadline=None)
 @given(loads=loads_, capacity=st.floats(min_value=1.0, max_value=1e10))
 def test_a_load_with_a_waiting_job_always_moves(loads: list[Load], capacity: float) -> None:
     rates = share(loads=loads, capacity=capacity)
@@ -45,7 +43,6 @@ def test_the_load_that_saves_most_gets_most() -> None:
     assert share(loads=loads, capacity=5.0) == {"much": 5.0, "little": 0.0}
 
 
-@settings(deadline=None)
 @given(capacity=amounts, reading=amounts)
 def test_loading_leaves_the_running_jobs_what_they_read_or_half(capacity: float, reading: float) -> None:
     given_ = budget(capacity=capacity, reading=reading)
@@ -73,7 +70,6 @@ def chosen(files: dict[str, int], *, room: float = float("inf"), **subset: objec
     return names
 
 
-@settings(deadline=None)
 @given(files=files_)
 def test_without_a_wish_all_files_are_chosen(files: dict[str, int]) -> None:
     assert chosen(files) == set(files)
@@ -81,7 +77,6 @@ def test_without_a_wish_all_files_are_chosen(files: dict[str, int]) -> None:
     assert chosen(files, paths=("/",)) == set(files)
 
 
-@settings(deadline=None)
 @given(files=files_, less=st.integers(0, 5000), more=st.integers(0, 5000))
 def test_more_adds_files_and_exchanges_none(files: dict[str, int], less: int, more: int) -> None:
     smaller, larger = chosen(files, amount=less), chosen(files, amount=less + more)
@@ -89,7 +84,6 @@ def test_more_adds_files_and_exchanges_none(files: dict[str, int], less: int, mo
     assert sum(files[name] for name in smaller) <= less
 
 
-@settings(deadline=None)
 @given(files=files_, amount=st.integers(0, 20_000), room=st.integers(0, 20_000))
 def test_of_the_limit_less_than_one_file_stays_unused(files: dict[str, int], amount: int, room: int) -> None:
     names, limit = chosen(files, amount=amount, room=room), min(amount, room)
@@ -99,7 +93,6 @@ def test_of_the_limit_less_than_one_file_stays_unused(files: dict[str, int], amo
         assert limit - taken < max(files.values()) + 1
 
 
-@settings(deadline=None)
 @given(files=files_, order=st.randoms())
 def test_the_choice_does_not_depend_on_the_order_of_the_listing(files: dict[str, int], order: object) -> None:
     names = list(files)
@@ -146,3 +139,14 @@ def test_part_of_an_image_folder_has_all_classes() -> None:
 def test_a_wish_that_cannot_be_met_is_refused(subset: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Subset(**subset)  # type: ignore[arg-type]
+
+
+def test_the_common_part_is_shared_by_the_number_of_waiting_jobs() -> None:
+    """Neither load takes more than its part: a third one, worth most, takes the rest."""
+    loads = [
+        Load(name="one", missing_bytes=9, worth=0.0, waiting_jobs=1),
+        Load(name="nine", missing_bytes=9, worth=0.0, waiting_jobs=9),
+        Load(name="worth most", missing_bytes=9, worth=1.0),
+    ]
+    rates = share(loads=loads, capacity=100.0, waiting_share=0.5)
+    assert rates == pytest.approx({"one": 5.0, "nine": 45.0, "worth most": 50.0})

@@ -241,3 +241,17 @@ def test_where_only_gpus_count_a_gang_fits_over_all_resources_when_it_fits_by_gp
     assert (left is not None) == gang_fits(pods=pods, nodes_by_free_gpus=by_free(nodes))
     if left is not None:
         assert sum(one["gpu"] for one in left.values()) == sum(free) - sum(pods)
+
+
+def test_where_data_matters_little_the_fullest_node_comes_before_the_best_score() -> None:
+    free, scores = {"empty": 8, "half": 4, "half with data": 4}, {"empty": 9, "half with data": 5}
+    assert place_pods(pods=[2], free_gpus=free, scores=scores) == ("empty",)
+    assert place_pods(pods=[2], free_gpus=free, scores=scores, data_first=False) == ("half with data",)
+
+
+def test_the_job_that_nodes_are_set_aside_for_takes_no_others() -> None:
+    holder = Job((1,), passed=MAX_PASSES)
+    turn = next_to_enter(queue=[holder, Job((1,))], nodes_by_free_gpus=[0, 2], holder=holder)
+    assert (turn.enters, turn.starves) == (1, None)
+    turn = next_to_enter(queue=[holder], nodes_by_free_gpus=[0, 2], holder=holder)
+    assert (turn.enters, turn.starves) == (None, None)

@@ -155,3 +155,14 @@ def test_who_leaves_does_not_depend_on_the_order_and_runs_no_job_while_another_r
     assert (first is None) == (not workers)
     if first is not None and first.runs_jobs:
         assert all(one.runs_jobs for one in workers)
+
+
+def test_last_copies_move_to_the_emptiest_node_first() -> None:
+    held = (Held(dataset="a", held_bytes=3, last_copy_bytes=3),)
+    others = [
+        Worker(node="full", free_bytes=1),
+        Worker(node="empty", free_bytes=9),
+        Worker(node="half", free_bytes=5),
+    ]
+    plan = drain_plan(leaving=Worker(node="gone", free_bytes=0, held=held), others=others)
+    assert [(move.to_node, move.moved_bytes) for move in plan.moves] == [("empty", 3)]
