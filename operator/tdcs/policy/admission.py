@@ -251,6 +251,19 @@ class CopyChoice:
     clone: bool = False
 
 
+def jobs_per_copy(*, holders: int, node_rate: float, mean_demand: float) -> int:
+    """How many jobs of the present kind a copy can feed at once: what its holders' links send over a job's demand.
+
+    The limit for :func:`choose_copy`; at least 1, because a copy that feeds nobody is of no use.
+
+    Args:
+        holders: nodes that hold the copy.
+        node_rate: bytes per second that a node sends.
+        mean_demand: bytes per second that one of its jobs reads when data never lacks; above zero.
+    """
+    return max(int(holders * node_rate / mean_demand), 1)
+
+
 def choose_copy(
     *,
     active: Mapping[str, int],

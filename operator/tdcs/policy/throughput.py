@@ -75,8 +75,8 @@ def limited(*, ceiling: float, share: float, part: float) -> float:
 
 
 def no_evict_hit_ratio(*, fraction: float) -> float:
-    """Hits of a cache that holds a stable `fraction` of the dataset."""
-    return min(max(fraction, 0.0), 1.0)
+    """Hits of a cache that holds a stable `fraction` of the dataset; exactly 1 when only rounding is missing."""
+    return 1.0 if fraction > 1.0 - 1e-9 else max(fraction, 0.0)
 
 
 def lru_hit_ratio(*, fraction: float, share: float = 1.0) -> float:

@@ -13,6 +13,7 @@ from tdcs.policy.admission import (
     OnLimit,
     choose_copy,
     gang_fits,
+    jobs_per_copy,
     next_to_enter,
     nodes_to_set_aside,
     queue_key,
@@ -255,3 +256,12 @@ def test_the_job_that_nodes_are_set_aside_for_takes_no_others() -> None:
     assert (turn.enters, turn.starves) == (1, None)
     turn = next_to_enter(queue=[holder], nodes_by_free_gpus=[0, 2], holder=holder)
     assert (turn.enters, turn.starves) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("holders", "demand", "jobs"), [(1, 10.0, 10), (4, 10.0, 40), (1, 30.0, 3), (1, 101.0, 1), (0, 1.0, 1)]
+)
+def test_a_copy_feeds_as_many_jobs_as_its_links_carry_and_never_none(
+    holders: int, demand: float, jobs: int
+) -> None:
+    assert jobs_per_copy(holders=holders, node_rate=100.0, mean_demand=demand) == jobs

@@ -110,3 +110,9 @@ def test_page_caches_see_more_every_epoch_until_they_are_full() -> None:
     assert 0.3 < small < 0.5
     assert page_cache_hit_ratio(epoch=2, nodes=1, fraction=1.0) == 1.0
     assert math.isclose(page_cache_hit_ratio(epoch=9, nodes=1, fraction=0.5), lru_hit_ratio(fraction=0.5))
+
+
+def test_a_dataset_that_lacks_only_rounding_is_cached_whole() -> None:
+    assert no_evict_hit_ratio(fraction=0.1 + 0.2 + 0.7 - 1e-12) == 1.0
+    assert no_evict_hit_ratio(fraction=0.999) == 0.999
+    assert no_evict_hit_ratio(fraction=-1.0) == 0.0

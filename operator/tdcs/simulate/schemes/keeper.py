@@ -210,9 +210,11 @@ class CacheKeeper(Scheme):
             for other in readers.values():
                 if other is not job:
                     active[other.copy if other.copy in active else "0"] += 1
-        # A copy takes as many jobs of the present kind as the links of its nodes can feed.
-        mean = cached.demand / len(readers)
-        limit = max(int(len(cached.copies["0"].nodes) * self.scenario.nic_rate / mean), 1)
+        limit = admission.jobs_per_copy(
+            holders=len(cached.copies["0"].nodes),
+            node_rate=self.scenario.nic_rate,
+            mean_demand=cached.demand / len(readers),
+        )
         full = cached.filled >= cached.dataset.size_bytes * (1 - 1e-9)
         crowded = full and min(active.values()) >= limit
         if crowded:

@@ -45,9 +45,3 @@ class Cached:
 def client_rate(*, local: float, native: float, fuse: float) -> float:
     """The rate of a node that reads the share `local` natively and the rest through FUSE, one after another."""
     return 1.0 / (local / native + (1.0 - local) / fuse)
-
-
-def ratio(part: float, whole: float) -> float:
-    """A share between 0 and 1, exactly 1 when nothing but rounding is missing."""
-    ratio = part / whole
-    return 1.0 if ratio > 1.0 - 1e-9 else ratio

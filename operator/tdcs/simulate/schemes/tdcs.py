@@ -7,7 +7,7 @@ are not cached, and what a job sees of its dataset follows what was loaded.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tdcs.policy import preload, scoring
+from tdcs.policy import preload, scoring, throughput
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.schemes import ledger, links
 from tdcs.simulate.schemes.keeper import CacheKeeper
@@ -138,7 +138,7 @@ class Tdcs(CacheKeeper):
     def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
         """Set what a job that starts sees; the others see a change only when links become scarce."""
         held = self._holders(cached, now=now)
-        hit = ledger.ratio(cached.shown, cached.dataset.size_bytes)
+        hit = throughput.no_evict_hit_ratio(fraction=cached.shown / cached.dataset.size_bytes)
         local = links.share_on_nodes(job, held=held, total=cached.planned)
         cached.away += job.compute * hit * (1.0 - local)
         self.see(job, now=now, hit=hit, local=local)
@@ -149,7 +149,7 @@ class Tdcs(CacheKeeper):
         """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
         cached.shown = cached.filled
         readers = list(self.cluster.readers.get(cached.dataset.name, {}).values())
-        hit = ledger.ratio(cached.filled, cached.dataset.size_bytes)
+        hit = throughput.no_evict_hit_ratio(fraction=cached.filled / cached.dataset.size_bytes)
         held = self._holders(cached, now=now)
         planned = cached.planned
         locals_ = [links.share_on_nodes(job, held=held, total=planned) for job in readers]
