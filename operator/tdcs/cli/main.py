@@ -51,3 +51,7 @@ def main(**_: Any) -> None:
 def version() -> None:
     """Print the version."""
     click.echo(__version__)
+
+
+if __name__ == "__main__":
+    main(prog_name="tdcs")

@@ -15,10 +15,11 @@ from tdcs.cli.input import inputs_checked
 from tdcs.controllers.sizes import human
 from tdcs.policy.allocation import StoreLimits
 from tdcs.simulate import paper
-from tdcs.simulate.plots import check_plot, plot_bars, plot_completions
+from tdcs.simulate.plots import INSTALL, check_plot, plot_bars, plot_completions
 from tdcs.simulate.run import SCHEMES, Result, simulate
 from tdcs.simulate.scenario import DEFAULT_STORE, GBIT, Scenario
 from tdcs.simulate.trace import read_trace
+from tdcs.simulate.wording import duration
 from tdcs.simulate.workload import MIXES, Sharing, WorkItem, assign_work
 
 
@@ -53,7 +54,7 @@ def command() -> None:
     "--trace",
     type=click.Path(path_type=Path),
     required=True,
-    help="CSV: timestamp, duration, num_gpus, cluster.",
+    help="CSV with a header: timestamp (2017-10-01 13:45:00, in order), duration (seconds), num_gpus, cluster.",
 )
 @click.option("--nodes", type=_NODES, default=64, show_default=True, help="Nodes of the cluster.")
 @click.option("--gpus-per-node", type=_GPUS, default=8, show_default=True, help="GPUs of each node.")
@@ -62,7 +63,7 @@ def command() -> None:
     type=click.Choice(list(SCHEMES)),
     default="tdcs",
     show_default=True,
-    help="How data reaches the jobs.",
+    help="How data reaches the jobs. In oracle no job waits for data: a bound on stalls, not on completion times.",
 )
 @click.option(
     "--mix",
@@ -79,7 +80,14 @@ def command() -> None:
     help="Who reads the same datasets.",
 )
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="Seed of the models and datasets of the jobs."
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help=(
+        "Seed of the draw of the jobs' models and datasets, and of nothing else: the rows of seeds 2 and 3 and of two "
+        "weeks in docs/simulation.md also change the trace; `make simulation-docs` makes them."
+    ),
 )
 @click.option(
     "--remote-gbps", type=_GBPS, default=10.0, show_default=True, help="Gbit/s of the object store."
@@ -104,7 +112,7 @@ def command() -> None:
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw the jobs' times into this .svg or .png; needs the extra `plot` (pip install 'tdcs[plot]').",
+    help=f"Draw the jobs' times into this .svg or .png; needs the extra `plot` (in the checkout: {INSTALL}).",
 )
 @inputs_checked
 def trace(
@@ -142,7 +150,20 @@ def trace(
             path=plot, completions={scheme: result.completions}, title=f"{trace.name}, mix {mix}"
         )
     if as_json:
-        click.echo(json.dumps(result.document(), allow_nan=False))
+        inputs = {
+            "trace": str(trace),
+            "limit": limit,
+            "mix": mix,
+            "sharing": sharing,
+            "seed": seed,
+            "nodes": nodes,
+            "gpusPerNode": gpus_per_node,
+            "remoteGbps": remote_gbps,
+            "remoteRequests": remote_requests,
+            "cacheGbPerNode": cache_gb_per_node,
+            "nicGbps": nic_gbps,
+        }
+        click.echo(json.dumps({**result.document(), **inputs}, allow_nan=False))
     else:
         Console().print(_result_table(result))
 
@@ -152,7 +173,7 @@ def trace(
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw the figure into this .svg or .png; needs the extra `plot` (pip install 'tdcs[plot]').",
+    help=f"Draw the figure into this .svg or .png; needs the extra `plot` (in the checkout: {INSTALL}).",
 )
 @inputs_checked
 def paper_figure(*, as_json: bool, plot: Path | None) -> None:
@@ -232,10 +253,10 @@ def _run(*, work: list[WorkItem], scenario: Scenario, scheme: str, quiet: bool) 
 
 def _result_table(result: Result) -> Table:
     table = Table("", "", show_header=False, title=f"{result.jobs:,} jobs, scheme {result.scheme}")
-    table.add_row("mean completion time", _duration(result.mean_jct))
-    table.add_row("median completion time", _duration(result.p50_jct))
-    table.add_row("99th percentile", _duration(result.p99_jct))
-    table.add_row("makespan", _duration(result.makespan))
+    table.add_row("mean completion time", duration(result.mean_jct))
+    table.add_row("median completion time", duration(result.p50_jct))
+    table.add_row("99th percentile", duration(result.p99_jct))
+    table.add_row("makespan", duration(result.makespan))
     table.add_row("GPU time lost waiting for data", f"{result.gpu_idle_fraction:.2%}")
     table.add_row("read from the store", human(round(result.remote_bytes)))
     table.add_row("read from the job's own nodes", f"{result.local_fraction:.1%}")
@@ -243,9 +264,3 @@ def _result_table(result: Result) -> Table:
     table.add_row("clones", f"{result.clones:,}")
     table.add_row("simulated in", f"{result.wall:.1f} s")
     return table
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 3600:,.2f} h" if seconds < 172_800 else f"{seconds / 86_400:,.2f} days"

@@ -5,7 +5,9 @@ model leaves the range of floating-point numbers and no loop of it takes longer 
 """
 
 import math
+import re
 import reprlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +57,8 @@ _SIZES = (
     "remoteBytesPerSecond",
     "nicBytesPerSecond",
 )
-_REQUIRED = ("gpus", "nodes", "epochs", "datasetBytes", "cacheBytes", "remoteBytesPerSecond")
+#: Without these there is no prediction; one of warmSeconds and imagesPerSecondPerGpu is needed beside them.
+REQUIRED = ("gpus", "nodes", "epochs", "datasetBytes", "cacheBytes", "remoteBytesPerSecond")
 #: The least and the most of each key: an exabyte, a petabyte per second, thirty thousand years.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "gpus": (1, 1_000_000),
@@ -72,7 +75,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 KEYS = tuple(BOUNDS)
 #: A scenario has a dozen lines; a longer file is another one.
-_MOST_CHARACTERS = 1_000_000
+_MOST_BYTES = 1_000_000
 
 
 class _RepeatedKey(yaml.YAMLError):
@@ -93,34 +96,55 @@ class _Loader(yaml.SafeLoader):
         return found
 
 
+def shown_name(path: Path) -> str:
+    """The name of a scenario in messages; `-` is standard input."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
 def read_scenario(*, path: Path) -> JobScenario:
-    """Read a scenario file.
+    """Read a scenario file, or standard input when the path is `-`.
 
     Raises:
-        InputError: it cannot be read, is no mapping, has an unknown or repeated key or lacks a required one,
-            or a value is out of its bounds.
+        InputError: it cannot be read, is no text or no mapping, has an unknown or repeated key or lacks a required
+            one, or a value is out of its bounds.
     """
+    where = shown_name(path)
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_MOST_CHARACTERS + 1)
-        if len(text) > _MOST_CHARACTERS:
-            raise InputError(f"{path}: is longer than a scenario can be; give a file with one key a line")
+        text = _content(path).decode("utf-8-sig")
+        if len(text) > _MOST_BYTES:
+            raise InputError(f"{where}: is longer than a scenario can be; give a file with one key a line")
         loaded = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror}); give the path of a scenario in YAML"
+            f"{where}: cannot be read ({error.strerror}); give the path of a scenario in YAML"
         ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: is no text in UTF-8; give a scenario in YAML") from error
     except _RepeatedKey as error:
-        raise InputError(f"{path}: {error}; keep one of them") from error
+        raise InputError(f"{where}: {error}; keep one of them") from error
     except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply; write one mapping with plain values") from error
+        raise InputError(f"{where}: is nested too deeply; write one mapping with plain values") from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # The parser also passes on what Python's numbers and dates refuse.
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: is not YAML ({reason}); correct the file") from error
-    if not isinstance(loaded, dict) or not loaded:
-        raise InputError(f"{path}: holds no keys; write a mapping with the keys {', '.join(KEYS)}")
-    return parse_scenario(where=str(path), values=loaded)
+        raise InputError(f"{where}: is not YAML ({reason}); correct the file") from error
+    if loaded is None or loaded == {}:
+        raise InputError(
+            f"{where}: holds no keys; write a line for each, such as gpus: 8 ({', '.join(KEYS)})"
+        )
+    if not isinstance(loaded, dict):
+        kind = {"list": "a list", "str": "plain text"}.get(type(loaded).__name__, "a single value")
+        raise InputError(
+            f"{where}: is {kind}, not keys with values; write a line for each, such as gpus: 8 ({', '.join(KEYS)})"
+        )
+    return parse_scenario(where=where, values=loaded)
+
+
+def _content(path: Path) -> bytes:
+    if str(path) == "-":
+        return sys.stdin.buffer.read(_MOST_BYTES + 1)
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES + 1)
 
 
 def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenario:
@@ -128,7 +152,7 @@ def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenari
     for key in values:
         if key not in BOUNDS:
             raise InputError(f"{where}: unknown key {_name(key)}; the keys are {', '.join(KEYS)}")
-    for key in _REQUIRED:
+    for key in REQUIRED:
         if key not in values:
             raise InputError(f"{where}: key {key} is missing; add it")
     number = {str(key): _value(where=where, key=str(key), value=value) for key, value in values.items()}
@@ -163,7 +187,7 @@ def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenari
 def _value(*, where: str, key: str, value: object) -> float:
     number = _number(key=key, value=value)
     if number is None or math.isnan(number):
-        raise InputError(f"{where}: {key} must be a number, got {_short(value)}; correct it")
+        raise InputError(f"{where}: {key} must be a number, got {_short(value)}; {_as_quantity(value)}")
     if number <= 0:
         remedy = (
             "leave the key out" if key in ("pageCacheBytesPerNode", "nicBytesPerSecond") else "correct it"
@@ -191,6 +215,20 @@ def _number(*, key: str, value: object) -> float | None:
     except ValueError:
         return None
     return None
+
+
+#: What people write for sizes and rates, and Kubernetes does not.
+_BYTES = re.compile(r"([0-9.]{1,20}) ?([kKMGTPE])(i?)[Bb]?(?:/s|ps)?")
+
+
+def _as_quantity(value: object) -> str:
+    """The remedy for a size with the unit of another notation: 144GB is 144G or 144Gi."""
+    found = _BYTES.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return "correct it"
+    digits, unit, binary = found.groups()
+    decimal, two = f"{digits}{'k' if unit in 'kK' else unit}", f"{digits}{unit.upper()}i"
+    return f"write {two}" if binary else f"write {decimal} or {two}"
 
 
 def _name(key: object) -> str:

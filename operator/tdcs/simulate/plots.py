@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg")
+#: TDCS is installed from its checkout.
+INSTALL = "pip install '.[plot]'"
 
 
 def check_plot(path: Path) -> None:
@@ -32,7 +34,7 @@ def check_plot(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise InputError(
-            f"{path}: drawing needs matplotlib, which is not installed; run pip install 'tdcs[plot]'"
+            f"{path}: drawing needs matplotlib, which is not installed; run {INSTALL} in the checkout of TDCS"
         ) from error
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tdcs.policy.placement import CacheNode, Mode, plan_copy
 from tdcs.policy.throughput import Bottleneck, estimate, no_evict_hit_ratio, page_cache_hit_ratio
+from tdcs.simulate.advice import Times, advise
 from tdcs.simulate.errors import InputError
 from tdcs.simulate.job_scenario import JobScenario
 
@@ -75,8 +76,13 @@ def predict(scenario: JobScenario, *, where: str = "scenario") -> Prediction:
         preloaded=preloaded,
         warm=warm,
         load_seconds=load_seconds,
-        advice=_advice(
-            direct=direct, cold=cold, preloaded=preloaded, warm=warm, fraction=fraction, load=load_seconds
+        advice=advise(
+            times=Times(
+                direct=direct.seconds, cold=cold.seconds, preloaded=preloaded.seconds, warm=warm.seconds
+            ),
+            load=load_seconds,
+            fraction=fraction,
+            links_limit=warm.bottleneck is Bottleneck.NETWORK,
         ),
     )
 
@@ -133,38 +139,3 @@ def _local_share(scenario: JobScenario) -> float:
         dataset="dataset", dataset_bytes=int(scenario.dataset_bytes), nodes=nodes, node_count=scenario.nodes
     )
     return 1.0 if plan.mode is Mode.REPLICATE else 1.0 / scenario.nodes
-
-
-def _advice(*, direct: Run, cold: Run, preloaded: Run, warm: Run, fraction: float, load: float) -> str:
-    gain = direct.seconds / preloaded.seconds
-    if gain < 1.01:
-        return "The job is as fast when it reads directly: caching its dataset gains less than 1 %."
-    loaded_first = load + preloaded.seconds
-    first = (
-        f"Loaded before the job starts it trains {gain:.1f} times as fast as when it reads directly; with the "
-        f"{load:.0f} s of loading {direct.seconds / loaded_first:.1f} times, from an empty cache "
-        f"{direct.seconds / cold.seconds:.1f} times."
-    )
-    words = [first]
-    if direct.seconds / min(loaded_first, cold.seconds) < 1.01:
-        words.append(
-            "For this job alone that gains nothing: cache the dataset if it can be loaded while the job waits for "
-            "GPUs, or if other jobs read it too."
-        )
-    else:
-        words.append("Cache the dataset.")
-    if fraction < 1.0:
-        words.append(
-            f"Only {fraction:.0%} of it fits; a larger cache would make it up to "
-            f"{preloaded.seconds / warm.seconds:.2f} times as fast."
-        )
-    saved = cold.seconds - preloaded.seconds
-    if saved > load:
-        words.append(f"Preload before the start: it takes {load:.0f} s and saves {saved:.0f} s of GPU time.")
-    elif saved > 0.01 * cold.seconds:
-        words.append(
-            f"Preloading takes {load:.0f} s and saves {saved:.0f} s; do it while the job waits for GPUs."
-        )
-    if warm.bottleneck is Bottleneck.NETWORK:
-        words.append("Even then the nodes' links limit it: replicate the dataset on the job's nodes.")
-    return " ".join(words)

@@ -55,6 +55,11 @@ def _rows(
 ) -> list[TraceJob]:
     if reader.fieldnames is None:
         raise InputError(f"{path}: is empty; a trace has a header and a row per job ({', '.join(COLUMNS)})")
+    for other, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(reader.fieldnames) == 1 and other in reader.fieldnames[0]:
+            raise InputError(
+                f"{path}, row 1: the cells are separated by {called}; export the trace with commas between cells"
+            )
     missing = [name for name in COLUMNS if name not in reader.fieldnames]
     if missing:
         raise InputError(
@@ -106,13 +111,19 @@ def _rows(
 
 
 def _check_cells(*, where: str, row: dict[str, str], columns: int) -> None:
-    """Refuse cells beyond the header's columns: a comma too many shifts the cells to other columns."""
+    """Refuse rows with more or fewer cells than the header: a comma too many shifts cells to other columns."""
     # The reader puts them under the key None, as a list, although its type does not say so.
     beyond = cast("dict[str | None, list[str]]", row).get(None)
     if beyond:
         raise InputError(
             f"{where}: has {columns + len(beyond)} cells but the header names {columns} columns; remove "
             f"{', '.join(repr(cell) for cell in beyond[:3])} or quote the cell with a comma in it"
+        )
+    # The reader fills a short row up with None.
+    lacking = [name for name, cell in cast("dict[str, str | None]", row).items() if cell is None]
+    if lacking:
+        raise InputError(
+            f"{where}: row has {columns - len(lacking)} of {columns} cells; add {', '.join(lacking)}"
         )
 
 

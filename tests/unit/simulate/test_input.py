@@ -45,7 +45,12 @@ warmSeconds: 60
         (HEADER + "2017-10-01 10:00:01,nan,1,a\n", "row 2: duration must be above zero"),
         (HEADER + "2017-10-01 10:00:01,1e308,1,a\n", "row 2: duration must be at most 1e+10, got 1e308"),
         (HEADER + "2017-10-01 10:00:01,soon,1,a\n", "row 2: duration is not a number: 'soon'"),
-        (HEADER + "2017-10-01 10:00:01,5\n", "row 2: num_gpus is not a number"),
+        (HEADER + "2017-10-01 10:00:01,5\n", "row 2: row has 2 of 4 cells; add num_gpus, cluster"),
+        (
+            HEADER.replace(",", ";"),
+            "row 1: the cells are separated by semicolons; export the trace with commas",
+        ),
+        (HEADER.replace(",", "\t"), "row 1: the cells are separated by tabs"),
         (HEADER + "2017-10-01 10:00:01,5,1.5,a\n", "row 2: num_gpus must be a whole number"),
         (
             HEADER + GOOD + "2017-10-01 10:00:01,5,513,a\n",
@@ -234,7 +239,12 @@ def test_a_plot_is_tried_without_a_trace_and_without_waiting(tmp_path: Path) -> 
             ("datasetFiles: 100\ncacheBytes: 2000000", "cacheBytes: 2000000\nimagesPerSecondPerGpu: 5"),
             "give either",
         ),
-        ((SCENARIO, "- 1\n- 2\n"), "holds no keys"),
+        ((SCENARIO, "- 1\n- 2\n"), "is a list, not keys with values"),
+        ((SCENARIO, "eight GPUs please"), "is plain text, not keys with values"),
+        ((SCENARIO, "8"), "is a single value, not keys with values"),
+        (("cacheBytes: 2000000", "cacheBytes: 144GB"), "got '144GB'; write 144G or 144Gi"),
+        (("cacheBytes: 2000000", "cacheBytes: 144 GiB"), "got '144 GiB'; write 144Gi"),
+        (("remoteBytesPerSecond: 1000", "remoteBytesPerSecond: 180MB/s"), "write 180M or 180Mi"),
         ((SCENARIO, ""), "holds no keys"),
         ((SCENARIO, "a: [1"), "is not YAML"),
         ((SCENARIO, "[" * 3000), "is nested too deeply"),
@@ -279,6 +289,17 @@ def test_a_wrong_scenario_is_refused_with_the_key(
     assert str(path) in result.stderr
     assert words in result.stderr
     assert result.stdout == ""
+
+
+def test_a_scenario_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"\x89PNG\r\n\xff\xfe")
+    result = CliRunner().invoke(main, ["predict", "--file", str(path)])
+    assert result.exit_code == 2
+    assert f"{path}: is no text in UTF-8" in result.stderr
+    result = CliRunner().invoke(main, ["predict", "--file", "-"], input="")
+    assert result.exit_code == 2
+    assert "standard input: holds no keys" in result.stderr
 
 
 def test_a_job_measured_faster_than_its_links_is_refused_with_both_keys(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.cli.main import main
-from tdcs.simulate.job_scenario import KEYS
+from tdcs.simulate.job_scenario import KEYS, REQUIRED, parse_scenario
 from tdcs.simulate.predict import JobScenario, predict
+from tdcs.simulate.wording import duration
 
 IMAGENET = 1_281_167 * 114_660
 #: What the NAS of the published runs gave, fitted once for all rows.
@@ -87,7 +88,7 @@ def test_a_cache_that_holds_a_part_reads_the_rest_every_epoch() -> None:
     )
     assert found.cold.remote_bytes == pytest.approx(1e9 + 9 * 2e8)
     assert found.preloaded.remote_bytes == pytest.approx(8e8 + 10 * 2e8)
-    assert "80% of it fits" in found.advice
+    assert "Only 80 % of the dataset fits; with room for all of it the job would run 10 times" in found.advice
 
 
 def test_loading_comes_in_over_the_source_or_the_links_whichever_is_slower() -> None:
@@ -112,11 +113,49 @@ def test_the_advice_counts_the_time_of_loading() -> None:
     values = {"gpus": 1, "nodes": 1, "dataset_bytes": 1e12, "cache_bytes": 1e12, "remote_rate": 1e9}
     found = predict(JobScenario(epochs=3, compute_rate=5e10, **values))  # type: ignore[arg-type]
     assert (found.direct.seconds, found.preloaded.seconds, found.load_seconds) == (3000, 60, 1000)
-    assert "50.0 times as fast" in found.advice
-    assert "with the 1000 s of loading 2.8 times, from an empty cache 2.9 times" in found.advice
+    assert "50 times as fast" in found.advice
+    assert "with the 17 min of loading 2.8 times, from an empty cache 2.9 times" in found.advice
     once = predict(JobScenario(epochs=1, compute_rate=5e10, **values))  # type: ignore[arg-type]
     assert "For this job alone that gains nothing" in once.advice
     assert "Cache the dataset." not in once.advice
+
+
+def test_a_cache_that_is_too_small_is_no_reason_not_to_cache() -> None:
+    """Direct 77,309 s an epoch; what is slow is the room for 1 of 144 GiB, not caching."""
+    values: dict[object, object] = {
+        "gpus": 8,
+        "nodes": 1,
+        "epochs": 90,
+        "datasetBytes": "144Gi",
+        "remoteBytesPerSecond": "180M",
+        "warmSeconds": 3_681,
+    }
+    small = predict(parse_scenario(where="test", values={**values, "cacheBytes": "1Gi"}))
+    assert small.direct.seconds / small.preloaded.seconds < 1.01
+    assert "Only 1 % of the dataset fits, which gains less than 1 %" in small.advice
+    assert "with room for all of it the job would run 21 times as fast" in small.advice
+    assert "as fast when it reads directly: caching" not in small.advice
+    large = predict(parse_scenario(where="test", values={**values, "cacheBytes": "1Ti"}))
+    assert "the job runs 21 times as fast" in large.advice
+    assert "fits" not in large.advice
+    slow = predict(parse_scenario(where="test", values={**values, "cacheBytes": "1Gi", "warmSeconds": 1e6}))
+    assert slow.advice.endswith("caching its dataset gains less than 1 %.")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.25, "0.2 s"),
+        (60, "60 s"),
+        (119.9, "120 s"),
+        (1_000, "17 min"),
+        (7_200, "2 h"),
+        (9_000, "2.5 h"),
+        (1e6, "12 days"),
+    ],
+)
+def test_times_are_told_in_the_unit_that_fits(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def small_scenario(folder: Path) -> Path:
@@ -133,7 +172,8 @@ def small_scenario(folder: Path) -> Path:
 def test_the_help_lists_every_key() -> None:
     shown = " ".join(CliRunner().invoke(main, ["predict", "--help"]).stdout.split())
     assert all(key in shown for key in KEYS)
-    assert "tdcs[plot]" in shown
+    assert ", ".join(REQUIRED) in shown
+    assert ".[plot]" in shown
 
 
 def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) -> None:
@@ -159,6 +199,10 @@ def test_the_command_prints_one_document_a_table_or_a_picture(tmp_path: Path) ->
     shown = CliRunner().invoke(main, ["predict", "--file", str(path)])
     assert "MB" in CliRunner().invoke(main, ["predict", "--file", str(small_scenario(tmp_path))]).stdout
     assert "TB" in shown.stdout
+    assert shown.stdout.rstrip().splitlines()[-1] == found["advice"]
+    piped = CliRunner().invoke(main, ["predict", "--file", "-", "--json"], input=path.read_bytes())
+    assert piped.exit_code == 0, piped.output
+    assert json.loads(piped.stdout) == found
     pytest.importorskip("matplotlib", reason="drawing needs matplotlib (the extra plot)")
     result = CliRunner().invoke(main, ["predict", "--file", str(path), "--plot", str(plot)])
     assert result.exit_code == 0, result.output

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,11 @@ PHILLY = Path(__file__).parents[3].parent / "shared" / "data" / "philly-2017-09-
 KEYS = [
     "scheme", "jobs", "meanJctSeconds", "p50JctSeconds", "p99JctSeconds", "makespanSeconds", "gpuIdleFraction",
     "remoteBytes", "localFraction", "evictions", "clones", "wallSeconds",
+]  # fmt: skip
+#: What the run was given, after what came out.
+INPUTS = [
+    "trace", "limit", "mix", "sharing", "seed", "nodes", "gpusPerNode", "remoteGbps", "remoteRequests",
+    "cacheGbPerNode", "nicGbps",
 ]  # fmt: skip
 
 
@@ -77,19 +83,31 @@ def test_the_same_seed_gives_the_same_run_in_another_process(scheme: str, trace_
     ]  # fmt: skip
     runs = []
     for hash_seed in ("1", "2"):
-        code = "from tdcs.cli.main import main; main()"
         done = subprocess.run(
-            [sys.executable, "-c", code, *command[3:]],
-            env={"PYTHONHASHSEED": hash_seed, "PATH": ""},
+            command,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
             check=True,
         )
         found = json.loads(done.stdout)
-        assert list(found) == KEYS
+        assert list(found) == KEYS + INPUTS
+        assert (found["nodes"], found["cacheGbPerNode"], found["limit"]) == (8, 100, None)
         del found["wallSeconds"]
         runs.append(found)
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("module", ["tdcs.cli", "tdcs.cli.main"])
+def test_the_command_runs_as_a_module(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "version"],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip()
 
 
 def test_with_everything_fast_all_schemes_take_the_time_of_the_trace() -> None:

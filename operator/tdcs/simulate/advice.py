@@ -1,0 +1,69 @@
+"""What to do about a job's dataset, in sentences, from the predicted times."""
+
+from dataclasses import dataclass
+
+from tdcs.simulate.wording import duration, part
+from tdcs.simulate.wording import times as ratio
+
+#: A gain below this is none: the model is not that exact.
+_WORTH = 1.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """Seconds of the job: read directly, from an empty cache, preloaded, and with everything cached."""
+
+    direct: float
+    cold: float
+    preloaded: float
+    warm: float
+
+
+def advise(*, times: Times, load: float, fraction: float, links_limit: bool) -> str:
+    """Say whether to cache, to enlarge the cache and to preload.
+
+    `load` is the seconds of loading what fits, `fraction` the part of the dataset that fits, `links_limit`
+    whether the nodes' links limit the fully cached job.
+    """
+    best = times.direct / times.warm
+    if best < _WORTH:
+        return "The job is as fast when it reads directly: caching its dataset gains less than 1 %."
+    words: list[str] = []
+    worth = times.direct / times.preloaded >= _WORTH
+    if worth:
+        words += _gain(times=times, load=load)
+    if fraction < 1.0:
+        words.append(
+            f"Only {part(fraction)} of the dataset fits{'' if worth else ', which gains less than 1 %'}; with room "
+            f"for all of it the job would run {ratio(best)} as fast as when it reads "
+            f"directly, with the {duration(load / fraction)} of loading it first "
+            f"{ratio(times.direct / (load / fraction + times.warm))}."
+        )
+    saved = times.cold - times.preloaded
+    if saved > 0.01 * times.cold:
+        words.append(f"Loading takes {duration(load)} and makes the run {duration(saved)} shorter:")
+        words.append(
+            "preload, even if the job has to wait for it."
+            if saved > load
+            else "do it while the job waits for GPUs."
+        )
+    if links_limit:
+        words.append("Fully cached, the nodes' links limit it: replicate the dataset on the job's nodes.")
+    return " ".join(words)
+
+
+def _gain(*, times: Times, load: float) -> list[str]:
+    """What the cache gains, and whether that is worth it for this job alone."""
+    loaded_first = load + times.preloaded
+    first = (
+        f"Loaded before it starts, the job runs {ratio(times.direct / times.preloaded)} as fast as when it reads "
+        f"directly; with the {duration(load)} of loading {ratio(times.direct / loaded_first)}, from an empty cache "
+        f"{ratio(times.direct / times.cold)}."
+    )
+    if times.direct / min(loaded_first, times.cold) >= _WORTH:
+        return [first, "Cache the dataset."]
+    alone = (
+        "For this job alone that gains nothing: cache the dataset if it can be loaded while the job waits for "
+        "GPUs, or if other jobs read it too."
+    )
+    return [first, alone]
