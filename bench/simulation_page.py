@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import re
 import sys
+import textwrap
 from pathlib import Path
 
 from bench import model_rows, rule_callers
@@ -17,7 +19,9 @@ from bench.simulation_matrix import (
     read_results,
 )
 from bench.simulation_tables import bars, chance, gpu_time, number, sharing, stock, table, whole, windows
+from click.testing import CliRunner
 
+from tdcs.cli.main import main as main_command
 from tdcs.simulate import paper
 from tdcs.simulate.plots import plot_bars
 from tdcs.simulate.workload import BURST_GAP, CORPORA, MIXES, MODELS
@@ -104,9 +108,74 @@ def plots(results: Results, *, folder: Path) -> None:
         )
 
 
+#: The rules that the text of the page says only the simulator calls, and that it says nobody calls.
+SIMULATOR_ONLY = (
+    "admission.choose_copy",
+    "allocation.allocate_cache",
+    "eviction.choose",
+    "placement.serving_nodes",
+    "preload.budget",
+    "colocation.place_pods",
+    "scoring.locality_matters",
+)
+NOBODY = ("colocation.plan", "scaling.desired_replicas")
+
+
+def check_text() -> None:
+    """Refuse to write a page whose text says something else about the rules than the sources do."""
+    callers = rule_callers.callers()
+    for expected, names in ((("simulator",), SIMULATOR_ONLY), ((), NOBODY)):
+        for name in names:
+            if tuple(callers[name]) != expected:
+                raise SystemExit(
+                    f"simulation_page.md.in says that {' and '.join(expected) or 'nobody'} calls {name}, but "
+                    f"{' and '.join(callers[name]) or 'nobody'} does; correct the section 'What these figures are for'"
+                )
+
+
+def predicted(scenario: Path) -> str:
+    """What `tdcs predict` prints for a scenario, with its sentences wrapped."""
+    done = CliRunner().invoke(main_command, ["predict", "--file", str(scenario)], catch_exceptions=False)
+    if done.exit_code:
+        raise SystemExit(f"tdcs predict failed: {done.output}")
+    return "\n".join(textwrap.fill(line, width=100) for line in done.stdout.splitlines())
+
+
+def speed(results: Results) -> str:
+    """What the whole trace takes under tdcs, as measured during the sweep."""
+    runs = list(of_seeds(results, mix="image", scheme="tdcs", week=None).values())
+
+    def extent(key: str) -> str:
+        values = sorted(number(row, key) for row in runs)
+        least, most = f"{values[0]:.0f}", f"{values[-1]:.0f}"
+        return least if least == most else f"{least} to {most}"
+
+    return (
+        f"{extent('cpuSeconds')} s of CPU time on one core, {extent('wallSeconds')} s of wall-clock time and "
+        f"{extent('peakMegabytes')} MB of memory"
+    )
+
+
+def missed(count: int) -> str:
+    """How many instances do not reach the bar, in words."""
+    return {0: "none falls short", 1: "1 does not"}.get(count, f"{count} do not")
+
+
+def filled(template: str, *, parts: dict[str, str]) -> str:
+    """The template with its parts; what stands between `@if NAME@` and `@end@` goes when the part is empty."""
+    kept = re.sub(
+        r"@if (\w+)@\n(.*?)@end@\n",
+        lambda found: found.group(2) if parts[found.group(1)] else "",
+        template,
+        flags=re.DOTALL,
+    )
+    for name, text in parts.items():
+        kept = kept.replace(f"@{name}@", text)
+    return kept
+
+
 def facts(results: Results) -> dict[str, str]:
     """The numbers that the text of the page quotes."""
-    ours = results[Case(mix="image", scheme="tdcs")]
     errors = model_rows.errors()
     placed = Path(__file__).parent / "results" / "placement.json"
     placement = json.loads(placed.read_text(encoding="utf-8")) if placed.exists() else None
@@ -114,17 +183,16 @@ def facts(results: Results) -> dict[str, str]:
         "placement": (
             f"On {placement['instances']} random instances the policy reaches {placement['mean']:.2%} of the optimum "
             f"on average and {placement['worst']:.1%} at worst; {placement['shareAtBar']:.1%} of the instances reach "
-            f"95 %, {placement['belowBar']} do not. HiGHS proved {placement['provenOptimal']} optima within its time, "
+            f"95 %, {missed(placement['belowBar'])}. HiGHS proved {placement['provenOptimal']} optima within its time, "
             f"and on these the policy reaches {placement['meanOfProven']:.2%} on average and "
             f"{placement['worstOfProven']:.1%} at worst; for the others the solver's upper bound stands in, so the "
             f"true ratios are better. The policy takes {placement['policyMillisecondsMean']:.0f} ms per instance on "
             "average."
             if placement
-            else "Not measured yet: run `bench/placement_optimum.py`."
+            else ""
         ),
         "errors": ", ".join(f"{name} {error:+.1%}" for name, error in errors.items()),
-        "cpu": f"{number(ours, 'cpuSeconds'):.0f}",
-        "memory": f"{number(ours, 'peakMegabytes'):.0f}",
+        "speed": speed(results),
         "models": ", ".join(f"{one.name} {one.rate / 1e6:.0f}" for one in MODELS),
         "corpora": ", ".join(
             f"{one.name} {one.size_bytes / 1e9:,.0f} GB (weight {one.weight:g})" for one in CORPORA
@@ -142,10 +210,14 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=here / "results" / "simulation.jsonl")
     parser.add_argument("--docs", type=Path, default=here.parent / "docs")
     options = parser.parse_args()
+    check_text()
     results = read_results(options.results)
     template = (here / "simulation_page.md.in").read_text(encoding="utf-8")
+    example = here / "predict_example.yaml"
     parts = {
         **facts(results),
+        "example": example.read_text(encoding="utf-8").rstrip(),
+        "example_output": predicted(example),
         "whole_image": whole(results, mix="image"),
         "whole_balanced": whole(results, mix="balanced"),
         "whole_language": whole(results, mix="language"),
@@ -159,10 +231,8 @@ def main() -> int:
         **{f"plot_{mix}": picture(results, mix=mix) for mix in ("image", "language")},
         "paper": paper_table(),
     }
-    for name, text in parts.items():
-        template = template.replace(f"@{name}@", text)
     plots(results, folder=options.docs / "images")
-    (options.docs / "simulation.md").write_text(template, encoding="utf-8")
+    (options.docs / "simulation.md").write_text(filled(template, parts=parts), encoding="utf-8")
     return 0
 
 
