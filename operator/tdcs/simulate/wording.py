@@ -1,17 +1,17 @@
 """Numbers in sentences: durations in the unit that fits, ratios with the digits that mean something."""
 
 
-def duration(seconds: float) -> str:
-    """A time such as 0.4 s, 45 s, 12 min, 3.5 h or 12.4 days."""
+def duration(seconds: float, *, digits: int = 2) -> str:
+    """A time with at least so many digits: 0.4 s, 45 s, 12 min, 3.5 h or 12 days."""
     for limit, size, unit in ((120.0, 1.0, "s"), (7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h")):
         if seconds < limit:
-            return f"{_digits(seconds / size)} {unit}"
-    return f"{_digits(seconds / 86_400.0)} days"
+            return f"{_digits(seconds / size, digits)} {unit}"
+    return f"{_digits(seconds / 86_400.0, digits)} days"
 
 
 def times(ratio: float) -> str:
     """How many times as much: 1.03 times, 2.8 times, 21 times."""
-    return f"{ratio:.2f} times" if ratio < 1.095 else f"{_digits(ratio)} times"
+    return f"{ratio:.2f} times" if ratio < 1.095 else f"{_digits(ratio, 2)} times"
 
 
 def part(fraction: float) -> str:
@@ -19,6 +19,8 @@ def part(fraction: float) -> str:
     return "less than 1 %" if fraction < 0.005 else f"{max(min(round(100 * fraction), 99), 1)} %"
 
 
-def _digits(value: float) -> str:
-    """Two digits below ten, whole numbers above."""
-    return f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"
+def _digits(value: float, digits: int) -> str:
+    """A number with as many decimals as it takes for so many digits; whole numbers without."""
+    before = 1 if value < 9.95 else 2 if value < 99.5 else 3
+    text = f"{value:,.{max(digits - before, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -158,6 +158,15 @@ def test_times_are_told_in_the_unit_that_fits(seconds: float, words: str) -> Non
     assert duration(seconds) == words
 
 
+def test_times_to_compare_have_a_digit_more() -> None:
+    assert [duration(seconds, digits=3) for seconds in (7_260, 60_000, 475_920, 1e8)] == [
+        "2.02 h",
+        "16.7 h",
+        "5.51 days",
+        "1,157 days",
+    ]
+
+
 def small_scenario(folder: Path) -> Path:
     """A scenario with a dataset of two megabytes."""
     path = folder / "small.yaml"
