@@ -7,13 +7,13 @@ import time
 
 from tests.engine.conftest import LARGE, SMALL, AlluxioWorld
 from tests.engine.contract import MIB, Mounts
+from tests.support.loading import listed, work_of
 
 from tdcs.controllers.dataset.evacuation import plan_evacuation
 from tdcs.controllers.dataset.loader import LoadProgress, LoadRun
 from tdcs.controllers.dataset.verify import VerifyProgress, VerifyRun
 from tdcs.controllers.dataset.work import LoadWork
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.table import BlockTable
 
 FILES = (
     {f"tiny/{number:03d}": 600 + number for number in range(60)}
@@ -21,20 +21,6 @@ FILES = (
     | {"several-blocks": 2 * MIB + 20_000, "one-block": MIB, "empty": 0}
 )
 BYTES = sum(FILES.values())
-
-
-async def listed(engine: AlluxioEngine, path: str) -> BlockTable:
-    table = BlockTable()
-    async for page in engine.files(path=path):
-        table.add(page)
-    return table
-
-
-def work_of(table: BlockTable, *nodes: str) -> LoadWork:
-    work = LoadWork(table=table)
-    for block in range(len(table)):
-        work.add(block=block, nodes=tuple(node for node in nodes if node not in table.holders(block)))
-    return work
 
 
 async def loaded(engine: AlluxioEngine, work: LoadWork, *, bandwidth: int | None = None) -> LoadProgress:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 
 from tests.support.waiting import eventually_async
+from tests.unit.controllers.passes import work_off
 from tests.unit.kube.fake import error
 
 from tdcs.api import names
@@ -210,8 +211,18 @@ class Cluster:
             CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
         }
         server.on_change = self._changed
-        self.defects: list[BaseException] = []
-        self._work = [asyncio.create_task(self._passes_one_by_one()) for _ in range(3)]
+        self.defects: list[Exception] = []
+        self._work = [
+            asyncio.create_task(
+                work_off(
+                    self.context.queue,
+                    lambda key: self._passes[key.resource](key),
+                    defects=self.defects,
+                    most_wait=0.3,
+                )
+            )
+            for _ in range(3)
+        ]
         for resource in self._passes:
             for namespace, name in list(server.store(resource)):
                 self.context.queue.add(WorkKey(resource, namespace, name))
@@ -241,23 +252,6 @@ class Cluster:
             self.context.queue.add(key)
             if resource is PRELOADS:
                 self.context.queue.add(WorkKey(DATASETS, key.namespace, obj["spec"]["dataset"]))
-
-    async def _passes_one_by_one(self) -> None:
-        queue = self.context.queue
-        while True:
-            key = await queue.get()
-            failed = False
-            try:
-                again = await self._passes[key.resource](key)
-                if again is not None:
-                    queue.add_after(key, min(again, 0.3))
-            except ConflictError:
-                failed = True
-            except Exception as defect:
-                self.defects.append(defect)
-                failed = True
-            finally:
-                queue.done(key, failed=failed)
 
     # What users do and see.
 

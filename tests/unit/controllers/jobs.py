@@ -6,6 +6,7 @@ from typing import Any, Self, cast
 
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.passes import work_off
 
 from tdcs.api import names
 from tdcs.controllers.clock import utc_now
@@ -17,7 +18,6 @@ from tdcs.controllers.usage import Usage, trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
-from tdcs.kube.errors import ConflictError
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import (
@@ -115,11 +115,16 @@ class Jobs:
         self.usage = usage
         self.gangs = GangQueue(stores=stores, queue=self.context.queue, max_passes=self._max_passes)
         self._reconcile = TrainingJobController(context=self.context, gangs=self.gangs).reconcile
-        self.defects: list[BaseException] = []
+        self.defects: list[Exception] = []
         server.on_change = self._changed
         for key, pod in server.store(PODS).items():
             self._count(key, pod)
-        self._work = [asyncio.create_task(self._passes()) for _ in range(3)]
+        self._work = [
+            asyncio.create_task(
+                work_off(self.context.queue, self._reconcile, defects=self.defects, most_wait=0.2)
+            )
+            for _ in range(3)
+        ]
         for namespace, name in list(server.store(TRAINING_JOBS)):
             self.context.queue.add(WorkKey(TRAINING_JOBS, namespace, name))
 
@@ -148,23 +153,6 @@ class Jobs:
     def _count(self, key: tuple[str, str], pod: Object | None) -> None:
         holds = pod is not None and pod["spec"].get("nodeName") and phase_of(pod) in {"Pending", "Running"}
         self.usage.seen(key, trimmed(pod) if pod is not None and holds else None)
-
-    async def _passes(self) -> None:
-        queue = self.context.queue
-        while True:
-            key = await queue.get()
-            failed = False
-            try:
-                again = await self._reconcile(key)
-                if again is not None:
-                    queue.add_after(key, min(again, 0.2))
-            except ConflictError:
-                failed = True
-            except Exception as defect:
-                self.defects.append(defect)
-                failed = True
-            finally:
-                queue.done(key, failed=failed)
 
     # The rest of Kubernetes.
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import loading
+from tests.support.loading import work_of
 
 from tdcs.controllers.dataset.loader import LoadRun
 from tdcs.controllers.dataset.portions import FIRST, LARGEST, MIB, SMALLEST, Portion, Portions, next_portion
@@ -36,18 +38,7 @@ def engine_of(
 
 async def listed(engine: MemoryEngine) -> BlockTable:
     await engine.mount(path=PATH, source=Source(uri="s3://b/p"))
-    table = BlockTable()
-    async for page in engine.files(path=PATH):
-        table.add(page)
-    return table
-
-
-def work_of(table: BlockTable, *nodes: str) -> LoadWork:
-    """Every block onto all of the nodes that lack it."""
-    work = LoadWork(table=table)
-    for block in range(len(table)):
-        work.add(block=block, nodes=tuple(node for node in nodes if node not in table.holders(block)))
-    return work
+    return await loading.listed(engine, PATH)
 
 
 async def loaded(engine: MemoryEngine, work: LoadWork, **more: object) -> LoadRun:

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.unit.controllers.test_loader import LENGTH, engine_of, listed, loaded, work_of
+from tests.support.loading import work_of
+from tests.unit.controllers.test_loader import LENGTH, engine_of, listed, loaded
 
 from tdcs.controllers.dataset.verify import VerifyRun
 from tdcs.engine.memory import MemoryEngine, Operation
