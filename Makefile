@@ -27,7 +27,7 @@ images: venv ## build the project's images and load them into the local cluster
 install: venv ## install or upgrade TDCS on the local cluster from this checkout
 	@$(LOCAL) install
 
-uninstall: venv ## remove TDCS from the local cluster
+uninstall: venv ## remove TDCS from the local cluster: its jobs, datasets and caches, then the chart
 	@$(LOCAL) uninstall
 
 status: venv ## what of the local cluster is there
@@ -36,7 +36,7 @@ status: venv ## what of the local cluster is there
 doctor: venv ## check this machine for what the local cluster needs
 	@$(LOCAL) doctor
 
-demo: venv ## from nothing to a training job placed by its data; prints what happened
+demo: venv ## from nothing to three training jobs on one dataset, placed by their data; prints what happened
 	@$(LOCAL) demo
 
 test: venv ## all tiers: lint, types, contracts, unit, controlplane, engine, e2e

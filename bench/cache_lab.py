@@ -82,6 +82,11 @@ class Store:
             config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
         )
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
     def start(self) -> None:
         """Make the namespace and its link, unlimited, and start the server."""
         self._ip("netns", "add", self._namespace)
@@ -182,7 +187,7 @@ def lab(*, workers: int, capacity: int, overrides: Mapping[str, str] | None = No
         capacity: of each, in bytes.
         overrides: Alluxio properties that differ from the product's.
     """
-    signal.signal(signal.SIGTERM, _end)  # so that a time limit leaves nothing behind
+    tidy_when_ended()
     folder = Path(tempfile.mkdtemp(prefix="cache-lab-"))
     store = Store(folder=folder / "store", number=random.randint(1, 250))  # noqa: S311
     cache = AlluxioCluster(
@@ -200,6 +205,11 @@ def lab(*, workers: int, capacity: int, overrides: Mapping[str, str] | None = No
         cache.stop()
         store.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def tidy_when_ended() -> None:
+    """Let SIGTERM end this process as an exception does, so that a time limit leaves nothing behind."""
+    signal.signal(signal.SIGTERM, _end)
 
 
 def _end(number: int, frame: object) -> None:

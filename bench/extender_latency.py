@@ -1,9 +1,9 @@
 """How fast the extender answers and starts, over real HTTP on loopback. Prints one JSON line.
 
-The extender is the process that the chart runs. An API server's stand-in gives it the Datasets (one list, then a
-watch that stays quiet); the client sends what kube-scheduler sends: a Pod of some kilobytes and the names of all
-candidate nodes, over one kept connection, and waits for the whole answer. Times are the client's. From the root of
-the checkout::
+The extender is the process that the chart runs. An API server's stand-in gives it the Datasets and the pods that wait
+for them (one list each, then a watch that stays quiet); the client sends what kube-scheduler sends: a Pod of some
+kilobytes and the names of all candidate nodes, over one kept connection, and waits for the whole answer. Times are the
+client's. From the root of the checkout::
 
     python bench/extender_latency.py
 """
@@ -61,9 +61,23 @@ def datasets(*, count: int, nodes: list[str], holders: int) -> list[dict[str, An
     ]
 
 
-def api_server(items: list[dict[str, Any]]) -> ThreadingHTTPServer:
-    """A server that lists these objects, and whose watches say nothing."""
-    answer = json.dumps({"metadata": {"resourceVersion": "1000000"}, "items": items}).encode()
+def waiting_pods(*, count: int, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Pods without a node that read one of these Datasets each, in turn."""
+    found = []
+    for i in range(count):
+        pod = sent_pod(dataset=f"team/{known[i % len(known)]['metadata']['name']}")
+        found.append(
+            {**pod, "metadata": {**pod["metadata"], "name": f"waits-{i}", "resourceVersion": str(i + 1)}}
+        )
+    return found
+
+
+def api_server(items: list[dict[str, Any]], *, pods: list[dict[str, Any]]) -> ThreadingHTTPServer:
+    """A server that lists these Datasets and pods, and whose watches say nothing."""
+    answers = {
+        plural: json.dumps({"metadata": {"resourceVersion": "1000000"}, "items": listed}).encode()
+        for plural, listed in (("datasets", items), ("pods", pods))
+    }
     stopped = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,6 +92,7 @@ def api_server(items: list[dict[str, Any]]) -> ThreadingHTTPServer:
                 self.wfile.flush()
                 stopped.wait()
                 return
+            answer = answers[self.path.partition("?")[0].rpartition("/")[2]]
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
@@ -153,15 +168,15 @@ class Extender:
         self.process.wait(timeout=30)
 
 
-def request(*, dataset: str, nodes: list[str]) -> bytes:
-    """A prioritize call, as kube-scheduler sends it."""
+def sent_pod(*, dataset: str) -> dict[str, Any]:
+    """A pod of some kilobytes that reads a dataset."""
     container = {
         "name": "trainer",
         "image": "registry.example/train:1",
         "env": [{"name": f"VARIABLE_{i}", "value": "x" * 40} for i in range(30)],
         "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
     }
-    pod = {
+    return {
         "metadata": {
             "name": "train-worker-0",
             "namespace": "team",
@@ -172,7 +187,12 @@ def request(*, dataset: str, nodes: list[str]) -> bytes:
         "spec": {"containers": [container], "schedulerName": "tdcs-scheduler"},
         "status": {"phase": "Pending"},
     }
-    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
+
+
+def request(*, dataset: str, nodes: list[str]) -> bytes:
+    """A prioritize call, as kube-scheduler sends it."""
+    arguments = {"Pod": sent_pod(dataset=dataset), "Nodes": None, "NodeNames": nodes}
+    body = json.dumps(arguments, separators=(",", ":")).encode()
     head = (
         "POST /prioritize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -218,17 +238,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", type=int, default=3000)
     parser.add_argument("--holders", type=int, default=64, help="nodes that hold a dataset")
+    parser.add_argument("--waiting", type=int, default=1000, help="pods that wait for a node meanwhile")
     parser.add_argument("--starts", type=int, default=3)
     options = parser.parse_args()
     nodes = node_names(5000)
     found: dict[str, object] = {
         "bench": "extender_latency",
         "holders": options.holders,
+        "waitingPods": options.waiting,
         "calls": options.calls,
     }
     passed = True
     with tempfile.TemporaryDirectory(prefix="extender-latency-") as folder:
-        server = api_server(datasets(count=500, nodes=nodes, holders=options.holders))
+        known = datasets(count=500, nodes=nodes, holders=options.holders)
+        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known))
         starts, peaks = [], []
         for _ in range(options.starts):
             extender = Extender(api_port=server.server_port, folder=Path(folder))
@@ -245,7 +268,7 @@ def main() -> int:
         }
         passed &= max(starts) < START_BAR_SECONDS and max(peaks) < START_BAR_MEGABYTES
         known = datasets(count=200, nodes=nodes, holders=options.holders)
-        server = api_server(known)
+        server = api_server(known, pods=waiting_pods(count=options.waiting, known=known))
         extender = Extender(api_port=server.server_port, folder=Path(folder))
         for candidates, (half, most) in BARS.items():
             before = extender.cpu_seconds()

@@ -110,7 +110,7 @@ def plots(results: Results, *, folder: Path) -> None:
 
 #: The rules that the text of the page says only the simulator calls, and that it says nobody calls.
 SIMULATOR_ONLY = (
-    "admission.choose_copy",
+    "admission.jobs_per_copy",
     "allocation.allocate_cache",
     "eviction.choose",
     "placement.serving_nodes",

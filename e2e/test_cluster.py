@@ -41,7 +41,7 @@ def pod(name: str, *, image: str, script: str, namespace: str, **spec: Any) -> d
     }
 
 
-def finished(kubectl: Kubectl, name: str, namespace: str, *, seconds: float = 120) -> str:
+def finished(kubectl: Kubectl, name: str, namespace: str, *, seconds: float = 180) -> str:
     """Wait until a pod has succeeded and return its log."""
 
     def look() -> str | None:
@@ -86,7 +86,7 @@ def test_a_pod_that_asks_for_more_gpus_than_a_node_has_stays_pending(
         said = " ".join(condition.get("message", "") for condition in conditions)
         return None if f"Insufficient {GPU}" in said else "the scheduler has not refused the pod yet"
 
-    kubectl.wait(look, what="the pod was not refused for want of GPUs", seconds=60)
+    kubectl.wait(look, what="the pod was not refused for want of GPUs", seconds=180)
 
 
 def test_cluster_dns_resolves_services(kubectl: Kubectl, namespace: str, toolbox: str) -> None:
@@ -132,7 +132,7 @@ def test_a_fuse_mount_made_by_a_privileged_pod_is_readable_by_an_unprivileged_on
     )
     mounter["spec"]["terminationGracePeriodSeconds"] = 10
     kubectl.apply(mounter)
-    kubectl("wait", "pod/mounter", "-n", namespace, "--for=condition=Ready", "--timeout=60s")
+    kubectl("wait", "pod/mounter", "-n", namespace, "--for=condition=Ready", "--timeout=110s")
     reader = pod(
         "reader",
         image=toolbox,

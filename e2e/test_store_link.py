@@ -15,7 +15,7 @@ from tdcs_local.steps import Reporter
 
 BUCKET = "e2e-link"
 SIZE = 64 << 20
-TRIES = 3
+TRIES = 5
 RATES = {"50mbit": 50e6, "200mbit": 200e6}
 
 

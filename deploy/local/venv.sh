@@ -5,7 +5,7 @@ python=$1 folder=$2
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TDCS needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3")'
 "$python" -c 'import ensurepip' 2>/dev/null || {
   echo "installing the Debian package python3-venv"
-  apt-get update -qq && apt-get install -y -qq python3-venv
+  apt-get update -qq -o Acquire::Retries=5 && apt-get install -y -qq -o Acquire::Retries=5 python3-venv
 }
 mkdir -p .local
 exec 9>.local/venv.lock
@@ -16,6 +16,6 @@ if [ -e "$stamp" ] && [ -z "$(find requirements-dev.txt pyproject.toml -newer "$
 fi
 echo "python environment in $folder, from requirements-dev.txt: about a minute"
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
-"$folder/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
-"$folder/bin/python" -m pip install -q --disable-pip-version-check --no-deps -e .
+"$folder/bin/python" -m pip install -q --retries 10 --disable-pip-version-check --require-hashes -r requirements-dev.txt
+"$folder/bin/python" -m pip install -q --retries 10 --disable-pip-version-check --no-deps -e .
 touch "$stamp"

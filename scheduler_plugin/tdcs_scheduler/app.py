@@ -1,7 +1,8 @@
 """The extender's HTTP face: POST /prioritize for kube-scheduler, GET /healthz, /livez and /metrics for those who
 watch over it.
 
-Written against ASGI itself: one route that matters, called once for every scheduled pod, needs no framework.
+Written against ASGI itself: one route that matters, called once for every scheduled pod, needs no framework. That one
+has a short way through the server besides, see `short_way`.
 """
 
 import logging
@@ -11,6 +12,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from tdcs.api import names
+from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.metrics import CONTENT_TYPE, Metrics
 from tdcs_scheduler.protocol import BadRequestError, PrioritizeRequest, decode_request, encode_scores
 from tdcs_scheduler.rank import Kind, Ranking, rank
@@ -22,8 +25,21 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
+EXPLANATIONS: Final = "tdcs_scheduler.explanations"
+"""The logger whose lines are JSON, and nothing else."""
+
+_explanations: Final = logging.getLogger(EXPLANATIONS)
+
 # A Pod has at most 1.5 MB, and 15000 names of nodes at most 4 MB.
-_MAX_BODY_BYTES: Final = 16 * 2**20
+MAX_BODY_BYTES: Final = 16 * 2**20
+
+_TEXT: Final = "text/plain; charset=utf-8"
+
+BAD_ANNOTATION: Final = "BadDatasetsAnnotation"
+DATASET_NOT_FOUND: Final = "DatasetNotFound"
+
+# Datasets that one event names.
+_NAMED: Final = 5
 
 # Pods are asked about again and again while they do not fit anywhere; each bad annotation is told once.
 _REMEMBERED_COMPLAINTS: Final = 1024
@@ -44,8 +60,8 @@ class Freshness(Protocol):
 class Complain(Protocol):
     """Tells the owner of a pod what is wrong with it; must not block."""
 
-    def __call__(self, *, request: PrioritizeRequest, reason: str) -> None:
-        """Tell about the pod of this request."""
+    def __call__(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
+        """Tell about the pod of this request; `reason` is the word of the event."""
         ...
 
 
@@ -55,7 +71,8 @@ class Extender:
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
     moves slowly and a pod without a score may land anywhere. `monitoring_port`: a port that serves all but /prioritize,
     for probes and metrics from outside of the pod. `explain`: log a line with the reason for every answer to a pod
-    with datasets. `complain`: is told once of each pod whose annotation cannot be read.
+    with datasets. `complain`: is told once of each pod whose annotation cannot be read, or names what does not exist.
+    `demand`: what other pods wait for; by default nothing.
     """
 
     def __init__(
@@ -67,15 +84,22 @@ class Extender:
         monitoring_port: int | None = None,
         explain: bool = False,
         complain: Complain | None = None,
+        demand: Demand | None = None,
     ) -> None:
         self._complain: Final = complain
         self._monitoring_port: Final = monitoring_port
         self._view: Final = view
+        demand = Demand(view=view) if demand is None else demand
+        self._demand: Final = demand
         self._freshness: Final = freshness
         self._stale_after_seconds: Final = stale_after_seconds
         self._explain: Final = explain
         self._complained: Final[dict[str, None]] = {}
-        self._metrics: Final = Metrics(view_age_seconds=freshness.age_seconds, datasets=lambda: len(view))
+        self._metrics: Final = Metrics(
+            view_age_seconds=freshness.age_seconds,
+            datasets=lambda: len(view),
+            waiting_pods=lambda: len(demand),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -83,10 +107,11 @@ class Extender:
             return
         method, path = scope["method"], scope["path"]
         match path:
-            case "/prioritize" if self._is_monitoring(scope):
+            case "/prioritize" if not self.tells_scores(scope.get("server")):
                 await _respond(send, 404, b"scores are told on the other port only\n")
             case "/prioritize" if method == "POST":
-                await self._prioritize(receive, send)
+                status, content_type, answer = self.prioritize(await _read(receive))
+                await _respond(send, status, answer, content_type=content_type)
             case "/healthz" if method in ("GET", "HEAD"):
                 await self._healthz(send)
             case "/livez" if method in ("GET", "HEAD"):
@@ -99,41 +124,43 @@ class Extender:
                 served = "POST /prioritize, GET /healthz, /livez, /metrics"
                 await _respond(send, 404, f"nothing is served at {path}; there are {served}\n".encode())
 
-    def _is_monitoring(self, scope: Scope) -> bool:
-        server = scope.get("server")
-        return self._monitoring_port is not None and server is not None and server[1] == self._monitoring_port
+    def tells_scores(self, server: tuple[str, int | None] | None) -> bool:
+        """Whether scores are told at this address of ours."""
+        return self._monitoring_port is None or server is None or server[1] != self._monitoring_port
 
-    async def _prioritize(self, receive: Receive, send: Send) -> None:
-        body = await _read(receive)
-        if body is None:
+    def prioritize(self, body: bytes | bytearray) -> tuple[int, str, bytes]:
+        """The answer to a prioritize call with this body: its status, content type and body."""
+        if len(body) > MAX_BODY_BYTES:
             self._metrics.decode_errors.inc()
-            await _respond(send, 413, f"a request may have {_MAX_BODY_BYTES} bytes\n".encode())
-            return
+            return 413, _TEXT, f"a request may have {MAX_BODY_BYTES} bytes\n".encode()
         started = time.perf_counter()
         try:
             request = decode_request(body=body)
         except BadRequestError as error:
             self._metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
-            await _respond(send, 400, f"{error}\n".encode())
-            return
-        ranking = rank(request=request, view=self._view, synced=self._freshness.is_synced())
+            return 400, _TEXT, f"{error}\n".encode()
+        ranking = rank(
+            request=request, view=self._view, demand=self._demand, synced=self._freshness.is_synced()
+        )
         answer = encode_scores(scores=ranking.scores)
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self._metrics.answers[ranking.kind].inc()
-        await _respond(send, 200, answer, content_type="application/json")
         self._tell(request, ranking)
+        return 200, "application/json", answer
 
     def _tell(self, request: PrioritizeRequest, ranking: Ranking) -> None:
-        if ranking.kind is Kind.BAD_ANNOTATION and request.uid not in self._complained:
+        found = complaint(ranking)
+        if found is not None and request.uid not in self._complained:
             while len(self._complained) >= _REMEMBERED_COMPLAINTS:
                 del self._complained[next(iter(self._complained))]
             self._complained[request.uid] = None
-            _log.warning("pod %s is scheduled without regard to its data: %s", request.pod, ranking.reason)
+            reason, message = found
+            _log.warning("pod %s: %s", request.pod, message)
             if self._complain is not None:
-                self._complain(request=request, reason=ranking.reason)
+                self._complain(request=request, reason=reason, message=message)
         if self._explain and ranking.kind is not Kind.NO_DATASET:
-            _log.info("%s", explanation(request=request, ranking=ranking))
+            _explanations.info("%s", explanation(request=request, ranking=ranking))
 
     async def _healthz(self, send: Send) -> None:
         age = self._freshness.age_seconds()
@@ -144,6 +171,22 @@ class Extender:
             await _respond(send, 503, told.encode())
         else:
             await _respond(send, 200, b"ok\n")
+
+
+def complaint(ranking: Ranking) -> tuple[str, str] | None:
+    """What is wrong with the annotation of a pod, as the reason and the sentence of an event; None when nothing is."""
+    if ranking.kind is Kind.BAD_ANNOTATION:
+        return BAD_ANNOTATION, f"it is scheduled without regard to its data: {ranking.reason}"
+    if not ranking.unknown:
+        return None
+    named = ", ".join(ranking.unknown[:_NAMED]) + (" and others" if len(ranking.unknown) > _NAMED else "")
+    # Scores of another kind come from what other pods wait for.
+    others = ranking.kind is Kind.SCORED
+    how = "with regard to the others only" if others else "without regard to its data"
+    return DATASET_NOT_FOUND, (
+        f"there is no Dataset {named}, which the annotation {names.ANNOTATION_DATASETS} names: it is scheduled {how}. "
+        "Correct the name (namespace/name), or create the Dataset before the pod"
+    )
 
 
 def explanation(*, request: PrioritizeRequest, ranking: Ranking) -> str:
@@ -160,24 +203,19 @@ def explanation(*, request: PrioritizeRequest, ranking: Ranking) -> str:
     ).decode()
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """The whole body, None if it is too large."""
-    parts: list[bytes] = []
-    size = 0
+async def _read(receive: Receive) -> bytearray:
+    """The whole body, or the beginning of one that is too large."""
+    body = bytearray()
     while True:
         message = await receive()
-        part = message.get("body", b"")
-        size += len(part)
-        if size <= _MAX_BODY_BYTES:
-            parts.append(part)
+        if len(body) <= MAX_BODY_BYTES:
+            body += message.get("body", b"")
         # A client that went away sends no more either: what came is then refused as no request.
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            return b"".join(parts) if size <= _MAX_BODY_BYTES else None
+            return body
 
 
-async def _respond(
-    send: Send, status: int, body: bytes, *, content_type: str = "text/plain; charset=utf-8"
-) -> None:
+async def _respond(send: Send, status: int, body: bytes, *, content_type: str = _TEXT) -> None:
     headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

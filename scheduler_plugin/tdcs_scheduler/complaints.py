@@ -1,4 +1,5 @@
-"""Events on pods whose datasets annotation cannot be read: their owners see those, and not the extender's log."""
+"""Events on pods whose datasets annotation cannot be read, or names what does not exist: their owners see those, and
+not the extender's log."""
 
 import asyncio
 import datetime
@@ -8,8 +9,6 @@ from tdcs.kube.api import KubeApi
 from tdcs.kube.events import EventRecorder
 from tdcs_scheduler.protocol import PrioritizeRequest
 
-REASON: Final = "BadDatasetsAnnotation"
-
 
 class Complaints:
     """Writes one event for each complaint, beside the answers: kube-scheduler waits for none of them."""
@@ -18,19 +17,21 @@ class Complaints:
         self._recorder: Final = EventRecorder(api=api, component="tdcs-scheduler", now=_now)
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def __call__(self, *, request: PrioritizeRequest, reason: str) -> None:
+    def __call__(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
         """Tell about the pod of a request; returns at once."""
-        task = asyncio.get_running_loop().create_task(self._record(request=request, reason=reason))
+        task = asyncio.get_running_loop().create_task(
+            self._record(request=request, reason=reason, message=message)
+        )
         self._tasks.add(task)  # the loop itself keeps no reference
         task.add_done_callback(self._tasks.discard)
 
-    async def _record(self, *, request: PrioritizeRequest, reason: str) -> None:
+    async def _record(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
         namespace, _, name = request.pod.partition("/")
         metadata = {"name": name, "namespace": namespace, "uid": request.uid}
         await self._recorder.record(
             about={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
-            reason=REASON,
-            message=f"it is scheduled without regard to its data: {reason}",
+            reason=reason,
+            message=message,
             type_="Warning",
         )
 

@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import click
@@ -17,11 +18,13 @@ import uvloop
 from lightkube.core.exceptions import ConfigError
 
 from tdcs.api import names
-from tdcs.kube.api import LightkubeApi
-from tdcs.kube.informer import Informer
-from tdcs.kube.resources import DATASETS
-from tdcs_scheduler.app import Extender
+from tdcs.kube.api import KubeApi, LightkubeApi, Object
+from tdcs.kube.informer import Informer, Key
+from tdcs.kube.resources import DATASETS, PODS
+from tdcs_scheduler.app import EXPLANATIONS, Extender
 from tdcs_scheduler.complaints import Complaints
+from tdcs_scheduler.demand import Demand, selector, waiting_pod
+from tdcs_scheduler.short_way import ShortWay
 from tdcs_scheduler.view import DatasetView
 
 _log: Final = logging.getLogger(__name__)
@@ -31,6 +34,17 @@ _KEEP_ALIVE_SECONDS: Final = 120
 
 # The API server sends a bookmark about once a minute; three missed ones mean that nobody is there.
 DEFAULT_STALE_AFTER: Final = 180.0
+
+
+class LogFormat(logging.Formatter):
+    """Time, level and message; the explanations of answers are JSON and stay so, for programs that read them."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        return record.getMessage() if record.name == EXPLANATIONS else super().format(record)
 
 
 class _InformerFreshness:
@@ -58,6 +72,7 @@ async def serve(
     monitoring_port: int | None,
     stale_after_seconds: float,
     explain: bool,
+    scheduler_name: str,
 ) -> None:
     """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
 
@@ -65,7 +80,16 @@ async def serve(
     """
     api = LightkubeApi()
     view = DatasetView()
-    informer = Informer(api=api, resource=DATASETS, on_change=view.on_change)
+    # Whoever cannot list pods still scores: nothing waits then, as far as is known.
+    demand, pods = waiting_pods(
+        api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
+    )
+
+    def on_dataset(key: Key, dataset: Object | None) -> None:
+        view.on_change(key, dataset)
+        demand.on_dataset(key)
+
+    informer = Informer(api=api, resource=DATASETS, on_change=on_dataset)
     app = Extender(
         view=view,
         freshness=_InformerFreshness(informer),
@@ -73,15 +97,17 @@ async def serve(
         monitoring_port=monitoring_port,
         explain=explain,
         complain=Complaints(api=api),
+        demand=demand,
     )
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=ShortWay,
         ws="none",
         lifespan="off",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=5,
+        proxy_headers=False,
         access_log=False,
         log_config=None,
         server_header=False,
@@ -91,22 +117,48 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, functools.partial(setattr, server, "should_exit", True))
     try:
-        await _until_either_ends(server=server, informer=informer, listeners=listeners)
+        await _until_either_ends(server=server, informer=informer, pods=pods, listeners=listeners)
     finally:
         await api.close()
 
 
+def waiting_pods(
+    *,
+    api: KubeApi,
+    view: DatasetView,
+    scheduler_name: str,
+    stale_after_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Demand, Informer]:
+    """The demand of the pods that wait for this scheduler, and the informer that keeps it."""
+    demand = Demand(
+        view=view,
+        age_seconds=lambda: informer.last_contact_age(),
+        stale_after_seconds=stale_after_seconds,
+    )
+    informer = Informer(
+        api=api,
+        resource=PODS,
+        fields=selector(scheduler_name=scheduler_name),
+        keep=waiting_pod,
+        on_change=demand.on_pod,
+        clock=clock,
+    )
+    return demand, informer
+
+
 async def _until_either_ends(
-    *, server: uvicorn.Server, informer: Informer, listeners: list[socket.socket]
+    *, server: uvicorn.Server, informer: Informer, pods: Informer, listeners: list[socket.socket]
 ) -> None:
     following = asyncio.create_task(informer.run(), name="datasets")
+    counting = asyncio.create_task(pods.run(), name="pods")
     tidying = asyncio.create_task(_tidy_memory(informer), name="memory")
     serving = asyncio.create_task(server.serve(sockets=listeners), name="server")
-    await asyncio.wait({following, serving}, return_when=asyncio.FIRST_COMPLETED)
-    # The informer only ends by a fault: an extender that learns nothing more must not go on answering.
+    await asyncio.wait({following, counting, serving}, return_when=asyncio.FIRST_COMPLETED)
+    # An informer only ends by a fault: an extender that learns nothing more must not go on answering.
     server.should_exit = True
     await serving
-    for task in (tidying, following):
+    for task in (tidying, counting, following):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -147,11 +199,25 @@ async def _tidy_memory(informer: Informer) -> None:
     envvar="TDCS_EXTENDER_EXPLAIN",
     help="Log the reason for every answer to a pod with datasets.",
 )
-def command(*, host: str, port: int, monitoring_port: int | None, stale_after: float, explain: bool) -> None:
+@click.option(
+    "--scheduler-name",
+    default=names.SCHEDULER_NAME,
+    show_default=True,
+    help="Of the kube-scheduler that asks: what its waiting pods need is left to them.",
+)
+def command(
+    *,
+    host: str,
+    port: int,
+    monitoring_port: int | None,
+    stale_after: float,
+    explain: bool,
+    scheduler_name: str,
+) -> None:
     """Run the scheduler extender: ranks nodes by the bytes of a pod's datasets that they hold."""
-    logging.basicConfig(
-        level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormat())
+    logging.basicConfig(level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     with contextlib.ExitStack() as open_sockets:
@@ -166,6 +232,7 @@ def command(*, host: str, port: int, monitoring_port: int | None, stale_after: f
                 monitoring_port=monitoring_port,
                 stale_after_seconds=stale_after,
                 explain=explain,
+                scheduler_name=scheduler_name,
             )
         )
 

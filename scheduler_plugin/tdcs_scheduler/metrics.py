@@ -21,7 +21,13 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics:
     """The metrics of one extender, in a registry of their own."""
 
-    def __init__(self, *, view_age_seconds: Callable[[], float], datasets: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        view_age_seconds: Callable[[], float],
+        datasets: Callable[[], float],
+        waiting_pods: Callable[[], float],
+    ) -> None:
         self._registry: Final = CollectorRegistry()
         self.prioritize_seconds: Final = Histogram(
             f"{_PREFIX}_prioritize_seconds",
@@ -32,7 +38,8 @@ class Metrics:
         self._answers: Final = Counter(
             f"{_PREFIX}_answers",
             "Answers to prioritize requests by kind: "
-            "scored, no_dataset, no_data, bad_annotation (of the pod), not_synced (Datasets not listed yet).",
+            "scored, no_dataset, no_data, unknown_dataset (named by the pod, and not there), bad_annotation (of the "
+            "pod), not_synced (Datasets not listed yet).",
             ["kind"],
             registry=self._registry,
         )
@@ -51,6 +58,11 @@ class Metrics:
         Gauge(
             f"{_PREFIX}_datasets", "Datasets that the extender knows.", registry=self._registry
         ).set_function(datasets)
+        Gauge(
+            f"{_PREFIX}_waiting_pods",
+            "Pods with datasets and without a node, those left out that fit nowhere now.",
+            registry=self._registry,
+        ).set_function(waiting_pods)
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""

@@ -5,7 +5,7 @@ names, so the keys are the Go names, capitalised; inside the Pod they are Kubern
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -42,10 +42,10 @@ class _Arguments(msgspec.Struct):
     node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
 
 
-class DatasetReference(msgspec.Struct, frozen=True):
+class DatasetReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One dataset that a pod reads: `namespace/name`, and the copy it was told to read; None is any copy."""
 
-    dataset: str
+    dataset: Annotated[str, msgspec.Meta(pattern=r"^[^/]+/[^/]+\Z")]
     copy: str | None = None
 
 
@@ -72,11 +72,11 @@ _references: Final = msgspec.json.Decoder(list[DatasetReference])
 _encoder: Final = msgspec.json.Encoder()
 
 
-def decode_request(*, body: bytes) -> PrioritizeRequest:
+def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
     """The request in `body`; raises BadRequestError."""
     try:
         arguments = _arguments.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError(
             f"this is no ExtenderArgs of a prioritize call: {error}; the extender serves kube-scheduler, see urlPrefix "
             "and prioritizeVerb of its configuration"
@@ -94,7 +94,7 @@ def decode_annotation(*, text: str) -> list[DatasetReference]:
     """The datasets that an annotation names; raises BadAnnotationError."""
     try:
         return _references.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise BadAnnotationError(
             f"annotation {names.ANNOTATION_DATASETS} is {text[:200]!r}: {error}; write a JSON list such as "
             '[{"dataset": "namespace/name", "copy": "0"}]'

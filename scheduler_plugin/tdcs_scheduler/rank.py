@@ -4,7 +4,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tdcs.policy.scoring import CopyOnNodes, node_scores
+from tdcs.policy.scoring import CopyOnNodes, node_scores, nodes_to_take
+from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import BadAnnotationError, DatasetReference, PrioritizeRequest, decode_annotation
 from tdcs_scheduler.view import DatasetView
 
@@ -19,7 +20,10 @@ class Kind(enum.StrEnum):
     """The pod has no datasets annotation, or an empty one: nothing to say."""
 
     NO_DATA = "no_data"
-    """None of the candidates holds anything of the pod's datasets, or the datasets or copies are not known."""
+    """None of the candidates holds anything of the pod's datasets."""
+
+    UNKNOWN_DATASET = "unknown_dataset"
+    """The same, and some of the datasets that the pod names do not exist."""
 
     BAD_ANNOTATION = "bad_annotation"
     """The annotation cannot be read."""
@@ -30,15 +34,17 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """The answer to a request: scores of nodes (missing: 0), its kind, and a sentence that explains it."""
+    """The answer to a request: scores of nodes (missing: 0), its kind, and a sentence that explains it. `unknown`: what
+    the pod names that does not exist."""
 
     kind: Kind
     reason: str
+    unknown: tuple[str, ...] = ()
     scores: Mapping[str, int] = field(default_factory=dict)
 
 
-def rank(*, request: PrioritizeRequest, view: DatasetView, synced: bool) -> Ranking:
-    """Score the request's nodes by the bytes of the pod's copies that they hold.
+def rank(*, request: PrioritizeRequest, view: DatasetView, demand: Demand, synced: bool) -> Ranking:
+    """Score the request's nodes by the bytes of the pod's copies that they hold, less what other pods wait for there.
 
     Scores are relative to the best *candidate*: if the node with the most bytes has no room for the pod, the order of
     the others still shows.
@@ -58,25 +64,31 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, synced: bool) -> Rank
     ]
     copies = _on_candidates([copy for _, copy in found if copy is not None], request.nodes)
     unknown = [reference for reference, copy in found if copy is None]
-    scores = node_scores(copies)
-    if not scores:
-        return Ranking(kind=Kind.NO_DATA, reason=_without_data(unknown))
-    return Ranking(kind=Kind.SCORED, reason=_with_data(copies, unknown), scores=scores)
+    missing = tuple(sorted({each.dataset for each in unknown if each.dataset not in view}))
+    own = {reference.dataset for reference in references}
+    holders = (node for copy in copies for node in (*copy.node_bytes, *copy.arriving))
+    awaited = demand.awaited(nodes=holders, apart_from=own)
+    scores = node_scores(copies, awaited=awaited)
+    if scores:
+        reason = _with_data(len(scores), len(copies), unknown) + _others(awaited)
+        return Ranking(kind=Kind.SCORED, reason=reason, unknown=missing, scores=scores)
+    candidates = request.nodes or ()
+    awaited = demand.awaited(nodes=candidates, apart_from=own)
+    return Ranking(
+        kind=Kind.UNKNOWN_DATASET if missing else Kind.NO_DATA,
+        reason=_without_data(unknown) + _others(awaited),
+        unknown=missing,
+        scores=nodes_to_take(candidates=candidates, awaited=awaited),
+    )
 
 
 def _on_candidates(copies: Sequence[CopyOnNodes], candidates: Sequence[str] | None) -> list[CopyOnNodes]:
     """The copies as far as they lie on candidates; a holder that is none may be full, or gone for good."""
     if candidates is None:
         return list(copies)
-    holders = {node for copy in copies for node in copy.node_bytes}
+    holders = set[str]().union(*(copy.node_bytes for copy in copies), *(copy.arriving for copy in copies))
     here = holders.intersection(candidates)
-    return [
-        CopyOnNodes(
-            total_bytes=copy.total_bytes,
-            node_bytes={node: size for node, size in copy.node_bytes.items() if node in here},
-        )
-        for copy in copies
-    ]
+    return list(copies) if len(here) == len(holders) else [copy.on(here) for copy in copies]
 
 
 def _without_data(unknown: Sequence[DatasetReference]) -> str:
@@ -85,10 +97,16 @@ def _without_data(unknown: Sequence[DatasetReference]) -> str:
     return "no candidate holds anything of the pod's datasets"
 
 
-def _with_data(copies: Sequence[CopyOnNodes], unknown: Sequence[DatasetReference]) -> str:
-    nodes = len({node for copy in copies for node, held in copy.node_bytes.items() if held > 0})
-    sentence = f"{nodes} candidates hold data of {len(copies)} datasets"
+def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -> str:
+    holders = "1 candidate holds" if nodes == 1 else f"{nodes} candidates hold"
+    sentence = f"{holders} data of {datasets} dataset{'' if datasets == 1 else 's'}"
     return f"{sentence}; not known: {_names(unknown)}" if unknown else sentence
+
+
+def _others(awaited: Mapping[str, float]) -> str:
+    if not awaited:
+        return ""
+    return f"; other pods wait for other data on {len(awaited)} candidate{'' if len(awaited) == 1 else 's'}"
 
 
 def _names(references: Sequence[DatasetReference]) -> str:

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tdcs.policy.scoring import CopyOnNodes
+from tdcs.api import names
+from tdcs.policy.scoring import CopyOnNodes, merged, preferring
 
 _log: Final = logging.getLogger(__name__)
 
@@ -14,13 +15,20 @@ Key = tuple[str, str]
 
 
 class DatasetView:
-    """The copies of every Dataset. Updates and reads happen in one thread."""
+    """The copies of every Dataset. Updates and reads happen in one thread.
+
+    What a pod sees of a Dataset is worked out when the Dataset changes, and not when a pod asks.
+    """
 
     def __init__(self) -> None:
-        self._copies: Final[dict[str, Mapping[str, CopyOnNodes]]] = {}
+        self._copies: Final[dict[str, Mapping[str | None, CopyOnNodes]]] = {}
 
     def __len__(self) -> int:
         return len(self._copies)
+
+    def __contains__(self, dataset: str) -> bool:
+        """Whether there is a Dataset `namespace/name`, with data or without."""
+        return dataset in self._copies
 
     def on_change(self, key: Key, dataset: Mapping[str, Any] | None) -> None:
         """Take the new state of the Dataset with this (namespace, name); None: it is gone."""
@@ -29,26 +37,36 @@ class DatasetView:
             self._copies.pop(name, None)
             return
         try:
-            self._copies[name] = copies_of(dataset=dataset)
+            self._copies[name] = _seen(copies_of(dataset=dataset))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # What was known of it is better than nothing: blocks do not move while a status is broken.
+            self._copies.setdefault(name, {})
             _log.warning("the status of Dataset %s cannot be read and is ignored: %r", name, error)
 
     def find(self, *, dataset: str, copy: str | None) -> CopyOnNodes | None:
-        """A copy of the dataset `namespace/name`; for None, the best that any of its copies offers on each node.
+        """The dataset `namespace/name` for a pod that reads this copy of it, the other copies counting less.
 
-        None if the dataset or this copy of it is not known.
+        For None, or a copy that is gone, the best that any copy offers on each node. None if nothing is known of
+        the dataset.
         """
         copies = self._copies.get(dataset)
         if not copies:
             return None
-        if copy is not None:
-            return copies.get(copy)
-        best: dict[str, int] = {}
-        for each in copies.values():
-            for node, held in each.node_bytes.items():
-                best[node] = max(held, best.get(node, 0))
-        return CopyOnNodes(total_bytes=max(each.total_bytes for each in copies.values()), node_bytes=best)
+        return copies.get(copy) or copies[None]
+
+
+def _seen(copies: Mapping[str, CopyOnNodes]) -> dict[str | None, CopyOnNodes]:
+    """What pods see of a dataset, by the copy that they name."""
+    best = merged(list(copies.values()))
+    if best is None:
+        return {}
+    return {
+        None: best,
+        **{
+            name: preferring(own=own, others=[other for each, other in copies.items() if each != name])
+            for name, own in copies.items()
+        },
+    }
 
 
 def copies_of(*, dataset: Mapping[str, Any]) -> dict[str, CopyOnNodes]:
@@ -62,6 +80,12 @@ def copies_of(*, dataset: Mapping[str, Any]) -> dict[str, CopyOnNodes]:
         str(copy["id"]): CopyOnNodes(
             total_bytes=total,
             node_bytes={str(node["name"]): int(node.get("bytes") or 0) for node in copy.get("nodes") or ()},
+            arriving={
+                str(node["name"]): int(node["arriving"])
+                for node in copy.get("nodes") or ()
+                if node.get("arriving")
+            },
+            brought=copy["id"] == names.PRELOADED_COPY,
         )
         for copy in status.get("copies") or ()
     }

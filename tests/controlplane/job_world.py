@@ -138,7 +138,7 @@ def jobs(control_plane: ControlPlane, namespace: str) -> Iterator[JobWorld]:
         kube.create(held_node(name=name, gpus=4, namespace=namespace))
     eventually(
         lambda: not any(kube.get("Node", name)["spec"].get("taints") for name in names),
-        deadline=60,
+        deadline=120,
         describe=lambda: str([kube.get("Node", name) for name in names]),
     )
     made = JobWorld(plane=control_plane, namespace=namespace, nodes=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from lightkube.config.kubeconfig import KubeConfig
+from tests.support.waiting import eventually_async
 
 from tdcs.controllers import shell
 from tdcs.controllers.context import Settings
@@ -52,14 +54,22 @@ class RunningOperator:
 
     Args:
         killed_after: the number of the write after which it does nothing any more, as if it had been killed.
+        gang_patience: seconds that the pods of a gang have to find their places.
 
     Attributes:
         engine: outlives the operator, as a cache does.
     """
 
     def __init__(
-        self, *, kubeconfig: Path, engine: MemoryEngine, namespace: str, killed_after: int | None = None
+        self,
+        *,
+        kubeconfig: Path,
+        engine: MemoryEngine,
+        namespace: str,
+        killed_after: int | None = None,
+        gang_patience: float = 60.0,
     ) -> None:
+        self._gang_patience = gang_patience
         self._killed_after = killed_after
         self._kubeconfig = kubeconfig
         self._namespace = namespace
@@ -119,12 +129,40 @@ class RunningOperator:
             poll_seconds=0.5,
             progress_seconds=0.2,
             survey_seconds=2.0,
+            return_seconds=0.5,
+            gang_patience_seconds=self._gang_patience,
         )
         pool = EnginePool(make=lambda _: self.engine)
         operator = Operator(api=api, engines=pool, settings=settings)
         config = KubeConfig.from_file(str(self._kubeconfig)).get()
         assert config is not None
         await shell.run(operator=operator, config=config, stop=self._stop)
+
+
+class Gate:
+    """Holds one kind of an engine's operations back while it is closed: what a test wants to see lasts until it has.
+
+    Args:
+        engine: its `before` hook is taken.
+        operation: such as "put" or "copy".
+        free: so many blocks pass a closed gate.
+
+    Attributes:
+        open: cleared, the gate is closed; it begins open.
+    """
+
+    def __init__(self, engine: MemoryEngine, *, operation: str, free: int = 0) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self._operation = operation
+        self._free = free
+        self._numbers = itertools.count()
+        engine.before = self._pass
+
+    async def _pass(self, operation: Operation) -> None:
+        # A portion is announced as a whole, without a length, and then block by block.
+        if operation.name == self._operation and operation.length and next(self._numbers) >= self._free:
+            await eventually_async(self.open.is_set, deadline=300)
 
 
 def paced_engine(

@@ -1,136 +1,135 @@
 """Random clusters and job mixes: every pod lands on its data where there is room, else as many as can.
 
-A cluster is a group of nodes that its pods select; four of them are looked at together. Nodes are partly taken by
-other pods, datasets lie on some of the nodes in very different parts, and several jobs want them at once.
+A cluster is a group of nodes that its pods select; four of them share out 32 nodes, and ten such groups are looked at
+together. Nodes are partly taken by other pods, datasets lie on some of the nodes, and several jobs want them at once.
 ``TDCS_LOCALITY_CLUSTERS=200`` looks at so many.
 """
 
-import itertools
 import os
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from tests.controlplane.extender_world import SCHEDULER, Extender, extender, put_dataset
+import pytest
+from tests.controlplane.extender_world import (
+    SCHEDULER,
+    Extender,
+    put_dataset,
+    start_extender,
+    start_scheduler,
+)
+from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.describe import describe
 from tests.support.kube import Kube, Object
 from tests.support.objects import gpu_pod
+from tests.support.processes import Process
+from tests.support.random_clusters import (
+    GPUS,
+    GROUP,
+    NODES,
+    Cluster,
+    Tally,
+    alike,
+    off_data_beside_room,
+    random_clusters,
+)
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 
-__all__ = ["extender"]
-
 CLUSTERS = int(os.environ.get("TDCS_LOCALITY_CLUSTERS", "20"))
-AT_ONCE = 4
-NODES, GPUS = 32, 8
+GROUPS_AT_ONCE = 10
 LABEL = "tests.tdcs.io/cluster"
-GB = 10**9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Nodes with free GPUs; jobs of equal pods, each with the bytes of its dataset by node.
+@dataclass(frozen=True)
+class World:
+    """The extender, and the scheduler that asks it."""
 
-    Attributes:
-        slots: how many of its pods each node has room for.
-        jobs: bytes by node of each job's dataset, and its number of pods.
-    """
-
-    number: int
-    pod_gpus: int
-    free: Mapping[str, int]
-    jobs: Sequence[tuple[Mapping[str, int], int]]
-    slots: Mapping[str, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        slots = {node: gpus // self.pod_gpus for node, gpus in self.free.items()}
-        object.__setattr__(self, "slots", slots)
-
-    def most_on_data(self) -> int:
-        """How many pods can be on their data at once: a matching of pods to slots, grown by augmenting paths."""
-        taken: dict[str, list[int]] = {node: [] for node in self.slots}
-
-        def finds_room(job: int, seen: set[str]) -> bool:
-            for node in self.jobs[job][0]:
-                if node in seen:
-                    continue
-                seen.add(node)
-                if len(taken[node]) < self.slots[node]:
-                    taken[node].append(job)
-                    return True
-                for place, other in enumerate(taken[node]):
-                    if finds_room(other, seen):
-                        taken[node][place] = job
-                        return True
-            return False
-
-        return sum(finds_room(job, set()) for job, (_, pods) in enumerate(self.jobs) for _ in range(pods))
+    extender: Extender
+    scheduler: Process
+    kube: Kube
+    namespace: str
 
 
-def random_clusters(*, first: int, nodes: Sequence[str]) -> list[Cluster]:
-    """Clusters that share out the nodes; sizes, free GPUs, datasets and jobs are drawn from the first's number."""
-    draw = random.Random(first)
-    cuts = [0, *sorted(draw.sample(range(2, NODES - 2), AT_ONCE - 1)), NODES]
-    found = []
-    for number, (begin, end) in enumerate(itertools.pairwise(cuts), start=first):
-        own = list(nodes[begin:end])
-        pod_gpus = draw.choice([1, 1, 2, 4])
-        free = {node: draw.choice([0, 2, 4, 8, 8, 8]) for node in own}
-        room = sum(gpus // pod_gpus for gpus in free.values())
-        jobs = []
-        for _ in range(draw.randint(1, 3)):
-            holders = draw.sample(own, draw.randint(1, len(own)))
-            pods = draw.randint(0, min(room, 12))
-            room -= pods
-            jobs.append(({node: draw.randint(1, 100) * GB // 10 for node in holders}, pods))
-        found.append(Cluster(number=number, pod_gpus=pod_gpus, free=free, jobs=jobs))
-    return found
+@pytest.fixture
+def world(control_plane: ControlPlane, kube: Kube, namespace: str) -> World:
+    extender = start_extender(control_plane)
+    return World(extender, start_scheduler(control_plane, extender), kube, namespace)
 
 
+def as_drawn(cluster: Cluster) -> Cluster:
+    return cluster
+
+
+@pytest.mark.timeout(900, func_only=True)  # many more clusters than by default can be asked for
+@pytest.mark.parametrize(
+    ("held", "parts", "pods", "optima"),
+    [
+        # Each node holds about as much as the others, as placement lays data out, and the jobs come together.
+        pytest.param(True, alike, 0.99, 0.95, id="jobs-that-wait-together"),
+        pytest.param(True, as_drawn, 0.985, 0.9, id="jobs-that-wait-together-for-very-uneven-parts"),
+        # Nobody knows the pods that are not there yet: what only they could have used may be taken. How many are there
+        # depends on the machine; `place_in_turn` with none ahead, in any order, comes to 0.956 and 17 of 20 at worst.
+        pytest.param(False, as_drawn, 0.95, 0.8, id="jobs-that-come-one-by-one"),
+    ],
+)
 def test_on_random_clusters_pods_land_on_their_data_as_long_as_there_is_room(
-    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes, measured: Measured
+    world: World,
+    fake_nodes: FakeNodes,
+    measured: Measured,
+    held: bool,
+    parts: Callable[[Cluster], Cluster],
+    pods: float,
+    optima: float,
 ) -> None:
-    nodes = fake_nodes(count=NODES, gpus=GPUS)
-    pods = reached = possible = at_optimum = 0
-    for first in range(0, CLUSTERS, AT_ONCE):
-        clusters = random_clusters(first=first, nodes=nodes)
-        for cluster, placed in run(extender, kube, namespace=namespace, clusters=clusters):
-            left = dict(cluster.slots)
-            on_data = 0
-            for job, node in placed:
-                left[node] -= 1
-                on_data += node in cluster.jobs[job][0]
-            for job, node in placed:
-                free_holders = [holder for holder in cluster.jobs[job][0] if left[holder] > 0]
-                assert node in cluster.jobs[job][0] or not free_holders, (cluster, placed)
-            best = cluster.most_on_data()
-            pods, reached, possible = pods + len(placed), reached + on_data, possible + best
-            at_optimum += on_data == best
-    measured(
-        f"{CLUSTERS} random clusters, {pods} pods: {reached} of at most {possible} on their data; "
-        f"{at_optimum} clusters at the optimum"
-    )
-    # One pod after another is placed, so a job may take what only a later one could have used.
-    assert reached >= 0.95 * possible
+    groups = list(range(0, CLUSTERS, GROUP))
+    nodes = fake_nodes(count=NODES * min(len(groups), GROUPS_AT_ONCE), gpus=GPUS)
+    tally = Tally()
+    for begin in range(0, len(groups), GROUPS_AT_ONCE):
+        firsts = groups[begin : begin + GROUPS_AT_ONCE]
+        clusters = [
+            parts(cluster)
+            for place, first in enumerate(firsts)
+            for cluster in random_clusters(first=first, nodes=nodes[NODES * place : NODES * (place + 1)])
+        ]
+        for cluster, placed in run(world, held=held, clusters=clusters):
+            assert not off_data_beside_room(cluster, placed), (cluster, placed)
+            tally.add(cluster, placed)
+    measured(str(tally))
+    assert tally.on_data >= pods * tally.possible
+    assert tally.at_optimum >= optima * tally.clusters
 
 
 def run(
-    extender: Extender, kube: Kube, *, namespace: str, clusters: Sequence[Cluster]
+    world: World, *, held: bool, clusters: Sequence[Cluster]
 ) -> list[tuple[Cluster, list[tuple[int, str]]]]:
-    """Schedule the jobs of these clusters; for each the (job, node) of its pods. Leaves no pod behind."""
+    """Schedule the jobs of these clusters; for each the (job, node) of its pods. Leaves no pod behind.
+
+    With `held` the scheduler is let go when all of them wait, else it places them while they come.
+    """
+    extender, kube, namespace = world.extender, world.kube, world.namespace
     others: list[Object] = []
     wanted: list[Object] = []
+    labels = {node: {LABEL: str(cluster.number)} for cluster in clusters for node in cluster.free}
+    parts = {
+        f"set-{cluster.number}-{job}": sizes
+        for cluster in clusters
+        for job, (sizes, _) in enumerate(cluster.jobs)
+    }
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda node: kube.patch("Node", node, {"metadata": {"labels": labels[node]}}), labels))
+        put = pool.map(
+            lambda name: put_dataset(extender, kube, namespace=namespace, held=parts[name], name=name), parts
+        )
+        annotations = dict(zip(parts, put, strict=True))
     for cluster in clusters:
-        label = {LABEL: str(cluster.number)}
         for node, free in cluster.free.items():
-            kube.patch("Node", node, {"metadata": {"labels": label}})
             if free < GPUS:
                 pod = gpu_pod(name=f"other-{node}", namespace=namespace, gpus=GPUS - free)
                 others.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
-        for job, (held, pods) in enumerate(cluster.jobs):
+        for job, (_, pods) in enumerate(cluster.jobs):
             name = f"set-{cluster.number}-{job}"
-            annotation = put_dataset(extender, kube, namespace=namespace, held=held, name=name)
             wanted += [
                 gpu_pod(
                     name=f"{name}-{pod}",
@@ -138,13 +137,21 @@ def run(
                     gpus=cluster.pod_gpus,
                     scheduler=SCHEDULER,
                     labels={"set": name},
-                    annotations={"tdcs.io/datasets": annotation},
-                    spec={"nodeSelector": label},
+                    annotations={"tdcs.io/datasets": annotations[name]},
+                    spec={"nodeSelector": {LABEL: str(cluster.number)}},
                 )
                 for pod in range(pods)
             ]
     kube.create_many(others)
-    kube.create_many(wanted)
+    if held:
+        world.scheduler.pause()
+    try:
+        kube.create_many(wanted)
+        if held:
+            eventually(lambda: extender.waiting_pods() == len(wanted), deadline=120)
+    finally:
+        if held:
+            world.scheduler.resume()
 
     def places() -> dict[str, str]:
         found = kube.list("Pod", namespace=namespace)
@@ -159,7 +166,7 @@ def run(
     )
     found = places()
     kube.delete_all("Pod", namespace=namespace, grace_seconds=0)
-    eventually(lambda: not kube.list("Pod", namespace=namespace), deadline=60)
+    eventually(lambda: not kube.list("Pod", namespace=namespace), deadline=120)
     return [
         (
             cluster,

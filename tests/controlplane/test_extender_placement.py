@@ -12,6 +12,7 @@ from tests.controlplane.extender_world import (
     landed,
     put_dataset,
     start_extender,
+    start_scheduler,
 )
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
@@ -120,7 +121,9 @@ def test_without_the_extender_pods_are_placed_without_regard_to_data_until_it_is
     without = place(kube, namespace=namespace, name="without", count=10, annotation=annotation)
 
     extender.process.start()
-    eventually(lambda: extender.get("/healthz")[0] == 200, deadline=30, describe=extender.process.tail)
+    eventually(
+        lambda: extender.scored(annotation) == {nodes[4]}, deadline=90, retry_on=(AssertionError, OSError)
+    )
     back = place(kube, namespace=namespace, name="back", count=3, annotation=annotation)
 
     assert without == dict.fromkeys(nodes, 1)
@@ -128,8 +131,10 @@ def test_without_the_extender_pods_are_placed_without_regard_to_data_until_it_is
 
 
 def test_an_extender_that_hangs_delays_a_pod_but_does_not_hold_it(
-    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+    control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes
 ) -> None:
+    extender = start_extender(control_plane)
+    start_scheduler(control_plane, extender, patient=False)
     nodes = fake_nodes(count=5, gpus=8)
     annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[4]: 1 * GB})
 
@@ -150,13 +155,13 @@ def test_health_is_red_while_the_api_server_is_silent_and_green_again_after(
     server = plane.process("kube-apiserver")
 
     server.kill()
-    eventually(lambda: extender.get("/healthz")[0] == 503, deadline=60, describe=extender.process.tail)
+    eventually(lambda: extender.get("/healthz")[0] == 503, deadline=90, describe=extender.process.tail)
     status, sentence = extender.get("/healthz")
     assert "nothing was heard from the API server" in sentence, status
     assert extender.get("/livez")[0] == 200
 
     server.start()
-    eventually(lambda: extender.get("/healthz")[0] == 200, deadline=60, describe=extender.process.tail)
+    eventually(lambda: extender.get("/healthz")[0] == 200, deadline=90, describe=extender.process.tail)
 
 
 def test_a_port_that_is_taken_is_an_error_with_a_remedy(
@@ -165,7 +170,7 @@ def test_a_port_that_is_taken_is_an_error_with_a_remedy(
     port = extender.url.rsplit(":", 1)[1]
     second = control_plane.run(name="second", argv=[sys.executable, "-m", "tdcs_scheduler", f"--port={port}"])
 
-    eventually(lambda: not second.alive, deadline=30)
+    eventually(lambda: not second.alive, deadline=90)
 
     assert (
         f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port" in second.tail()

@@ -60,7 +60,7 @@ def place(control_plane: ControlPlane, *, namespace: str, scheduler: str) -> lis
         return [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
 
     eventually(
-        lambda: len(nodes()) == PODS, deadline=60, describe=lambda: describe(kube, namespace=namespace)
+        lambda: len(nodes()) == PODS, deadline=120, describe=lambda: describe(kube, namespace=namespace)
     )
     return nodes()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import message_of, reason_of
 from tests.support.kube import Object, condition
+from tests.support.objects import gpu_pod
 
 __all__ = ["jobs"]
 
@@ -61,7 +64,7 @@ def test_the_more_important_job_enters_first(jobs: JobWorld) -> None:
                 jobs.end_pod(pod)
             jobs.wait(lambda: jobs.bound("urgent") == 8)
             assert jobs.pods("urgent")[0]["spec"]["priority"] == 1000
-            jobs.wait(lambda: "position 1 of 1" in message_of(jobs.job("patient"), "Queued"))
+            jobs.wait(lambda: "position 1 in the queue" in message_of(jobs.job("patient"), "Queued"))
             assert not jobs.pods("patient")
         finally:
             jobs.kube.delete("PriorityClass", name)
@@ -99,3 +102,111 @@ def test_a_restarted_operator_neither_stops_nor_doubles_what_it_let_in(jobs: Job
         jobs.wait(lambda: again.idle_seconds() > 2)
         assert [pod["metadata"]["uid"] for pod in jobs.pods(holder)] == before
         assert not jobs.pods(waits)
+
+
+def stranger(jobs: JobWorld, *, node: str, gpus: int) -> Object:
+    """A pod of somebody else that is on a node already, whatever scheduler put it there."""
+    pod = gpu_pod(name="stranger", namespace=jobs.namespace, gpus=gpus, cpus=1, spec={"nodeName": node})
+    return jobs.kube.create(pod)
+
+
+def test_a_gang_whose_room_others_took_holds_nothing_and_queues_again(jobs: JobWorld) -> None:
+    scheduler = jobs.plane.process("kube-scheduler")
+    scheduler.kill()  # so that the job is let in, and the others are faster than its scheduler
+    try:
+        jobs.gpu_job("train", pods=6)
+        with jobs.operator(gang_patience=15):  # long enough for a scheduler to start
+            jobs.wait(lambda: len(jobs.pods()) == 6)
+            stranger(jobs, node=jobs.nodes[1], gpus=4)
+            scheduler.start()
+
+            def told() -> list[str]:
+                events = jobs.kube.list("Event", namespace=jobs.namespace)
+                return [event["message"] for event in events if event["reason"] == "NotAllPodsPlaced"]
+
+            jobs.wait(told)
+            # The second may not have been looked at yet when the time was over.
+            assert re.search("[12] of its 6 pods found no place within 15 s", told()[0])
+            assert "Insufficient nvidia.com/gpu" in told()[0]
+            jobs.wait(lambda: not jobs.pods())
+            assert jobs.indexed_job("train-worker")["spec"]["suspend"] is True
+            # What it gave back serves others at once.
+            jobs.gpu_job("small", pods=4)
+            jobs.run_pods("small", count=4)
+            jobs.wait(lambda: reason_of(jobs.job(), "Queued") == "NotEnoughRoom")
+            for pod in jobs.pods("small"):
+                jobs.end_pod(pod)
+            jobs.kube.delete("Pod", "stranger", namespace=jobs.namespace, grace_seconds=0)
+            jobs.run_pods(count=6)
+            jobs.wait(lambda: jobs.status_of("train")["state"] == "Running")
+    finally:
+        if not scheduler.alive:
+            scheduler.start()
+
+
+def test_a_running_gang_that_loses_a_node_holds_nothing_until_there_is_room_again(jobs: JobWorld) -> None:
+    with jobs.operator(gang_patience=3):
+        jobs.gpu_job("train", pods=6)
+        jobs.run_pods(count=6)
+        jobs.wait(lambda: jobs.status_of("train")["state"] == "Running")
+        lost = jobs.kube.get("Node", jobs.nodes[1])
+        # Else it might place the new pods on the node before it hears that this is gone.
+        with jobs.plane.process("kube-scheduler").away():
+            jobs.kube.delete("Node", jobs.nodes[1])
+            for pod in jobs.pods():
+                if pod["spec"].get("nodeName") == jobs.nodes[1]:
+                    # They are only going until the cluster's pod collector, a minute later, says that they failed.
+                    jobs.kube.delete(
+                        "Pod", pod["metadata"]["name"], namespace=jobs.namespace, grace_seconds=0
+                    )
+        jobs.wait(lambda: condition(jobs.job(), "Queued") == "True")
+        jobs.wait(lambda: not jobs.pods())
+        for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+            lost["metadata"].pop(field, None)
+        jobs.kube.create(lost)
+        jobs.run_pods(count=6)
+        jobs.wait(lambda: jobs.status_of("train")["state"] == "Running")
+
+
+def quota(jobs: JobWorld, *, gpus: int) -> None:
+    """The namespace may have so many GPUs."""
+    jobs.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "team", "namespace": jobs.namespace},
+            "spec": {"hard": {"requests.nvidia.com/gpu": str(gpus)}},
+        }
+    )
+
+    def known() -> bool:
+        found = jobs.kube.get("ResourceQuota", "team", namespace=jobs.namespace)
+        return bool((found.get("status") or {}).get("hard"))
+
+    jobs.wait(known)
+
+
+def test_a_gang_waits_for_its_namespaces_quota_and_names_it(jobs: JobWorld) -> None:
+    quota(jobs, gpus=4)
+    with jobs.operator():
+        jobs.gpu_job("first", pods=3)
+        pods = jobs.run_pods("first", count=3)
+        jobs.gpu_job("second", pods=3)
+        jobs.wait(lambda: jobs.status_of("second").get("reason") == "QuotaTooSmall")
+        jobs.wait(lambda: "ResourceQuota team leaves 1 of 4" in jobs.status_of("second")["message"])
+        assert not jobs.pods("second")
+        for pod in pods:
+            jobs.end_pod(pod)
+        jobs.run_pods("second", count=3)
+        jobs.wait(lambda: jobs.status_of("second").get("state") == "Running")
+
+
+def test_pods_that_a_quota_refuses_are_told_beside_those_that_run(jobs: JobWorld) -> None:
+    quota(jobs, gpus=2)
+    with jobs.operator():
+        jobs.gpu_job("train", pods=3, scheduling={"gang": False})
+        jobs.run_pods(count=2)
+        text = "2 of 3 pods run; 1 pod of the role Worker could not be made: FailedCreate"
+        # That it could not be made may be known before the others run.
+        jobs.wait(lambda: jobs.status_of("train").get("message", "").startswith(text))
+        assert "exceeded quota: team" in jobs.status_of("train")["message"]

@@ -74,9 +74,15 @@ def test_worker_0_decides_and_a_lost_role_fails_the_whole(jobs: JobWorld) -> Non
         jobs.wait(lambda: condition(jobs.job("good"), "Succeeded") == "True")
 
         jobs.run_pods("bad", count=4)
-        jobs.end_pod(role_pods(jobs, "ps", "bad")[0], code=137)
+        lost = role_pods(jobs, "ps", "bad")[0]
+        jobs.end_pod(lost, code=137)
         jobs.wait(lambda: condition(jobs.job("bad"), "Failed") == "True")
-        assert message_of(jobs.job("bad"), "Failed").startswith("PS: BackoffLimitExceeded")
+        name, node = lost["metadata"]["name"], lost["spec"]["nodeName"]
+        told = message_of(jobs.job("bad"), "Failed")
+        assert told.startswith(
+            f"ps 0 (pod {name} on node {node}) failed with exit code 137 (BackoffLimitExceeded"
+        )
+        assert f"see kubectl logs -n {jobs.namespace} {name}" in told
         jobs.wait(lambda: not role_pods(jobs, "worker", "bad"))
 
 
@@ -205,6 +211,50 @@ def test_affinity_mode_writes_where_the_data_was(jobs: JobWorld) -> None:
         terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
         wanted = [{"key": "kubernetes.io/hostname", "operator": "In", "values": held}]
         assert [(term["weight"], term["preference"]["matchExpressions"]) for term in terms] == [(100, wanted)]
+
+
+def test_in_affinity_mode_a_resumed_job_runs_although_its_data_has_moved(jobs: JobWorld) -> None:
+    jobs.create_cluster()
+    jobs.create_dataset(placement={"mode": "Partition", "nodeCount": 1})
+
+    def nodes_with_data() -> int:
+        copies = (jobs.dataset().get("status") or {}).get("copies") or ()
+        return sum(node["bytes"] > 0 for copy in copies for node in copy["nodes"])
+
+    with jobs.operator():
+        jobs.wait(lambda: nodes_with_data() == 1)
+        uses = [{"name": "pictures", "mountPath": "/data"}]
+        jobs.gpu_job("train", pods=2, datasets=uses, scheduling={"mode": "Affinity"})
+        jobs.run_pods(count=2)
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        jobs.change_job("train", runPolicy={"suspend": True})
+        jobs.wait(lambda: not jobs.pods())
+        jobs.change_dataset(placement={"nodeCount": 2})
+        jobs.wait(lambda: nodes_with_data() == 2)
+        # The API server lets nobody change the template of a Job that has started: its pods prefer what they did.
+        jobs.change_job("train", runPolicy={"suspend": False})
+        jobs.run_pods(count=2)
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        assert reason_of(jobs.job(), "Admitted") == "AllPodsFit"
+
+
+def test_a_job_that_is_deleted_and_applied_anew_at_once_runs_without_a_warning(jobs: JobWorld) -> None:
+    jobs.gpu_job("train", pods=2)
+    with jobs.operator():
+        jobs.run_pods(count=2)
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        jobs.kube.delete("TrainingJob", "train", namespace=jobs.namespace)
+        first = {pod["metadata"]["uid"] for pod in jobs.pods()}
+        jobs.gpu_job("train", pods=2)
+        jobs.wait(lambda: not first & {pod["metadata"]["uid"] for pod in jobs.pods()})
+        jobs.run_pods(count=2)
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        events = jobs.kube.list("Event", namespace=jobs.namespace)
+        assert not [
+            one["reason"]
+            for one in events
+            if one["involvedObject"]["kind"] == "TrainingJob" and one["type"] == "Warning"
+        ]
 
 
 def _counts(jobs: JobWorld, wanted: int) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+from tests.controlplane.operator_command import (
+    allow_secrets,
+    install_rights,
+    remove_cluster_wide,
+    start_operator,
+)
 from tests.controlplane.operator_world import (
-    CHECKOUT,
     FILE_BYTES,
     FILES,
     SOURCE,
@@ -23,15 +22,11 @@ from tests.controlplane.operator_world import (
     reason_of,
     world,
 )
-from tests.support.kube import Object, condition
-from tests.support.ports import free_ports
+from tests.support.kube import condition
 from tests.support.processes import Process
-
-from tdcs_local import products
 
 __all__ = ["world"]
 
-TDCS = Path(sys.executable).parent / "tdcs"
 SECRET = "s3cr3t-of-the-test"
 
 
@@ -39,84 +34,28 @@ SECRET = "s3cr3t-of-the-test"
 def release(world: World) -> Iterator[str]:
     """The chart's service account and rights of the operator, installed under a release name of their own."""
     name = f"tdcs-{world.cluster}"
-    rendered = subprocess.run(
-        [
-            products.ensure("helm") / "helm",
-            *("template", name, str(CHECKOUT / "charts" / "tdcs"), "--namespace", world.namespace),
-            *("--show-only", "templates/operator-rbac.yaml", "--show-only", "templates/operator.yaml"),
-            *("--kube-version", "1.34.0"),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    objects: list[Object] = [
-        obj for obj in yaml.safe_load_all(rendered) if obj and obj["kind"] != "Deployment"
-    ]
-    for obj in objects:
-        world.kube.apply(obj)
+    objects = install_rights(
+        world.kube, release=name, namespace=world.namespace, templates=["operator-rbac", "operator"]
+    )
     yield name
-    for obj in objects:
-        if obj["kind"].startswith("ClusterRole"):
-            world.kube.delete(obj["kind"], obj["metadata"]["name"])
+    remove_cluster_wide(world.kube, objects)
 
 
 def start(
     world: World, *, release: str, tmp_path: Path, speed: float = 20_000_000, name: str = "operator"
 ) -> Process:
     """The operator's process, as its service account, once its health endpoint is green."""
-    described = {
-        "sources": {SOURCE: FILES},
-        "workers": dict.fromkeys(world.nodes, 10 * TOTAL),
-        "bytesPerSecond": speed,
-    }
-    (tmp_path / "engine.json").write_text(json.dumps(described))
-    (port,) = free_ports(1)
-
-    def healthy() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return False
-
-    return world.plane.run(
+    return start_operator(
+        world.plane,
+        release=release,
+        namespace=world.namespace,
+        engine={
+            "sources": {SOURCE: FILES},
+            "workers": dict.fromkeys(world.nodes, 10 * TOTAL),
+            "bytesPerSecond": speed,
+        },
+        folder=tmp_path,
         name=name,
-        argv=[
-            str(TDCS),
-            "operator",
-            f"--namespace={world.namespace}",
-            f"--health-port={port}",
-            "--metrics-port=0",
-            f"--lease={release}-operator",
-            f"--secrets-role={release}-dataset-secrets",
-            f"--service-account={release}-operator",
-            "--engine=memory",
-            f"--memory-engine={tmp_path / 'engine.json'}",
-        ],
-        kubeconfig=world.plane.kubeconfig_as(
-            service_account=f"{release}-operator", namespace=world.namespace
-        ),
-        ready=healthy,
-    )
-
-
-def allow_secrets(world: World, *, release: str) -> None:
-    """What the owner of a namespace does, so that the operator may read its Secrets."""
-    world.kube.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "secrets", "namespace": world.namespace},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": f"{release}-dataset-secrets",
-            },
-            "subjects": [
-                {"kind": "ServiceAccount", "name": f"{release}-operator", "namespace": world.namespace}
-            ],
-        }
     )
 
 
@@ -143,7 +82,7 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     assert f"Secret {world.namespace}/keys" in told
     assert f"kubectl create rolebinding tdcs-dataset-secrets --clusterrole={release}-dataset-secrets" in told
     assert f"--serviceaccount={world.namespace}:{release}-operator -n {world.namespace}" in told
-    allow_secrets(world, release=release)
+    allow_secrets(world.kube, release=release, namespace=world.namespace)
     world.wait_ready()
     world.wait(lambda: condition(world.job(), "Succeeded") == "True")
     kube.patch(
@@ -165,7 +104,7 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
 def test_a_process_that_stands_by_takes_over_from_one_that_was_killed(
     world: World, release: str, tmp_path: Path
 ) -> None:
-    allow_secrets(world, release=release)
+    allow_secrets(world.kube, release=release, namespace=world.namespace)
     world.create_cluster()
     first = start(world, release=release, tmp_path=tmp_path)
     world.create_dataset()
@@ -181,7 +120,7 @@ def test_a_process_that_stands_by_takes_over_from_one_that_was_killed(
 def test_a_killed_process_is_followed_by_one_that_ends_the_work(
     world: World, release: str, tmp_path: Path
 ) -> None:
-    allow_secrets(world, release=release)
+    allow_secrets(world.kube, release=release, namespace=world.namespace)
     world.create_cluster()
     world.create_dataset()
     world.create_job()

@@ -89,6 +89,17 @@ def test_every_role_of_a_framework_is_accepted(installed: Kube, namespace: str) 
         installed.create(job)
 
 
+@pytest.mark.parametrize("framework", ["TensorFlow", "Horovod"])
+def test_a_framework_that_lists_its_workers_at_the_start_cannot_be_elastic(
+    installed: Kube, shared_namespace: str, framework: str
+) -> None:
+    job = training_job(namespace=shared_namespace)
+    job["spec"] |= {"framework": framework, "elastic": {"minReplicas": 1, "maxReplicas": 2}}
+    with pytest.raises(KubeRequestError) as refused:
+        installed.create(job)
+    assert "their number cannot change: remove elastic" in str(refused.value)
+
+
 def cache_cluster(*, namespace: str, name: str = "") -> Object:
     """A CacheCluster that is accepted; its name is made from the namespace's random end."""
     return {
@@ -137,6 +148,8 @@ BAD = [
     ("Dataset", "spec.preload.fraction", 1.5, "must be above 0 and at most 1, such as 0.3 for 30 %"),
     ("Dataset", "spec.preload", {"fraction": 0.5, "amount": "1Gi"}, "fraction and amount exclude each other"),
     ("Dataset", "spec.preload.amount", "0", "must be a size above zero"),
+    ("Dataset", "spec.preload.amount", "1e30", "must be below 8Ei"),
+    ("Dataset", "spec.preload.bandwidth", "10E", "must be below 8Ei"),
     ("Dataset", "spec.preload.bandwidth", "0", "leave it out for no limit"),
     ("Dataset", "spec.preload.paths", ["../other"], "nothing outside the source can be loaded"),
     ("Dataset", "spec.preload.paths", ["a/../../b"], "nothing outside the source can be loaded"),
@@ -174,12 +187,21 @@ BAD = [
     (
         "TrainingJob",
         "spec.datasets",
+        [{"name": "a", "mountPath": "/d"}, {"name": "b", "mountPath": "/d/e"}],
+        "lies below another's, whose volume is read-only",
+    ),
+    (
+        "TrainingJob",
+        "spec.datasets",
         [{"name": "a", "mountPath": "/d"}, {"name": "a", "mountPath": "/e"}],
         "Duplicate value",
     ),
     ("TrainingJob", "spec.datasets.0.readiness.fraction", 1.5, "should be less than or equal to 1"),
     ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 0, "must be at least 1"),
     ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers", [], "at least 1 items"),
+    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers", ..., "Required value"),
+    ("TrainingJob", "spec.replicaSpecs.Worker", ..., "spec.replicaSpecs.Worker: Required value"),
+    ("TrainingJob", "spec.replicaSpecs.PS", {"replicas": 0, "template": POD}, "must be at least 1"),
     ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.restartPolicy", "Always", "Never or OnFailure"),
     ("TrainingJob", "spec.replicaSpecs.Worker.template.metadata", "x", "must be of type object"),
     ("TrainingJob", "spec.replicaSpecs.Worker.template.metadata.labels", ["x"], "must be of type object"),
@@ -197,6 +219,12 @@ BAD = [
     ("CacheCluster", "spec.replicas", 0, "should be greater than or equal to 1"),
     ("CacheCluster", "spec.storage.tiers", [{"capacity": "0"}], "must be a size above zero"),
     ("CacheCluster", "spec.storage.tiers", [{"capacity": "lots"}], "must be a size above zero"),
+    (
+        "CacheCluster",
+        "spec.storage.tiers",
+        [{"capacity": "10E"}],
+        "must be below 8Ei: sizes are 64-bit numbers",
+    ),
     ("CacheCluster", "spec.storage.tiers", [{"path": "cache"}], "must be an absolute path on the nodes"),
     ("CacheCluster", "spec.storage.tiers", [{"path": "/a/../b"}], "must be an absolute path on the nodes"),
     ("CacheCluster", "spec.properties", {"user.home": "/"}, "begins with 'alluxio.'"),
@@ -237,7 +265,25 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
         assert spec["storage"]["tiers"] == [{"medium": "SSD", "capacity": "10Gi"}]
 
 
+def test_the_path_of_a_tier_cannot_be_changed_and_its_size_can(installed: Kube, namespace: str) -> None:
+    made = installed.create(cache_cluster(namespace=namespace))["metadata"]["name"]
+
+    def change(**tier: str) -> None:
+        installed.patch("CacheCluster", made, {"spec": {"storage": {"tiers": [tier]}}})
+
+    change(capacity="20Gi")
+    with pytest.raises(KubeRequestError, match="the path of a tier cannot be changed"):
+        change(path="/mnt/nvme")
+    installed.delete("CacheCluster", made)
+
+
 FROZEN = [
+    (
+        "CacheCluster",
+        "spec.storage.tiers.0.path",
+        "/mnt/other",
+        "the path of a tier cannot be changed",
+    ),
     ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
     ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
     ("Dataset", "spec.cacheCluster", "other", "create another Dataset"),
@@ -279,4 +325,6 @@ def test_what_children_are_made_from_cannot_be_changed(
     changed = edited(made, path, value)
     with pytest.raises(KubeRequestError) as refused:
         installed.patch(kind, made["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
+    if kind == "CacheCluster":  # it lives in no namespace
+        installed.delete(kind, made["metadata"]["name"])
     assert sentence in str(refused.value)

@@ -93,3 +93,11 @@ def test_ports_are_different_and_free() -> None:
     servers = [socket.create_server(("127.0.0.1", port)) for port in ports]
     for server in servers:
         server.close()
+
+
+def test_two_processes_of_a_run_never_choose_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        chosen.append(set(free_ports(200)))
+    assert not chosen[0] & chosen[1]

@@ -5,6 +5,7 @@ Nothing here is skipped: a machine on which FUSE cannot work fails the tier.
 * ``alluxio``: the run's cluster; ``own_alluxio(...)`` another one, for a test that breaks things.
 * ``s3``: the S3 server.
 * ``world``: both, as the contract suite wants them.
+* ``bench``: a node with native views, over a cluster of the test's own.
 * ``engine``: an ``AlluxioEngine`` of the test's own on ``alluxio``.
 """
 
@@ -17,8 +18,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 
 import pytest
-from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY, mounts
+from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
+from tests.engine.viewing import ELSEWHERE, HERE, Bench, machine_as_node, viewing
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 from tests.support.waiting import eventually_async
 
@@ -109,7 +111,23 @@ async def registered(engine: Engine) -> None:
         return [info.name for info in await engine.workers() if info.live] == [LARGE, SMALL]
 
     condition: Callable[[], bool | Awaitable[bool]] = both
-    await eventually_async(condition, deadline=60)
+    await eventually_async(condition, deadline=120)
+
+
+@pytest.fixture
+async def bench(alluxio_home: Path, s3: S3Server, tmp_path: Path) -> AsyncIterator[Bench]:
+    """A cluster of the test's own, its FUSE client and the plugin."""
+    cluster = AlluxioCluster(
+        home=alluxio_home,
+        folder=tmp_path / "alluxio",
+        network=random_network(),
+        workers={HERE: 256 * MIB, ELSEWHERE: 64 * MIB},
+        overrides={"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"},
+    )
+    with machine_as_node() as node:
+        async with viewing(cluster=cluster, s3=s3, node=node, block_size=BLOCK_SIZE) as bench:
+            yield bench
+            print(node.log())
 
 
 class AlluxioWorld:

@@ -12,6 +12,7 @@ import random
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,9 @@ from botocore.config import Config
 from tests.support.processes import Process
 
 from tdcs.engine.alluxio import profile
-from tdcs.engine.alluxio.profile import Role, Tier
+from tdcs.engine.alluxio.profile import Profile, Role, Tier
 from tdcs.engine.protocol import Credentials, Source
+from tdcs_local import products
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 IMAGE = CHECKOUT / "deploy" / "images" / "alluxio"
@@ -66,7 +68,7 @@ class S3Server:
             ],
             log=folder / "versitygw.log",
             ready=lambda: listens(address, 7070),
-            start_deadline=30,
+            start_deadline=90,
         )
         self._client = boto3.client(
             "s3",
@@ -113,11 +115,12 @@ class AlluxioCluster:
     """A master, workers by node name, and FUSE clients on demand.
 
     Args:
-        home: A folder with ``lib`` and ``conf``, as the image has it in ``/opt/alluxio``.
+        home: A folder with ``lib``, ``names`` and ``conf``, as the image has it in ``/opt/alluxio``.
         folder: For data, logs and mount points.
         network: As from ``random_network``.
         workers: Node name to capacity in bytes.
         overrides: Alluxio properties that differ from the product's.
+        profile_kind: Which settings of reading it has.
     """
 
     def __init__(
@@ -128,18 +131,16 @@ class AlluxioCluster:
         network: str,
         workers: Mapping[str, int],
         overrides: Mapping[str, str],
+        profile_kind: Profile = Profile.TUNED,
     ) -> None:
         self.folder = folder
         self.master_host = f"{network}.1"
         self.target = f"{self.master_host}:{profile.MASTER_RPC_PORT}"
-        self._home = home
-        self._network = network
+        self.home = home
+        self.profile_kind = profile_kind
         self._data = folder / "master"
-        self._properties = folder / "conf" / "alluxio-site.properties"
-        self._properties.parent.mkdir(parents=True)
-        tier = Tier(medium="SSD", path=str(folder / "unset"), capacity_bytes=0)
-        settings = profile.site_properties(tier=tier, data_folder=str(self._data), overrides=overrides)
-        self._properties.write_text(profile.render_properties(settings))
+        self._overrides = dict(overrides)
+        self._properties = self.settings(profile_kind)
         self.master = self._process(
             role=Role.MASTER,
             name="master",
@@ -149,16 +150,17 @@ class AlluxioCluster:
             ],
             address=(self.master_host, profile.MASTER_RPC_PORT),
         )
+        self.worker_hosts = {node: f"{network}.{number}" for number, node in enumerate(workers, start=11)}
         self.workers = {
-            node: self._worker(node=node, address=f"{network}.{number}", capacity=capacity)
-            for number, (node, capacity) in enumerate(workers.items(), start=11)
+            node: self._worker(node=node, address=self.worker_hosts[node], capacity=capacity)
+            for node, capacity in workers.items()
         }
         self.clients: list[FuseClient] = []
 
     @property
     def libraries(self) -> Path:
         """The folder of Alluxio's jars."""
-        return self._home / "lib"
+        return self.home / "lib"
 
     @property
     def client_options(self) -> list[str]:
@@ -168,6 +170,17 @@ class AlluxioCluster:
             f"-Dalluxio.site.conf.dir={self._properties.parent}",
             *(option for option in profile.java_options(role=Role.FUSE) if option.startswith("--add-opens")),
         ]
+
+    def settings(self, kind: Profile) -> Path:
+        """The properties file of all processes of a cluster of this profile."""
+        file = self.folder / f"conf-{kind.lower()}" / "alluxio-site.properties"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        tier = Tier(medium="SSD", path=str(self.folder / "unset"), capacity_bytes=0)
+        settings = profile.site_properties(
+            tier=tier, data_folder=str(self._data), overrides=self._overrides, profile=kind
+        )
+        file.write_text(profile.render_properties(settings))
+        return file
 
     def start(self) -> None:
         """Start all servers at once and wait until their ports are open."""
@@ -193,9 +206,10 @@ class AlluxioCluster:
             else {}
         )
 
-    def mount_fuse(self, node: str) -> FuseClient:
-        """A running FUSE client on a node, with the product's mount options."""
-        client = FuseClient(cluster=self, node=node, number=len(self.clients))
+    def mount_fuse(self, node: str, *, kind: Profile | None = None) -> FuseClient:
+        """A running FUSE client on a node, with what the product gives this profile; by default the cluster's."""
+        number = len(self.clients)
+        client = FuseClient(cluster=self, node=node, number=number, kind=kind or self.profile_kind)
         self.clients.append(client)
         client.start()
         return client
@@ -244,7 +258,7 @@ class AlluxioCluster:
         """The environment of a process, as a pod would have it."""
         return {
             **os.environ,
-            "ALLUXIO_HOME": str(self._home),
+            "ALLUXIO_HOME": str(self.home),
             "ALLUXIO_DATA": str(self._data),
             "ALLUXIO_PROPERTIES_FILE": str(self._properties),
             "ALLUXIO_MASTER_HOSTNAME": self.master_host,
@@ -261,26 +275,32 @@ class AlluxioCluster:
 class FuseClient:
     """A FUSE client, and a watchman that unmounts it even when the whole test run is killed."""
 
-    def __init__(self, *, cluster: AlluxioCluster, node: str, number: int) -> None:
+    def __init__(self, *, cluster: AlluxioCluster, node: str, number: int, kind: Profile) -> None:
+        # The master would lend its settings to a client of another profile, which lacks them.
+        alone = ["-Dalluxio.user.conf.cluster.default.enabled=false"]
+        own = [] if kind is cluster.profile_kind else alone
         self.folder = cluster.folder / f"fuse-{node}-{number}"
+        self.start_seconds = 0.0
         self._watchman: subprocess.Popen[bytes] | None = None
         self.process = Process(
             name=f"fuse-{node}",
             argv=[str(IMAGE / "entrypoint.sh"), Role.FUSE],
             log=cluster.folder / "logs" / f"fuse-{node}-{number}.log",
-            env=cluster.environment(role=Role.FUSE, options=[])
+            env=cluster.environment(role=Role.FUSE, options=own)
             | {
+                "ALLUXIO_PROPERTIES_FILE": str(cluster.settings(kind)),
                 "ALLUXIO_HOSTNAME": f"{node}.local",
                 "NODE_NAME": node,
                 "FUSE_MOUNT_POINT": str(self.folder),
-                "FUSE_OPTIONS": profile.fuse_mount_options(),
+                "FUSE_OPTIONS": profile.fuse_mount_options(profile=kind),
             },
             ready=self.mounted,
             start_deadline=120,
         )
 
     def start(self) -> None:
-        """Mount, and wait until the mount answers."""
+        """Mount, and wait until the mount answers; `start_seconds` is how long that took."""
+        begin = time.monotonic()
         self.process.launch()
         # It reads until this run ends, however it ends, and then clears away: the JVM is a child of the entrypoint,
         # which is killed without a chance to end it.
@@ -294,10 +314,12 @@ class FuseClient:
             start_new_session=True,
         )
         self.process.wait_ready()
+        self.start_seconds = time.monotonic() - begin
 
     def stop(self) -> None:
         """Unmount and end, as a pod is ended."""
         self.process.stop(deadline=30)
+        unmount(self.folder)  # one that was killed leaves a dead mount
         if self._watchman is not None:
             self._watchman.kill()
             self._watchman.communicate()
@@ -320,5 +342,14 @@ def make_home(folder: Path, *, lib: Path) -> Path:
     home = folder / "alluxio"
     (home / "conf").mkdir(parents=True)
     (home / "lib").symlink_to(lib)
+    (home / "names").symlink_to(products.ensure("alluxio-names") / "names")
     shutil.copy(IMAGE / "log4j.properties", home / "conf")
     return home
+
+
+def unmount(folder: Path) -> None:
+    """Unmount a folder and all below it, the deepest first; lazily, for a client may be dead."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [line.split(" ")[4] for line in lines]
+    for point in reversed([p for p in points if p == str(folder) or p.startswith(f"{folder}/")]):
+        subprocess.run(["umount", "--lazy", point], check=False)

@@ -14,7 +14,7 @@ from tests.unit.controllers.cluster import Cluster
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.kube.resources import DATASETS, PRELOADS
 
-STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 200, "+plus&and", "deep/er/still"]
+STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "+plus&and", "deep/er/still"]
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ async def cluster(engine: AlluxioEngine, tmp_path: Path) -> AsyncIterator[Cluste
         yield made
         for _, name in list(made.server.store(DATASETS)):
             await made.server.delete(DATASETS, name=name, namespace="n")
-        await made.until(lambda: not made.server.store(DATASETS), deadline=60)
+        await made.until(lambda: not made.server.store(DATASETS), deadline=120)
 
 
 async def refreshed(cluster: Cluster, value: str) -> None:
     await cluster.annotate("pictures", refresh=value)
-    await cluster.until(lambda: cluster.status().get("refreshed") == value, deadline=60)
-    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=60)
+    await cluster.until(lambda: cluster.status().get("refreshed") == value, deadline=120)
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=120)
 
 
 async def test_a_folder_is_loaded_followed_and_compared(cluster: Cluster, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_a_folder_is_loaded_followed_and_compared(cluster: Cluster, tmp_pa
         source={"uri": f"file://{folder}", "secretRef": None, "checkInterval": "0s"},
         placement={"mode": "Replicate", "nodeCount": 2},
     )
-    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=60)
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=120)
     status = cluster.status()
     assert (status["totalFiles"], status["totalBytes"]) == (len(STRANGE) + 1, 1000 * len(STRANGE))
     assert cluster.nodes() == {LARGE: 1000 * len(STRANGE), SMALL: 1000 * len(STRANGE)}
@@ -59,7 +59,7 @@ async def test_a_folder_is_loaded_followed_and_compared(cluster: Cluster, tmp_pa
     assert set(cluster.nodes().values()) == {1000 * (len(STRANGE) - 1) + 500}
     await cluster.create_preload(verify="All")
     await cluster.until(
-        lambda: cluster.status("warm", resource=PRELOADS).get("state") in {"Complete", "Failed"}, deadline=60
+        lambda: cluster.status("warm", resource=PRELOADS).get("state") in {"Complete", "Failed"}, deadline=120
     )
     found = cluster.status("warm", resource=PRELOADS)
     assert (found["state"], found["failedFiles"]) == ("Complete", [])
@@ -78,9 +78,9 @@ async def test_twins_of_a_bucket_keep_their_placement_when_one_goes(cluster: Clu
     options = {**origin.options, "pathStyle": origin.options.get("pathStyle") == "true"}
     source = {"uri": origin.uri, "options": options, "secretRef": {"name": "store"}}
     await cluster.create_dataset("one", source=source, placement={"mode": "Replicate", "nodeCount": 1})
-    await cluster.until(lambda: cluster.status("one").get("state") == "Ready", deadline=60)
+    await cluster.until(lambda: cluster.status("one").get("state") == "Ready", deadline=120)
     await cluster.create_dataset("both", source=source, placement={"mode": "Replicate", "nodeCount": 2})
-    await cluster.until(lambda: cluster.status("both").get("state") == "Ready", deadline=60)
+    await cluster.until(lambda: cluster.status("both").get("state") == "Ready", deadline=120)
     assert len(cluster.nodes("one")) == 1
     assert cluster.nodes("both") == dict.fromkeys((LARGE, SMALL), 600_000)
     await cluster.server.delete(DATASETS, name="both", namespace="n")
@@ -88,6 +88,6 @@ async def test_twins_of_a_bucket_keep_their_placement_when_one_goes(cluster: Clu
         lambda: (
             cluster.status("one").get("physicalBytes") == 600_000 and len(cluster.server.store(DATASETS)) == 1
         ),
-        deadline=60,
+        deadline=120,
     )
     assert cluster.status("one")["state"] == "Ready"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.engine.conftest import LARGE, SMALL, registered
-from tests.engine.contract import MIB, Mounts, blocks_of, files_of, holders
+from tests.engine.contract import MIB, Mounts, blocks_of, files_of, holders, placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.support.waiting import eventually_async
 
@@ -48,8 +48,8 @@ async def test_a_cluster_survives_the_death_of_its_processes(
         await registered(engine)
         await engine.mount(path=PATH, source=s3.source(f"s3://{bucket}/data"))
         blocks = await blocks_of(engine, PATH)
-        assert await engine.put(worker=LARGE, blocks=blocks) == []
-        assert await engine.put(worker=SMALL, blocks=blocks[:1]) == []
+        await placed(engine, worker=LARGE, blocks=blocks)
+        await placed(engine, worker=SMALL, blocks=blocks[:1])
 
         # a worker dies: it is lost soon, the other one's copies stay
         cluster.workers[LARGE].kill()
@@ -77,7 +77,7 @@ async def test_a_cluster_survives_the_death_of_its_processes(
             return {block.id: block.workers for block in await blocks_of(engine, PATH)} == held
 
         condition: Callable[[], bool | Awaitable[bool]] = complete
-        await eventually_async(condition, deadline=60)
+        await eventually_async(condition, deadline=150)
         # also its own mark on the mount survived: the same source is no conflict and no new mount
         mount_ids = {block.mount_id for block in await blocks_of(engine, PATH)}
         await engine.mount(path=PATH, source=s3.source(f"s3://{bucket}/data"))
@@ -103,7 +103,7 @@ async def test_new_credentials_take_the_place_of_old_ones(
         await engine.mount(path=path, source=wrong)
     assert "not-it-9c1" not in str(refusal.value)
     await engine.mount(path=path, source=right)
-    assert await engine.put(worker=SMALL, blocks=await blocks_of(engine, path)) == []
+    await placed(engine, worker=SMALL, blocks=await blocks_of(engine, path))
     assert await holders(engine, path) == {frozenset({SMALL})}
 
 
@@ -112,4 +112,4 @@ async def _becomes(engine: AlluxioEngine, *, live: list[str]) -> None:
         return [info.name for info in await engine.workers() if info.live] == live
 
     condition: Callable[[], bool | Awaitable[bool]] = seen
-    await eventually_async(condition, deadline=90)
+    await eventually_async(condition, deadline=150)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.engine.conftest import LARGE, registered
-from tests.engine.contract import MIB, blocks_of, holders
+from tests.engine.contract import MIB, blocks_of, holders, placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.support.waiting import eventually_async
 
@@ -42,7 +42,7 @@ async def test_a_large_file_is_loaded_as_one_block_with_the_sources_bytes(
     blocks = {block.length: block for block in await blocks_of(product, path)}
     assert LENGTH < BLOCK_SIZE
     assert set(blocks) == {LENGTH, 5}
-    assert await product.put(worker=LARGE, blocks=list(blocks.values())) == []
+    await placed(product, worker=LARGE, blocks=list(blocks.values()))
     assert await holders(product, path) == {frozenset({LARGE})}
     stored = alluxio.block_files(LARGE)[blocks[LENGTH].id].read_bytes()
     assert stored == content

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
+from pathlib import Path
 
 from tests.engine.conftest import LARGE, SMALL, AlluxioWorld
 from tests.engine.contract import MIB, Mounts
@@ -14,6 +16,7 @@ from tdcs.controllers.dataset.loader import LoadProgress, LoadRun
 from tdcs.controllers.dataset.verify import VerifyProgress, VerifyRun
 from tdcs.controllers.dataset.work import LoadWork
 from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.protocol import Source
 
 FILES = (
     {f"tiny/{number:03d}": 600 + number for number in range(60)}
@@ -81,9 +84,28 @@ async def test_a_node_gives_its_last_copies_away_before_it_goes(
     source = world.source(FILES)
     path = await mounts.add(source)
     await loaded(engine, work_of(await listed(engine, path), SMALL))
-    plan = plan_evacuation(table=await listed(engine, path), node=SMALL, room={LARGE: 1 << 30})
+    plan = plan_evacuation(table=await listed(engine, path), leaving={SMALL}, room={LARGE: 1 << 30})
     assert plan.lost_bytes == 0
     progress = await loaded(engine, plan.work)
     assert progress.node_bytes == {LARGE: BYTES}
     table = await listed(engine, path)
     assert all(table.holders(block) == {LARGE, SMALL} for block in range(len(table)))
+
+
+async def test_of_a_folder_too_nothing_stays_of_a_file_that_grew_after_the_listing(
+    engine: AlluxioEngine, mounts: Mounts, tmp_path: Path
+) -> None:
+    for name in ("grown", "same ü %41"):
+        (tmp_path / name).write_bytes(random.randbytes(5000))
+    path = await mounts.add(Source(uri=f"file://{tmp_path}"))
+    blocks = {file.path: file.blocks async for page in engine.files(path=path) for file in page}
+    (tmp_path / "grown").write_bytes(random.randbytes(9000))
+
+    failures = await engine.put(worker=LARGE, blocks=[block for found in blocks.values() for block in found])
+
+    assert [failure.block_id for failure in failures if failure.outdated] == [blocks["grown"][0].id]
+    after = {file.path: file async for page in engine.files(path=path) for file in page}
+    assert {name: (file.length, len(file.blocks[0].workers)) for name, file in after.items()} == {
+        "grown": (9000, 0),
+        "same ü %41": (5000, 1),
+    }

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import MIB, Mounts, blocks_of, holders
+from tests.engine.contract import MIB, Mounts, blocks_of, holders, placed
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
 from tests.support.waiting import eventually_async
 
@@ -60,7 +60,7 @@ async def test_a_copy_that_a_reader_has_open_is_reported_and_removed_later(
 ) -> None:
     path = await _mounted(s3, mounts, length=MIB)
     (block,) = await blocks_of(engine, path)
-    assert await engine.put(worker=LARGE, blocks=[block]) == []
+    await placed(engine, worker=LARGE, blocks=[block])
     reader = await asyncio.create_subprocess_exec(
         *("sh", "-c", 'exec 3<"$0"; head -c 100 <&3; exec cat', str(fuse.folder / path.lstrip("/") / "file")),
         stdin=asyncio.subprocess.PIPE,

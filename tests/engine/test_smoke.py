@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import Mounts, blocks_of, files_of, holders, used
+from tests.engine.contract import Mounts, blocks_of, files_of, holders, placed, used
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
 from tests.support.report import Measured
 from tests.support.waiting import eventually, eventually_async
@@ -81,7 +81,7 @@ async def _output(*command: str) -> bytes:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     try:
-        output, errors = await asyncio.wait_for(process.communicate(), timeout=60)
+        output, errors = await asyncio.wait_for(process.communicate(), timeout=120)
     finally:
         if process.returncode is None:
             process.kill()
@@ -112,7 +112,7 @@ async def test_mount_list_load_read_back_and_remove(
     # as the operator sets it: what is not placed is read, and not cached
     await engine.set_path_properties(path=path, properties={READ_TYPE: "NO_CACHE"})
     blocks = await blocks_of(engine, path)
-    assert await engine.put(worker=LARGE, blocks=blocks) == []
+    await placed(engine, worker=LARGE, blocks=blocks)
     await engine.pin(path=path, pinned=True)
     assert await holders(engine, path) == {frozenset({LARGE})}
     assert await used(engine, LARGE) == sum(map(len, content.values()))
@@ -128,7 +128,7 @@ async def test_mount_list_load_read_back_and_remove(
 
     await engine.unmount(path=path)
     assert dict(await engine.mounts()) == {}
-    eventually(lambda: alluxio.block_files(LARGE) == {}, deadline=20)
+    eventually(lambda: alluxio.block_files(LARGE) == {}, deadline=60)
 
 
 async def test_reading_caches_a_file_unless_its_path_says_no(
@@ -159,7 +159,7 @@ async def test_reading_caches_a_file_unless_its_path_says_no(
             return later in await cached_names(engine, control_path)
 
         condition: Callable[[], bool | Awaitable[bool]] = arrived
-        await eventually_async(condition, deadline=30)
+        await eventually_async(condition, deadline=90)
         return await cached_names(engine, never_path) & set(names)
 
     probes = iter(range(100))
@@ -192,7 +192,7 @@ async def test_a_file_that_was_looked_at_before_it_was_loaded_is_then_read_from_
     # were the client to remember more than names and sizes of this, it would remember that nothing is cached
     sizes = (await _output("find", str(folder), "-type", "f", "-printf", "%P %s\\n")).decode()
     assert sorted(sizes.splitlines()) == sorted(f"{name} {len(data)}" for name, data in content.items())
-    assert await engine.put(worker=SMALL, blocks=await blocks_of(engine, path)) == []
+    await placed(engine, worker=SMALL, blocks=await blocks_of(engine, path))
     s3.process.pause()
     wanted = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
     assert await checksums(folder) == wanted
@@ -221,7 +221,7 @@ async def test_many_small_files_are_loaded_and_removed(
     begin = time.monotonic()
     blocks = await blocks_of(engine, path)
     listed = time.monotonic()
-    assert await engine.put(worker=LARGE, blocks=blocks) == []
+    await placed(engine, worker=LARGE, blocks=blocks)
     loaded = time.monotonic()
     assert await holders(engine, path) == {frozenset({LARGE})}
     await engine.unmount(path=path)

@@ -7,12 +7,17 @@ which gets later mounts as a container with mountPropagation HostToContainer doe
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
+import mmap
 import os
+import random
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -20,12 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
+from tests.engine.contract import BLOCK_SIZE, placed
+from tests.engine.servers import AlluxioCluster, FuseClient, S3Server, unmount
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually, eventually_async
 from tests.unit.csi.conftest import Node, dies_with_us
 
+from tdcs.controllers.dataset.looking import Question, look
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import Block
+from tdcs.engine.protocol import Block, Source
 
 HERE, ELSEWHERE = "node-1", "node-2"
 
@@ -49,10 +57,17 @@ class Bench:
 
     cluster: AlluxioCluster
     engine: AlluxioEngine
-    s3: S3Server
+    server: S3Server | None
     node: Node
     client: FuseClient
     pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def s3(self) -> S3Server:
+        """The store of `mount`; whoever made this without one mounts sources of its own."""
+        assert self.server is not None, "this node was made without an S3 server"
+        return self.server
 
     @property
     def name(self) -> str:
@@ -66,10 +81,22 @@ class Bench:
 
     def start_plugin(self) -> None:
         """Start the plugin."""
+        (self.port,) = free_ports(1)
         self.node.start_plugin(
             wait=30,
-            more=(f"--cache-root={self.node.cache_root}", f"--master={self.cluster.target}"),
+            more=(
+                f"--cache-root={self.node.cache_root}",
+                f"--master={self.cluster.target}",
+                f"--health-port={self.port}",
+                "--proc=/proc",
+            ),
         )
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric of the plugin over all views."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name}{{"))
 
     async def mount(self, files: Mapping[str, bytes]) -> Dataset:
         """Put files into a new bucket and mount it."""
@@ -80,6 +107,19 @@ class Bench:
         await self.engine.mount(path=path, source=self.s3.source(f"s3://{bucket}/data"))
         return Dataset(path, {name: digest(content) for name, content in files.items()})
 
+    async def mount_folder(self, folder: Path, files: Mapping[str, bytes]) -> Dataset:
+        """Put files into a folder and mount it."""
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        path = f"/datasets/{uuid.uuid4().hex[:16]}"
+        await self.engine.mount(path=path, source=Source(uri=f"file://{folder}"))
+        return Dataset(path, {name: digest(content) for name, content in files.items()})
+
+    async def places(self, dataset: Dataset) -> dict[int, frozenset[str]]:
+        """Which workers hold each block."""
+        return {block.id: block.workers for block in await self.blocks(dataset)}
+
     async def blocks(self, dataset: Dataset) -> list[Block]:
         """All blocks of a dataset."""
         pages = self.engine.files(path=dataset.path)
@@ -89,31 +129,54 @@ class Bench:
         """Load all of it onto this node."""
         await self.place(await self.blocks(dataset), worker=HERE)
 
+    async def notice(self, dataset: Dataset, *, refresh: bool = False) -> None:
+        """List the dataset as the operator does, with `refresh` from its source."""
+        question = Question(wants=(), workers=(), nodes={}, refresh=refresh)
+        await look(engine=self.engine, path=dataset.path, question=question, runs=dict, clock=time.monotonic)
+
     async def place(self, blocks: list[Block], *, worker: str) -> None:
-        """Load blocks onto a worker; the worker of a busy machine gives some up, which may be asked for again."""
+        """Load blocks onto a worker."""
+        await placed(self.engine, worker=worker, blocks=blocks)
 
-        async def placed() -> bool:
-            return await self.engine.put(worker=worker, blocks=blocks) == []
-
-        await eventually_async(placed, deadline=180)
-
-    def _start_pod(self) -> subprocess.Popen[bytes]:
-        pod = subprocess.Popen(dies_with_us("unshare", "--mount", "--propagation=slave", "sleep", "infinity"))
+    def _start_pod(self, *, propagation: str) -> subprocess.Popen[bytes]:
+        pod = subprocess.Popen(
+            dies_with_us("unshare", "--mount", f"--propagation={propagation}", "sleep", "infinity")
+        )
         self.pods.append(pod)
         own = os.readlink("/proc/self/ns/mnt")
-        eventually(lambda: os.readlink(f"/proc/{pod.pid}/ns/mnt") != own, deadline=20)
+        eventually(lambda: os.readlink(f"/proc/{pod.pid}/ns/mnt") != own, deadline=60)
         return pod
 
     async def publish(self, dataset: Dataset) -> Path:
         """A new pod's volume, as the pod sees it."""
         return await self.publish_path(dataset.path)
 
-    async def publish_path(self, path: str) -> Path:
-        """A new pod's volume of what is mounted there, as the pod sees it."""
+    async def publish_path(self, path: str, *, tiers: str = "") -> Path:
+        """A new pod's volume of what is mounted there, as the pod sees it; `tiers` as a volume names them."""
         target = self.node.target(f"pod-{uuid.uuid4().hex[:8]}")
-        pod = self._start_pod()
-        await asyncio.to_thread(self.node.publish, target, path=path, cluster=self.name, timeout=120)
+        pod = self._start_pod(propagation="slave")
+        await asyncio.to_thread(
+            self.node.publish, target, path=path, cluster=self.name, tiers=tiers, timeout=120
+        )
         return Path(f"/proc/{pod.pid}/root{target}")
+
+    def start_secluded(self, volume: Path) -> Path:
+        """Another container of a pod, which sees nothing that is mounted from now on; its view of the volume."""
+        pod = self._start_pod(propagation="private")
+        return Path(f"/proc/{pod.pid}/root{_target(volume)}")
+
+    def end_pods(self) -> None:
+        """End all containers."""
+        while self.pods:
+            pod = self.pods.pop()
+            pod.kill()
+            pod.wait()
+
+    def unpublish(self, volume: Path) -> Path:
+        """Take a pod's volume away, as kubelet does when the pod ends; where it was mounted."""
+        target = _target(volume)
+        self.node.unpublish(target)
+        return target
 
     def kill_client(self) -> None:
         """SIGKILL to the FUSE client itself: the container's first process is the entrypoint."""
@@ -123,8 +186,13 @@ class Bench:
             if "java" in child.name()
         )
         # One that dies young is kubelet's to start again, and there is no kubelet here.
-        eventually(lambda: time.time() - java.create_time() > 11, deadline=30)
+        eventually(lambda: time.time() - java.create_time() > 11, deadline=60)
         java.kill()
+
+
+def _target(volume: Path) -> Path:
+    """Where kubelet has a volume that a pod sees."""
+    return Path("/" + str(volume).split("/root/", 1)[1])
 
 
 def sums_of(volume: Path) -> dict[str, str]:
@@ -137,6 +205,52 @@ def sums_of(volume: Path) -> dict[str, str]:
             path = Path(folder) / name
             found[str(path.relative_to(volume))] = digest(path.read_bytes())
     return found
+
+
+def contents(*, small: int, large: bool = False) -> dict[str, bytes]:
+    """A dataset: an empty file, small files in folders and, if asked for, a file of several blocks."""
+    files = {"zero": b""} | {
+        f"train/n{number % 7}/{number:05}.jpg": random.randbytes(3000) for number in range(small)
+    }
+    if large:
+        files["parts/large.bin"] = random.randbytes(3 * BLOCK_SIZE + 17)
+    return files
+
+
+@contextmanager
+def reading(volume: Path, name: str, expected: str) -> Iterator[list[str]]:
+    """Open and read one file again and again; yields what went wrong."""
+    wrong: list[str] = []
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.wait(0.02):
+            try:
+                if digest((volume / name).read_bytes()) != expected:
+                    wrong.append("other bytes")
+            except OSError as error:
+                wrong.append(str(error))
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield wrong
+    finally:
+        stop.set()
+        thread.join(timeout=30)
+
+
+def pages_in_memory(file: Path) -> int:
+    """How many pages of a file the kernel remembers (mincore(2))."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        pages = ctypes.create_string_buffer(-(-len(mapped) // mmap.PAGESIZE))
+        first = (ctypes.c_char * len(mapped)).from_buffer(mapped)
+        libc = ctypes.CDLL(None, use_errno=True)
+        failed = libc.mincore(ctypes.byref(first), ctypes.c_size_t(len(mapped)), pages)
+        del first  # or the mapping could not be closed
+        if failed:
+            raise OSError(ctypes.get_errno(), "mincore", str(file))
+        return sum(page & 1 for page in pages.raw)
 
 
 def native(volume: Path) -> set[str]:
@@ -169,7 +283,7 @@ def machine_as_node() -> Iterator[Node]:
 
 @asynccontextmanager
 async def viewing(
-    *, cluster: AlluxioCluster, s3: S3Server, node: Node, block_size: int
+    *, cluster: AlluxioCluster, s3: S3Server | None, node: Node, block_size: int
 ) -> AsyncIterator[Bench]:
     """Start the cluster, a FUSE client on the node HERE, and the plugin; all of it ends with the block.
 
@@ -184,12 +298,12 @@ async def viewing(
         client = await asyncio.to_thread(cluster.mount_fuse, HERE)
         node.fuse_root.symlink_to(cluster.folder)
         (node.cache_root / client.folder.name).symlink_to(blocks)
-        bench = Bench(cluster=cluster, engine=engine, s3=s3, node=node, client=client, pods=pods)
+        bench = Bench(cluster=cluster, engine=engine, server=s3, node=node, client=client, pods=pods)
 
         async def registered() -> bool:
             return len([info for info in await engine.workers() if info.live]) == len(cluster.workers)
 
-        await eventually_async(registered, deadline=60)
+        await eventually_async(registered, deadline=120)
         bench.start_plugin()
         yield bench
     finally:
@@ -205,11 +319,3 @@ def share(folder: Path) -> None:
     """Make what is mounted below a folder visible to the pods, as kubelet has it."""
     subprocess.run(["mount", "--bind", folder, folder], check=True)
     subprocess.run(["mount", "--make-shared", folder], check=True)
-
-
-def unmount(folder: Path) -> None:
-    """Unmount a folder and all below it, the deepest first; lazily, for a client may be dead."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = [line.split(" ")[4] for line in lines]
-    for point in reversed([p for p in points if p == str(folder) or p.startswith(f"{folder}/")]):
-        subprocess.run(["umount", "--lazy", point], check=False)

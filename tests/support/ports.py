@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from pathlib import Path
 
 FIRST = 20_000
+SHARES = 8
+"""Processes of one test run that get ports of their own: between the choice of one and its use lie seconds."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -15,10 +18,11 @@ def free_ports(count: int) -> list[int]:
 
     They lie below the ephemeral range (ip(7)), so that no outgoing connection takes
     one before its server binds it, and are drawn at random, so that two test runs on
-    one machine seldom meet.
+    one machine seldom meet; the processes of one run never do.
     """
+    share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % SHARES
     end = int(_EPHEMERAL.read_text().split()[0]) if _EPHEMERAL.exists() else 32_768
-    candidates = list(range(min(FIRST, end // 2), end))
+    candidates = [port for port in range(min(FIRST, end // 2), end) if port % SHARES == share]
     random.shuffle(candidates)
     found: list[int] = []
     for port in candidates:

@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -141,6 +141,18 @@ class Process:
         """Kill and start again, and wait until it is ready."""
         self.kill()
         self.start()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Killed while the block runs, then started again: what happens meanwhile, it learns before it acts.
+
+        A paused kube-scheduler acts on what it knew as soon as it is resumed; a new one lists first.
+        """
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
 
     def pause(self) -> None:
         """SIGSTOP: the process is there but answers nobody, like a hung or partitioned one."""

@@ -7,6 +7,7 @@ interval below only bounds how late the outcome is noticed.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, overload
@@ -14,8 +15,18 @@ from typing import TypeVar, overload
 T = TypeVar("T")
 
 POLL_SECONDS = 0.1
+MOST_STRETCHED = 4.0
 
 Describe = str | Callable[[], str]
+
+
+def at_this_load(seconds: float) -> float:
+    """What a promise of so many seconds comes to on this machine now: as much longer as programs wait for a core.
+
+    A promise is made for a machine that has time for its work; a test that shares a starved one would measure the
+    others. Beyond ``MOST_STRETCHED`` it is broken all the same.
+    """
+    return seconds * min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), MOST_STRETCHED)
 
 
 def eventually(

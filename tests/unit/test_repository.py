@@ -79,6 +79,11 @@ def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, 
         assert requirement.specifier.contains(versions[name]), f"{lock} holds another {name}: run `make lock`"
 
 
+def test_a_server_whose_internals_are_built_upon_is_not_taken_newer_than_it_is_known() -> None:
+    (server,) = (each for each in wanted() if each.name == "uvicorn")
+    assert any(each.operator == "<" for each in server.specifier)
+
+
 def test_development_and_runtime_agree_on_every_version() -> None:
     runtime, development = locked("requirements.txt"), locked("requirements-dev.txt")
     assert {name: development.get(name) for name in runtime} == runtime
@@ -90,3 +95,7 @@ def test_every_test_that_the_failure_modes_name_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", page))
     assert named
     assert {test for test in named if f"def {test}(" not in sources} == set()
+    # A promise is kept by a test that can be run by its name, not by a file.
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not re.match(r"\| What ", line)]
+    assert len(rows) > 30
+    assert [row for row in rows if not re.search(r"`test_\w+`", row.rpartition(" | ")[2])] == []

@@ -42,6 +42,17 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* Tolerations of what every job needs: from a node that is lost it moves after 30 s, and not after Kubernetes' 5 min.
+Takes the user's, which come first. */}}
+{{- define "tdcs.tolerations" -}}
+{{- range . }}
+- {{ toJson . }}
+{{- end }}
+{{- range $key := list "not-ready" "unreachable" }}
+- {key: node.kubernetes.io/{{ $key }}, operator: Exists, effect: NoExecute, tolerationSeconds: 30}
+{{- end }}
+{{- end }}
+
 {{/* The configuration of the scheduler; tdcs_scheduler.configuration holds the same and the reasons. */}}
 {{- define "tdcs.schedulerConfiguration" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -73,11 +84,29 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-output-log-policy: hook-failed
 {{- end }}
 
-{{/* Annotations of what `helm test` makes; takes the weight. The next test replaces it: until then its pod's log can be read. */}}
+{{/* Annotations of what `helm test` makes; takes the weight. Helm prints the log of its pod. The pod of a test that failed stays until
+the next test, so that it can be looked at. */}}
 {{- define "tdcs.testHook" -}}
 helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
-helm.sh/hook-delete-policy: before-hook-creation
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
+{{- end }}
+
+{{/* Folders of cached blocks outside of /var/lib/tdcs, as a JSON list: those of the first CacheCluster, and csi.tierFolders. */}}
+{{- define "tdcs.tierFolders" -}}
+{{- $folders := .Values.csi.tierFolders }}
+{{- if .Values.cacheCluster.create }}
+{{- range (.Values.cacheCluster.spec.storage | default dict).tiers }}
+{{- with .path }}{{ $folders = append $folders . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $outside := list }}
+{{- range $folders | uniq }}
+{{- if not (hasPrefix "/var/lib/tdcs/" .) }}{{ $outside = append $outside . }}{{ end }}
+{{- end }}
+{{- toJson $outside }}
 {{- end }}

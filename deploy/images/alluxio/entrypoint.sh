@@ -8,11 +8,12 @@
 #   ALLUXIO_HOSTNAME         worker and fuse: this process's own host name, as others reach it
 #   NODE_NAME                worker and fuse: the node; equal names make a worker local to a client
 #   FUSE_MOUNT_POINT         fuse: where to mount; FUSE_OPTIONS its options, comma-separated
-#   ALLUXIO_HOME             lib/ and conf/ (default /opt/alluxio)
+#   ALLUXIO_HOME             lib/, names/ and conf/ (default /opt/alluxio)
 #   ALLUXIO_DATA             master: journal and root folder (default /var/lib/alluxio)
 #   FUSE_PATH                fuse: what of the cache to mount (default /)
 #   FUSE_YOUNG_SECONDS       fuse: a client that was killed is started again here when it had run that long (default 10)
 set -euf  # f: nothing here is a file name pattern
+export LC_ALL=C.UTF-8  # without it Java cannot name files beyond ASCII
 
 fail() {
     echo "alluxio $role: $1" >&2
@@ -39,13 +40,14 @@ run_java() {
     how=$1
     main=$2
     shift 2
-    # ALLUXIO_JAVA_OPTS and identity are split at blanks on purpose; lib/* is for Java to expand.
+    # ALLUXIO_JAVA_OPTS and identity are split at blanks on purpose; lib/* is for Java to expand. Of two readers of one
+    # kind of source Alluxio takes the one that it finds last: that in names/, for which every name is fit for Alluxio.
     # shellcheck disable=SC2086
     set -- "$java" ${ALLUXIO_JAVA_OPTS:-} \
         "-Dalluxio.home=$home" "-Dalluxio.conf.dir=$home/conf" "-Dalluxio.site.conf.dir=${properties%/*}" \
         "-Dlog4j.configuration=file:$home/conf/log4j.properties" \
         "-Dalluxio.master.hostname=$ALLUXIO_MASTER_HOSTNAME" \
-        ${identity:-} -cp "$home/lib/*" "$main" "$@"
+        ${identity:-} -cp "$home/lib/*:$home/names/*" "$main" "$@"
     "$how" "$@"
 }
 
@@ -93,10 +95,10 @@ fuse)
         run_java background alluxio.fuse.AlluxioFuse \
             -m "$FUSE_MOUNT_POINT" -a "${FUSE_PATH:-/}" ${FUSE_OPTIONS:+-o "$FUSE_OPTIONS"}
         client=$!
-        code=0
-        # A signal ends wait early; the client's own end is what counts.
-        while kill -0 $client 2>/dev/null; do
+        # A signal ends wait early; the client's own end is what counts, also of one that has ended already.
+        while :; do
             wait $client && code=0 || code=$?
+            kill -0 $client 2>/dev/null || break
         done
         unmount
         # One that was killed comes back at once: kubelet would wait for longer each time. One that dies young is kubelet's.

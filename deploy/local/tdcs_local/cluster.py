@@ -32,7 +32,7 @@ ADMIN = "/etc/kubernetes/admin.conf"
 JOINED = "/etc/kubernetes/kubelet.conf"
 """kubeadm leaves it on every node that has become one of the cluster."""
 
-NODES_READY_SECONDS = 180.0
+NODES_READY_SECONDS = 300.0
 RESTART_SECONDS = 120.0
 
 
@@ -234,8 +234,8 @@ def finish(*, cluster: str, reporter: Reporter) -> None:
         ("default storage ready", "local-path-storage", "local-path-provisioner"),
     ):
         with reporter.step(title):
-            kubectl("rollout", "status", f"deployment/{deployment}", f"--namespace={namespace}", "--timeout=170s",
-                    timeout=180)  # fmt: skip
+            kubectl("rollout", "status", f"deployment/{deployment}", f"--namespace={namespace}", "--timeout=280s",
+                    timeout=300)  # fmt: skip
     image = nodes(cluster)[0].image  # sorted by name: the control plane's
     kubectl("annotate", "namespace", "kube-system", f"{COMPLETE}={image}", "--overwrite")
 

@@ -73,6 +73,7 @@ def _build(root: Root, scratch: Path, log: Path) -> None:
             what=f"making a Debian {root.release} root with mmdebstrap failed",
             log=log,
             env={"TMPDIR": str(extra)},
+            fetches=True,
             contained=True,  # a killed mmdebstrap would leave /proc and /sys mounted in its folder
             remedy="check that `apt-get update` works on this machine: its mirrors are used",
         )

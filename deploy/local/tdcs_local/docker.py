@@ -67,6 +67,7 @@ def build(
         log=log,
         # the classic builder is part of every engine; the newer one wants a plugin and an image to pull
         env={"DOCKER_BUILDKIT": "0"},
+        fetches=True,  # packages, that is: a step that was completed is not repeated
         remedy="read the log: the last step shown is the one that failed",
     )
 

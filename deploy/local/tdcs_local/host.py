@@ -62,8 +62,9 @@ def require_programs(*programs: str, reporter: Reporter) -> None:
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
         what = f"installing {names} failed"
         remedy = "see that `apt-get update` works on this machine"
-        waiting = ("-o", "DPkg::Lock::Timeout=300")
-        shell.run(["apt-get", "update", *waiting], what=what, log=log, env=quiet, remedy=remedy)
+        waiting = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5")
+        update = ["apt-get", "update", *waiting]
+        shell.run(update, what=what, log=log, env=quiet, remedy=remedy, fetches=True)
         install = ["apt-get", "install", "-y", "--no-install-recommends", *waiting, *packages]
         # a package may want to start a service where nothing starts services: that is no failure of the package
         try:
@@ -71,7 +72,7 @@ def require_programs(*programs: str, reporter: Reporter) -> None:
         except LocalError:
             # an installation that was killed leaves packages half configured, and nothing else can be installed
             shell.run(["dpkg", "--configure", "-a"], what=what, log=log, env=quiet, remedy=remedy)
-            shell.run(install, what=what, log=log, env=quiet, remedy=remedy)
+            shell.run(install, what=what, log=log, env=quiet, remedy=remedy, fetches=True)
 
 
 def raise_limits(*, reporter: Reporter) -> None:

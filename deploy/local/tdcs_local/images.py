@@ -56,7 +56,7 @@ _SPECS = (
             "LICENSE": "LICENSE",
         },
     ),
-    Spec(name="alluxio", products={"alluxio/lib": "alluxio/lib"}),
+    Spec(name="alluxio", products={"alluxio/lib": "alluxio/lib", "alluxio/names": "alluxio-names/names"}),
     Spec(name="store", products={"versitygw/store-gateway": "versitygw/store-gateway"}),
     Spec(
         name="train-tensorflow",

@@ -11,11 +11,14 @@ import yaml
 from tdcs_local import products
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import KUBECONFIG
-from tdcs_local.shell import capture
+from tdcs_local.shell import capture, momentary
 from tdcs_local.steps import Step
 
 Object = dict[str, Any]
 POLL_SECONDS = 0.5
+RETRY_PAUSES = (1.0, 3.0, 10.0)
+REPEATABLE = frozenset({"get", "apply", "delete", "patch", "annotate"})
+"""Commands that are run again when the API server of a busy machine did not answer; twice done they do the same."""
 
 
 class Kubectl:
@@ -27,6 +30,18 @@ class Kubectl:
 
     def __call__(self, *words: str, stdin: str | None = None, what: str = "", timeout: float = 120) -> str:
         """Run one kubectl command and return its stdout."""
+        # Whether the server is ready is asked by who asks again himself.
+        again = words[0] in REPEATABLE and "/readyz" not in words
+        for pause in RETRY_PAUSES if again else ():
+            try:
+                return self._run(*words, stdin=stdin, what=what, timeout=timeout)
+            except LocalError as error:
+                if not momentary(error.why):
+                    raise
+            time.sleep(pause)
+        return self._run(*words, stdin=stdin, what=what, timeout=timeout)
+
+    def _run(self, *words: str, stdin: str | None, what: str, timeout: float) -> str:
         return capture(
             [self._program, f"--kubeconfig={self.kubeconfig}", *words],
             what=what or f"kubectl {' '.join(words[:4])} failed",

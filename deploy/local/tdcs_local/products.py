@@ -65,6 +65,7 @@ class GoProduct:
             log=log,
             cwd=self.folder,
             env={"GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"},
+            fetches=True,
             remedy="if a module could not be fetched, check GOPROXY (`go env GOPROXY`) and run again: "
             "what is compiled already stays in Go's build cache",
         )
@@ -94,11 +95,13 @@ class MavenProduct:
         step.detail = lambda: f"{len(list(lib.glob('*.jar')))} jars"
         shell.run(
             [
-                *("mvn", "-B", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
+                # -U: a failed try is not remembered
+                *("mvn", "-B", "-U", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
                 *(f"-DoutputDirectory={lib}", "-DincludeScope=runtime"),
             ],
             what=f"fetching {self.name} with Maven failed",
             log=log,
+            fetches=True,
             remedy="check that Maven reaches its repository (~/.m2/settings.xml, MAVEN_OPTS) and that "
             "`mvn -version` shows a JDK, then run again: what is fetched already stays in ~/.m2",
         )
@@ -112,7 +115,37 @@ class MavenProduct:
         alluxio_product.finish(lib=lib)
 
 
-Product = GoProduct | MavenProduct
+@dataclass(frozen=True, kw_only=True)
+class JavaProduct:
+    """A jar of our own, ``names/NAME.jar``, compiled against the jars of another product."""
+
+    name: str
+    sources: Path
+    against: str
+
+    def key(self) -> str:
+        files = [file for file in self.sources.rglob("*") if file.is_file()]
+        return cache.digest([cache.files_digest(self.sources, files), PRODUCTS[self.against].key()])
+
+    def build(self, scratch: Path, log: Path, step: Step) -> None:
+        lib = ensure(self.against) / "lib"
+        step.detail = "compiling"
+        classes = scratch / "classes"
+        shutil.copytree(self.sources, classes, ignore=shutil.ignore_patterns("*.java"))
+        jar = scratch / "names" / f"{self.name}.jar"
+        jar.parent.mkdir()
+        compiler: list[str | Path] = [
+            *("javac", "--release", "11", "-encoding", "UTF-8", "-cp", f"{lib}/*", "-d", classes),
+            *sorted(self.sources.rglob("*.java")),
+        ]
+        packer: list[str | Path] = ["jar", "--create", "--file", jar, "-C", classes, "."]
+        for command in (compiler, packer):
+            remedy = f"see the log; {self.sources} must fit the jars in {lib}"
+            shell.run(command, what=f"compiling {self.name} failed", log=log, remedy=remedy)
+        shutil.rmtree(classes)
+
+
+Product = GoProduct | MavenProduct | JavaProduct
 
 
 def _version_flags() -> str:
@@ -188,6 +221,8 @@ _PRODUCTS: tuple[Product, ...] = (
         },
     ),
     MavenProduct(name="alluxio"),
+    MavenProduct(name="alluxio-job"),
+    JavaProduct(name="alluxio-names", sources=LOCAL / "alluxio" / "names", against="alluxio"),
 )
 PRODUCTS: Mapping[str, Product] = {product.name: product for product in _PRODUCTS}
 
@@ -209,6 +244,8 @@ def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
         log.unlink(missing_ok=True)
         if isinstance(product, MavenProduct):
             host.require_programs("mvn", "java", reporter=reporter)
+        if isinstance(product, JavaProduct):
+            host.require_programs("javac", reporter=reporter)
         with reporter.step(f"build {name}") as step:
             product.build(scratch, log, step)
 

@@ -1,6 +1,7 @@
 """Installs TDCS on the local cluster, as a user would: with Helm, from this checkout's chart and images."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tdcs_local import products
 from tdcs_local.kubectl import Kubectl, Object, condition
@@ -11,6 +12,14 @@ from tdcs_local.steps import Reporter
 RELEASE = "tdcs"
 NAMESPACE = "tdcs-system"
 CACHE_CLUSTER = "default"
+CUSTOM_RESOURCES = (
+    ("trainingjobs.tdcs.io", "TrainingJobs"),
+    ("preloads.tdcs.io", "Preloads"),
+    ("datasets.tdcs.io", "Datasets"),
+    ("cacheclusters.tdcs.io", "CacheClusters"),
+)
+"""In the order in which they must be deleted."""
+
 IMAGES = ("tdcs", "alluxio")
 """The images that the chart names."""
 
@@ -21,6 +30,7 @@ def install(
     kubectl: Kubectl,
     tags: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
+    chart: Path = CHECKOUT / "charts" / "tdcs",
 ) -> None:
     """Install or upgrade the chart with images of these content tags and wait until the cache is ready.
 
@@ -32,7 +42,7 @@ def install(
     with reporter.step("install the chart"):
         run(
             [
-                *(helm, "upgrade", "--install", RELEASE, CHECKOUT / "charts" / "tdcs"),
+                *(helm, "upgrade", "--install", RELEASE, chart),
                 *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE, "--create-namespace"),
                 *("--values", LOCAL / "values.yaml", "--wait", "--timeout", "5m"),
                 *(word for name, value in values.items() for word in ("--set", f"{name}={value}")),
@@ -54,20 +64,21 @@ def install(
 
 
 def helm_test(*, kubectl: Kubectl) -> str:
-    """Run `helm test` on the release; gives what helm said, with the log of the test's pod."""
+    """Run `helm test` on the release; gives what helm said."""
     helm = products.ensure("helm") / "helm"
     return capture(
         [
-            *(helm, "test", RELEASE, "--logs", "--timeout", "3m"),
+            *(helm, "test", RELEASE, "--timeout", "5m"),
             *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE),
         ],
         what="helm test failed",
-        timeout=200,
+        timeout=320,
     )
 
 
 def uninstall(*, reporter: Reporter, kubectl: Kubectl) -> None:
-    """Remove the release; the custom resources and their data go by the chart's own rules."""
+    """Remove the custom resources, so that the operator frees the nodes' disks, and then the release."""
+    clear(reporter=reporter, kubectl=kubectl)
     helm = products.ensure("helm", reporter=reporter) / "helm"
     with reporter.step("uninstall the chart"):
         run(
@@ -77,7 +88,48 @@ def uninstall(*, reporter: Reporter, kubectl: Kubectl) -> None:
             ],
             what="uninstalling the chart failed",
             log=log_file("helm"),
+            remedy=f"look at kubectl --kubeconfig {kubectl.kubeconfig} get cacheclusters,datasets -A",
         )
+
+
+def clear(*, reporter: Reporter, kubectl: Kubectl, seconds: float = 240) -> None:
+    """Delete all objects of TDCS's kinds and wait until they are gone, and with them the data on the nodes' disks.
+
+    Jobs go before the data they read, and the data before the caches it lies in: each waits for the next one's end.
+    """
+    for resource, noun in CUSTOM_RESOURCES:
+        if kubectl.get("customresourcedefinitions.apiextensions.k8s.io", resource) is not None:
+            _delete_all(resource, noun, reporter=reporter, kubectl=kubectl, seconds=seconds)
+
+
+def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubectl, seconds: float) -> None:
+    found = [_place(thing) for thing in kubectl.list(resource)]
+    if not found:
+        return
+    with reporter.step(f"delete {noun}") as step:
+        for namespace, name in found:
+            scope = ["-n", namespace] if namespace else []
+            kubectl("delete", resource, name, *scope, "--ignore-not-found", "--wait=false")
+        kubectl.wait(
+            lambda: _left(kubectl.list(resource)),
+            what=f"{noun} are still being deleted",
+            seconds=seconds,
+            step=step,
+            explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
+        )
+        step.result = ", ".join("/".join(filter(None, place)) for place in found[:5])
+
+
+def _place(thing: Object) -> tuple[str, str]:
+    return thing["metadata"].get("namespace", ""), thing["metadata"]["name"]
+
+
+def _left(things: Sequence[Object]) -> str | None:
+    """What the first of the objects that are left waits for; None when there is none."""
+    if not things:
+        return None
+    told = condition(things[0], "Ready").get("message", "the operator has not looked at it")
+    return f"{'/'.join(filter(None, _place(things[0])))}: {told}"
 
 
 def _not_ready(cluster: Object | None) -> str | None:

@@ -2,8 +2,10 @@
 
 import functools
 import os
+import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -11,6 +13,17 @@ from typing import IO
 from tdcs_local.errors import LocalError
 
 TAIL_LINES = 12
+FETCH_PAUSES = (5.0, 20.0, 60.0)
+"""Seconds between the tries of a command that fetches something, when what it fetches from failed for a moment."""
+_MOMENTARY = re.compile(
+    # What programs say of a network; a bare "timeout" or "503" may be a field or a line of what was refused.
+    r"\btimed out\b|(i/o|tls handshake|request|gateway|read|connect(ion)?) time-?out|deadline exceeded"
+    r"|connection (reset|refused|closed|broken)|temporary failure|temporarily|unexpected eof|: eof\b"
+    r"|network is unreachable|no such host|could not resolve|transfer (failed|artifact)|hash sum mismatch"
+    r"|\b(status|http(/[\d.]+)?|code|error)(:? code)?\W{0,3}(429|50[0234])\b|\b(429 too many|50[0234] [a-z]+)"
+    r"|failed to fetch|unable to connect|premature end|no response|serviceunavailable",
+    re.IGNORECASE,
+)
 
 
 def tail(log: Path, *, lines: int = TAIL_LINES) -> str:
@@ -50,14 +63,44 @@ def run(
     stdin: IO[bytes] | None = None,
     timeout: float | None = None,
     contained: bool = False,
+    fetches: bool = False,
 ) -> None:
     """Runs a command to its end with all output appended to ``log``.
 
     ``what`` is the sentence of a failure ("building kubernetes failed"); ``env`` is added to this process's own.
     A ``contained`` command has process and mount namespaces of its own where that is possible: when this process
     is killed, all that the command started ends, and what it mounted is gone.
+    One that ``fetches`` from elsewhere is run again when what it says shows that it was not answered for a moment.
     Raises :class:`LocalError` when the program is missing, fails or takes over ``timeout`` seconds.
     """
+    for pause in FETCH_PAUSES if fetches else ():
+        try:
+            return _run(command, what, log, remedy, cwd, env, stdin, timeout, contained)
+        except LocalError as error:
+            if not momentary(error.why):
+                raise
+            with log.open("a") as out:
+                out.write(f"it is tried again in {pause:g} s\n")
+            time.sleep(pause)
+    return _run(command, what, log, remedy, cwd, env, stdin, timeout, contained)
+
+
+def momentary(text: str) -> bool:
+    """Whether the end of an output shows a failure of the network or of a registry that may be over soon."""
+    return _MOMENTARY.search(text) is not None
+
+
+def _run(
+    command: Sequence[str | Path],
+    what: str,
+    log: Path,
+    remedy: str,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    stdin: IO[bytes] | None,
+    timeout: float | None,
+    contained: bool,
+) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     wrapped = [*_CONTAIN, *command] if contained and can_contain() else command
     with log.open("ab") as out:

@@ -22,7 +22,7 @@ from tdcs_local.steps import Reporter
 NAMESPACE = "tdcs-store"
 ENDPOINT = f"http://store.{NAMESPACE}.svc:7070"
 CONTROL = f"/api/v1/namespaces/{NAMESPACE}/services/http:store:control/proxy"
-READY_SECONDS = 180
+READY_SECONDS = 300
 FILL_SECONDS = 3600
 
 

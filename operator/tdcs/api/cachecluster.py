@@ -7,11 +7,12 @@ from pydantic import Field
 from tdcs.api import names
 from tdcs.api.base import JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
+from tdcs.api.durations import Duration
 from tdcs.api.quantities import Quantity, to_bytes
-from tdcs.api.selection import ABOVE_ZERO
+from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 
 Medium = Literal["MEM", "SSD", "HDD"]
-WorkerState = Literal["Pending", "Ready", "Lost"]
+WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
 Profile = Literal["Tuned", "Stock"]
 
 _PATH_RULE = rule(
@@ -49,6 +50,7 @@ class Tier(Model):
         Field(
             json_schema_extra=rules(
                 rule(ABOVE_ZERO, "must be a size above zero, such as 100Gi"),
+                IN_RANGE,
             )
         ),
     ] = names.DEFAULT_TIER_CAPACITY
@@ -101,9 +103,18 @@ class Journal(Model):
     storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """Its StorageClass; left out, the cluster's default one."""
     size: Annotated[
-        Quantity, Field(json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 5Gi")))
+        Quantity,
+        Field(json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 5Gi"), IN_RANGE)),
     ] = "5Gi"
     """Its size; 5Gi is enough for some ten million files."""
+
+
+class Scaling(Model):
+    """How the number of workers changes."""
+
+    drain_timeout: Duration = "1h"
+    """How long a worker that leaves may take to hand to the others what only it holds; then it goes all the same, and
+    the rest is read from the source again. With 0s it goes at once."""
 
 
 SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(_PATH_RULE))]
@@ -120,11 +131,25 @@ class CacheClusterSpec(Model):
         list[Toleration], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = Field(default=[])
     """Taints of cache nodes that the pods put up with."""
-    storage: Storage = defaulted(Storage)
+    storage: Storage = defaulted(
+        Storage,
+        **rules(
+            rule(
+                # The server tries the rule on the default, too, before that is filled in: there are no tiers then.
+                "!has(self.tiers) || !has(oldSelf.tiers) || "
+                "self.tiers.map(tier, has(tier.path) ? tier.path : '') == "
+                "oldSelf.tiers.map(tier, has(tier.path) ? tier.path : '')",
+                "the path of a tier cannot be changed, because blocks and the views of running pods lie there: create "
+                "another CacheCluster",
+            )
+        ),
+    )
     """Where the nodes keep cached blocks."""
     profile: Profile = "Tuned"
     """Which settings Alluxio runs with: Tuned are those for training, each explained in the documentation (tuning);
     Stock leaves Alluxio's own defaults wherever it works with them, for comparison."""
+    scaling: Scaling = defaulted(Scaling)
+    """How the number of workers changes."""
     source_folders: Annotated[
         list[SourceFolder], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default=[])
@@ -169,11 +194,14 @@ class CacheWorker(Model):
     node: str
     """The node it runs on."""
     state: WorkerState
-    """Pending: not registered with the master yet. Ready: holds blocks. Lost: its heartbeats stopped."""
+    """Pending: not registered with the master yet. Ready: holds blocks. Draining: it leaves, and what only it holds is
+    moved to others before. Lost: its heartbeats stopped."""
     capacity_bytes: int = 0
     """What it may hold."""
     used_bytes: int = 0
     """What it holds."""
+    last_copy_bytes: int | None = None
+    """While it drains: bytes that no staying worker holds yet."""
 
 
 class CacheClusterStatus(Model):
@@ -184,21 +212,21 @@ class CacheClusterStatus(Model):
     conditions: Conditions = Field(default=[])
     """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for."""
     replicas: int = 0
-    """Workers that there shall be."""
+    """Workers that there shall be; those that drain are not among them."""
     ready_replicas: int = 0
     """Workers that are registered and alive."""
     selector: str = ""
     """Label selector of the worker pods, for autoscalers."""
     capacity_bytes: int = 0
-    """Bytes that all live workers may hold."""
+    """Bytes that all live workers may hold; those that drain left out."""
     used_bytes: int = 0
-    """Bytes that all live workers hold."""
+    """Bytes that all live workers hold; those that drain left out."""
     used: str | None = None
     """usedBytes and capacityBytes in readable units, such as 6.4 GiB of 24 GiB; for display only."""
     used_ratio: float = 0.0
     """usedBytes over capacityBytes, between 0 and 1."""
     workers: Annotated[list[CacheWorker], Field(json_schema_extra=list_map("node"))] = Field(default=[])
-    """Every worker."""
+    """Every worker, those that drain included."""
 
 
 class CacheCluster(Model):

@@ -92,7 +92,9 @@ KINDS: tuple[Kind, ...] = (
         columns=(
             Column(name="State", path=".status.state", description="The conditions in one word."),
             Column(name="Loaded", path=".status.loaded", description="Share of the wanted bytes in place."),
-            Column(name="Rate", path=".status.rate", description="How fast it is loading."),
+            Column(
+                name="Rate", path=".status.rate", description="What the source sends, and what nodes copy."
+            ),
             Column(name="Cached", path=".status.cached", description="Share of all bytes that is cached."),
             Column(name="Size", path=".status.size", description="Size of the data."),
             Column(name="Files", path=".status.totalFiles", type="integer", description="Number of files."),
@@ -102,7 +104,7 @@ KINDS: tuple[Kind, ...] = (
                 name="Checked",
                 path=".status.lastSourceCheckTime",
                 type="date",
-                description="Time since the source was last listed for changes.",
+                description="Time since a check of the source was last told; one without news, once an hour.",
                 priority=1,
             ),
             Column(name="Source", path=".spec.source.uri", description="Where it is at home.", priority=1),
@@ -120,7 +122,9 @@ KINDS: tuple[Kind, ...] = (
             Column(name="Dataset", path=".spec.dataset", description="What is loaded."),
             Column(name="State", path=".status.state", description="The conditions in one word."),
             Column(name="Progress", path=".status.progress", description="Share of the bytes in place."),
-            Column(name="Rate", path=".status.rate", description="How fast it is loading, or was."),
+            Column(
+                name="Rate", path=".status.rate", description="What the source sends, and what nodes copy."
+            ),
             Column(name="Files", path=".status.filesTotal", type="integer", description="Number of files."),
             _AGE,
             Column(

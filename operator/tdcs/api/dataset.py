@@ -15,6 +15,12 @@ DatasetState = Literal[
     "Pending", "Mounting", "Scheduled", "Loading", "Ready", "Degraded", "Failed", "Deleting"
 ]
 
+KEPT_PRELOADS = 16
+"""Of so many completed Preloads a Dataset keeps what they brought."""
+
+KEPT_BYTES = 512 * 1024
+"""The most room that they take in its status: an object of more than 1.5 MB cannot be stored."""
+
 _URI_RULES = rules(
     rule(
         "self.startsWith('s3://') || self.startsWith('file://')",
@@ -201,21 +207,23 @@ class DatasetSpec(Model):
 
 
 class NodeBytes(Model):
-    """What one node holds of a copy."""
+    """What one node holds of a copy, or is to hold."""
 
     name: str
     """The node."""
     bytes: int
     """Bytes of the copy that lie there."""
+    arriving: int | None = None
+    """Bytes of the copy that it lacks and that are to be loaded onto it; left out when there are none."""
 
 
 class Copy(Model):
     """One whole set of the dataset's cached blocks."""
 
     id: str
-    """Its number, counted from 0."""
+    """Its number, counted from 0; `preloads` for what lies on the nodes to which Preloads brought some of the data."""
     nodes: Annotated[list[NodeBytes], Field(json_schema_extra=list_map("name"))] = Field(default=[])
-    """The nodes it lies on."""
+    """The nodes it lies on, and those that it is to lie on."""
 
 
 class Kept(Model):
@@ -233,6 +241,8 @@ class Kept(Model):
     """Its bytes of these."""
     generation: int
     """The Dataset's generation then: a later change of the spec frees what only the Preload wanted."""
+    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When it completed: of more Preloads than can be kept, the newest are."""
     copies: int | None = None
     """Its copies."""
     nodes: Annotated[list[str], Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})] = Field(
@@ -257,9 +267,10 @@ class DatasetStatus(Model):
     total_files: int = 0
     """Number of its files."""
     cached_bytes: int = 0
-    """Bytes that are cached somewhere, each counted once."""
+    """Bytes that are cached somewhere, each counted once, also where another Dataset of the same source wants them:
+    jobs can read those too. What lies on this Dataset's own nodes is in `loadedBytes` and `copies`."""
     physical_bytes: int = 0
-    """Bytes in the cache, every copy of a block counted."""
+    """Bytes in the cache, every copy of a block counted, those of other Datasets of the same source too."""
     cached_ratio: float = 0.0
     """cachedBytes over totalBytes, between 0 and 1: each byte counts once, however many nodes hold it."""
     wanted_bytes: int = 0
@@ -272,21 +283,31 @@ class DatasetStatus(Model):
     loaded: str | None = None
     """loadedRatio as a whole percentage, rounded down; for display only."""
     bytes_per_second: int = 0
-    """How fast the last or the running load is, over all nodes; 0 when nothing is being loaded."""
+    """Bytes a second that the running load reads from the source, over all nodes; 0 when nothing is being loaded."""
+    copied_bytes_per_second: int = 0
+    """Bytes a second that nodes copy from each other meanwhile: the source sends each byte about once, however many
+    copies there are."""
     rate: str | None = None
-    """bytesPerSecond in a readable unit, while something is being loaded; for display only."""
+    """bytesPerSecond in a readable unit, while something is being loaded, and beside it copiedBytesPerSecond, such as
+    12.0 MB/s + 24.0 MB/s copied; for display only."""
     cached: str | None = None
     """cachedRatio as a whole percentage, rounded down, such as 95%; for display only."""
     size: str | None = None
     """totalBytes in a readable unit, such as 1.2 MB; for display only."""
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
-    """The copies that spec.placement asks for, and on which nodes they lie."""
+    """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
+    to which Preloads of this Dataset brought some of the data."""
     last_source_check_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When the source was last listed for changes."""
+    """When the source was last listed for changes. A check that found nothing new is told once an hour only, so that
+    Datasets at rest cause no writes: the last one may be up to an hour newer than this. Whether it succeeded is in the
+    condition SourceReachable."""
     refreshed: str | None = None
     """The value of the annotation tdcs.io/refresh that was last acted upon."""
-    kept: Annotated[list[Kept], Field(max_length=16, json_schema_extra=list_map("name"))] = Field(default=[])
-    """What finished Preloads loaded beside spec.preload. It is kept until spec changes."""
+    kept: Annotated[list[Kept], Field(max_length=KEPT_PRELOADS, json_schema_extra=list_map("name"))] = Field(
+        default=[]
+    )
+    """What finished Preloads loaded beside spec.preload: the newest 16, and fewer when their paths and nodes take more
+    than 512 KiB. It is kept until spec changes."""
     claim_name: str = ""
     """The PersistentVolumeClaim through which any pod of the namespace can read the data."""
     mount_path: str = ""

@@ -24,6 +24,8 @@ CSI_DRIVER: Final = "csi.tdcs.io"
 FIELD_MANAGER: Final = "tdcs"
 DEFAULT_CACHE_CLUSTER: Final = "default"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+PRELOADED_COPY: Final = "preloads"
+"""Among the copies in a Dataset's status: what lies on the nodes to which its Preloads brought some of it."""
 
 # Annotations, labels, finalizers.
 ANNOTATION_DATASETS: Final = "tdcs.io/datasets"
@@ -34,6 +36,10 @@ ANNOTATION_REFRESH: Final = "tdcs.io/refresh"
 """On a Dataset: any new value has its source listed for changes at once."""
 ANNOTATION_NODE: Final = "tdcs.io/node"
 """On a cache worker's StatefulSet: the node it is for, in full (a label would be too short for some)."""
+ANNOTATION_DRAINING: Final = "tdcs.io/draining-since"
+"""On a cache worker's StatefulSet: when its worker began to hand its data to others, because it leaves."""
+ANNOTATION_RESTARTED: Final = "tdcs.io/restarted"
+"""On the pod template of a cache worker: when it was last to be started anew; a new value does that."""
 LABEL_TRAINING_JOB: Final = "tdcs.io/training-job"
 LABEL_ROLE: Final = "tdcs.io/role"
 LABEL_CACHE_CLUSTER: Final = "tdcs.io/cache-cluster"
@@ -66,6 +72,12 @@ MASTER_RPC_PORT: Final = 19998
 MASTER_WEB_PORT: Final = 19999
 WORKER_RPC_PORT: Final = 29999
 WORKER_WEB_PORT: Final = 30000
+
+# volumeAttributes of a Dataset's PersistentVolume, for the node plugin.
+VOLUME_CLUSTER: Final = "cluster"
+VOLUME_PATH: Final = "path"
+VOLUME_TIERS: Final = "tiers"
+"""Folders of the cache's blocks on the nodes, comma-separated, that for the views first; absent: the default one."""
 
 # Keys of a Dataset's Secret.
 SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not a secret
@@ -102,6 +114,12 @@ ROLE_WORKER: Final = "Worker"
 def volume_name(*, namespace: str, dataset: str) -> str:
     """Name of the PersistentVolume of a Dataset (cluster scope, hence with the namespace)."""
     return f"tdcs.{namespace}.{dataset}"
+
+
+def volume_owner(volume: str) -> tuple[str, str] | None:
+    """Namespace and name of the Dataset whose PersistentVolume has this name; None for any other volume."""
+    parts = volume.split(".")  # neither of the two names has dots
+    return (parts[1], parts[2]) if len(parts) == 3 and parts[0] == "tdcs" else None
 
 
 def master_name(*, cluster: str) -> str:

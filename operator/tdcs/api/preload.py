@@ -75,7 +75,7 @@ class PreloadStatus(Model):
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When it completed or failed."""
     bytes_total: int = 0
-    """Bytes that shall lie on nodes, every copy counted."""
+    """Bytes that were asked for, every copy counted, also those for which there is no room."""
     bytes_done: int = 0
     """Those that lie there."""
     files_total: int = 0
@@ -83,11 +83,15 @@ class PreloadStatus(Model):
     files_done: int = 0
     """Those that lie whole on all of their nodes; counted by the listing after each load."""
     bytes_per_second: int = 0
-    """How fast the running load is; after the end, the mean."""
+    """Bytes a second that the running load reads from the source, over all nodes; after the end, as last told."""
+    copied_bytes_per_second: int = 0
+    """Bytes a second that nodes copy from each other meanwhile; after the end, as last told."""
     progress: str | None = None
-    """bytesDone over bytesTotal as a whole percentage; for display only."""
+    """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and never 100% of a
+    Preload that has failed. For display only."""
     rate: str | None = None
-    """bytesPerSecond in a readable unit; for display only."""
+    """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12.0 MB/s + 24.0 MB/s copied; for
+    display only."""
     verified_bytes: int = 0
     """Bytes of copies that were compared with the source."""
     failed_files: Annotated[

@@ -11,6 +11,12 @@ from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 ABOVE_ZERO = "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))"
 """CEL: a quantity above zero."""
 
+IN_RANGE = rule(
+    "type(self) == int || !isQuantity(self) || quantity(self).isLessThan(quantity('8Ei'))",
+    "must be below 8Ei: sizes are 64-bit numbers",
+)
+"""The rule that every size keeps to."""
+
 ONE_OF_TWO = rule(
     "!(has(self.fraction) && has(self.amount))",
     "fraction and amount exclude each other: remove one of them",
@@ -59,7 +65,9 @@ def _positive(value: int | str) -> int | str:
 
 def _quantity_above_zero(message: str) -> WithJsonSchema:
     """The schema of a quantity with its rule inside: pydantic would drop a rule beside an optional one."""
-    return WithJsonSchema({**QUANTITY_SCHEMA, "x-kubernetes-validations": [rule(ABOVE_ZERO, message)]})
+    return WithJsonSchema(
+        {**QUANTITY_SCHEMA, "x-kubernetes-validations": [rule(ABOVE_ZERO, message), IN_RANGE]}
+    )
 
 
 Amount = Annotated[

@@ -46,7 +46,8 @@ class ReplicaSpec(Model):
     ] = 1
     """How many pods."""
     template: PodTemplate
-    """The pods, as in a Job. schedulerName defaults to the scheduler that was installed with TDCS."""
+    """The pods, as in a Job. For workers and the chief of a job that reads datasets schedulerName defaults to the
+    scheduler that was installed with TDCS."""
 
 
 class ReplicaSpecs(Model):
@@ -113,7 +114,8 @@ class Scheduling(Model):
 
     mode: Literal["Extender", "Affinity"] = "Extender"
     """Extender: the scheduler that was installed with TDCS ranks nodes by the data they hold when it places a pod.
-    Affinity: the pods prefer the nodes that held data when the job was admitted, and any scheduler places them."""
+    Affinity: the pods prefer the nodes that held data when the job was admitted, and any scheduler places them: it
+    weighs that against its other preferences (even spread, balance), where Extender puts data first."""
     gang: bool = True
     """True: no pod exists until all of them fit at once on what is free, so that two jobs never hold half of their
     GPUs each. False: pods are made at once, and run as they find room; right where nodes are added on demand."""
@@ -137,7 +139,8 @@ class RunPolicy(Model):
     """True: no pod exists, running ones are removed; set to false to start or go on."""
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
     """How many failed pods of a role are replaced before the job fails; 6 when left out. Pods that were evicted
-    or preempted do not count."""
+    or preempted do not count, unless their restartPolicy is OnFailure: the API lets only pods with Never be told
+    apart. With OnFailure restarts of a container in its pod count as well."""
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
     """Seconds after its start at which a job that still runs fails; a resumed job starts anew."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
@@ -183,6 +186,11 @@ _SPEC_RULES = rules(
     rule(
         "self.framework != 'TensorFlow' || !has(self.elastic)",
         "TensorFlow's workers are listed when the job starts, their number cannot change: remove elastic",
+        field=".elastic",
+    ),
+    rule(
+        "self.framework != 'Horovod' || !has(self.elastic)",
+        "Horovod's launcher is told its workers when it starts, their number cannot change: remove elastic",
         field=".elastic",
     ),
     rule(
@@ -239,6 +247,10 @@ class TrainingJobSpec(Model):
                     rule(
                         "self.all(one, self.exists_one(other, other.mountPath == one.mountPath))",
                         "two datasets have the same mountPath: give each its own",
+                    ),
+                    rule(
+                        "!self.exists(one, self.exists(other, other.mountPath.startsWith(one.mountPath + '/')))",
+                        "a mountPath lies below another's, whose volume is read-only: mount the datasets side by side",
                     ),
                     rule("self == oldSelf", _FROZEN),
                 ),

@@ -2,14 +2,24 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import click
 
 from tdcs.api import names
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.errors import KubeError
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
+
+POLL = 1.0
+
+
+class StillThereError(Exception):
+    """Something stands in the way of deleting the caches; the text says what, and what to do."""
 
 
 @click.command(name="delete-caches")
-@click.argument("clusters", metavar="NAME...", nargs=-1, required=True)
+@click.argument("clusters", metavar="[NAME]...", nargs=-1)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -18,43 +28,85 @@ from tdcs.api import names
     help="Seconds to wait until they are gone.",
 )
 def command(clusters: tuple[str, ...], timeout: float) -> None:
-    """Delete the CacheClusters NAME... and wait until the disks of their nodes are free."""
-    asyncio.run(_delete(clusters, patience=timeout))
+    """Delete the CacheClusters NAME, and wait until the disks of their nodes are free.
+
+    Deletes nothing while there are Datasets or other CacheClusters: it runs before the operator is uninstalled, and
+    nobody could delete those cleanly afterwards.
+    """
+    try:
+        asyncio.run(_run(clusters, patience=timeout))
+    except (KubeError, StillThereError) as error:
+        raise click.ClickException(str(error)) from error
 
 
-async def _delete(clusters: tuple[str, ...], *, patience: float) -> None:
+async def _run(clusters: Sequence[str], *, patience: float) -> None:
     # The client takes long to import: not for --help.
     from tdcs.kube.api import LightkubeApi
-    from tdcs.kube.errors import KubeError
-    from tdcs.kube.resources import CACHE_CLUSTERS
 
     api = LightkubeApi()
-    deadline = time.monotonic() + patience
     try:
-        for name in clusters:
-            await api.delete(CACHE_CLUSTERS, name=name)
-        for name in clusters:
-            while (found := await api.get(CACHE_CLUSTERS, name=name)) is not None:
-                if time.monotonic() > deadline:
-                    raise click.ClickException(_why(found, patience=patience))
-                await asyncio.sleep(1.0)
-            click.echo(f"CacheCluster {name} is gone, and the disks of its nodes are free")
-    except KubeError as error:
-        raise click.ClickException(str(error)) from error
+        await delete_caches(api=api, clusters=clusters, patience=patience)
     finally:
         await api.close()
 
 
-def _why(cluster: dict[str, object], *, patience: float) -> str:
+async def delete_caches(
+    *, api: KubeApi, clusters: Sequence[str], patience: float, poll: float = POLL
+) -> None:
+    """Delete the cache clusters, and wait until they are gone.
+
+    Raises:
+        StillThereError: Datasets or other caches are there, and nothing was deleted; or time is up.
+        KubeError: the server refused, or does not answer.
+    """
+    datasets = (await api.list(DATASETS)).items
+    caches = (await api.list(CACHE_CLUSTERS)).items
+    if told := in_the_way(clusters=clusters, datasets=datasets, caches=caches):
+        raise StillThereError(told)
+    deadline = time.monotonic() + patience
+    for name in clusters:
+        await api.delete(CACHE_CLUSTERS, name=name)
+    for name in clusters:
+        while (found := await api.get(CACHE_CLUSTERS, name=name)) is not None:
+            if time.monotonic() > deadline:
+                raise StillThereError(_why(found, patience=patience))
+            await asyncio.sleep(poll)
+        click.echo(f"CacheCluster {name} is gone, and the disks of its nodes are free")
+
+
+def in_the_way(*, clusters: Sequence[str], datasets: Sequence[Object], caches: Sequence[Object]) -> str:
+    """What must be deleted before, in words; empty when nothing. What is being deleted is waited for instead."""
+    left = [_title(one) for one in datasets if not one["metadata"].get("deletionTimestamp")]
+    others = [_title(one) for one in caches if one["metadata"]["name"] not in clusters]
+    parts = [
+        f"{len(found)} {kind}{'' if len(found) == 1 else 's'} "
+        f"({', '.join(sorted(found)[:5])}{', …' if len(found) > 5 else ''})"
+        for kind, found in ((names.KIND_DATASET, left), (names.KIND_CACHE_CLUSTER, others))
+        if found
+    ]
+    if not parts:
+        return ""
+    remedies = ["kubectl delete trainingjobs,preloads,datasets --all --all-namespaces"] if left else []
+    remedies += [f"kubectl delete cacheclusters {' '.join(sorted(others))}"] if others else []
+    return (
+        f"nothing was deleted: there are {' and '.join(parts)}, which only the running operator can delete cleanly. "
+        f"Delete them first: {'; '.join(remedies)}. To uninstall all the same, and leave cached data on the nodes' "
+        "disks: helm uninstall --no-hooks"
+    )
+
+
+def _title(obj: Object) -> str:
+    metadata = obj["metadata"]
+    return "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
+
+
+def _why(cluster: Object, *, patience: float) -> str:
     """What the deletion waits for, in the words of the cluster's own condition."""
-    status = cluster.get("status")
-    conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+    conditions = (cluster.get("status") or {}).get("conditions") or ()
     told = next(
         (one["message"] for one in conditions if one.get("type") == names.READY), "see the operator's log"
     )
-    metadata = cluster["metadata"]
-    name = metadata["name"] if isinstance(metadata, dict) else ""
     return (
-        f"CacheCluster {name} is still being deleted after {patience:.0f} s: {told}. To uninstall without freeing the "
-        "disks, use helm uninstall --no-hooks, and then remove the object's finalizer"
+        f"CacheCluster {_title(cluster)} is still being deleted after {patience:.0f} s: {told}. To uninstall without "
+        "freeing the disks, use helm uninstall --no-hooks, and then remove the object's finalizer"
     )

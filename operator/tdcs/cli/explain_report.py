@@ -1,32 +1,33 @@
 """Why a training job waits, or why its pods are where they are, from what the API server says. Pure."""
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from tdcs.api import names
-from tdcs.api.dataset import Dataset
-from tdcs.api.trainingjob import Role, TrainingJob
+from tdcs.api.trainingjob import ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.controllers.resources import PODS, added, amounts, pod_requests
+from tdcs.cli.explain_data import described, readable
+from tdcs.cli.explain_room import free_room, why_not
+from tdcs.controllers.resources import pod_requests
 from tdcs.controllers.sizes import human
 from tdcs.controllers.trainingjob.children import READERS
-from tdcs.controllers.trainingjob.eligibility import may_run
-from tdcs.controllers.trainingjob.line import shown
-from tdcs.controllers.trainingjob.plan import copies_of
+from tdcs.controllers.trainingjob.holdings import held, wanted_near
 from tdcs.controllers.trainingjob.pods import PodView, newest, pod_view
 from tdcs.kube.api import Object
 from tdcs.policy.scoring import MAX_SCORE, CopyOnNodes, bytes_on_node, node_scores
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""Who places pods that name nobody."""
+
 ALTERNATIVES = 5
 """Nodes that are named beside the one that a pod is on."""
 
+ENDED = frozenset({"Succeeded", "Failed"})
+"""States of jobs, and phases of pods, after which nothing runs any more."""
 
-NAMED_NODES = 8
-"""Nodes of a dataset that are named, those with the most bytes."""
+GONE = "gone"
+"""The phase of a pod that only the job's status remembers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class PodPlace:
         score: 0 to 10, as the scheduler's extender gives it, among all nodes; None for pods that read no data.
         best_score: the best of any node.
         sentence: all that in words.
+        alternatives: nodes with data that no pod of the job is or was on.
     """
 
     pod: str
@@ -93,12 +95,14 @@ def explain(world: World) -> Report:
     metadata = world.job["metadata"]
     job = TrainingJob.model_validate(world.job)
     status = job.status or TrainingJobStatus()
-    datasets = _readable(world.datasets)
-    copies = copies_of(datasets)
-    pods = newest(pod_view(pod) for pod in world.own_pods) or _gone(status)
+    datasets, broken = readable(world.datasets)
+    copies = held(datasets)
+    chosen = {use.dataset: use.copy_id for use in status.copies}
+    pods = _pods(job, metadata["name"], status, world.own_pods)
+    own_nodes = {place.node for place in status.placement} | {pod.node for pod in pods}
     raw = {pod["metadata"]["name"]: pod for pod in world.own_pods}
-    scores = node_scores(copies)
-    free = _free(world)
+    scores = node_scores(wanted_near(datasets, chosen=chosen))
+    free = free_room(nodes=world.nodes, pods=world.pods)
     templates: dict[Role, Object] = {
         role: spec.template["spec"] for role, spec in job.spec.replica_specs.by_role().items()
     }
@@ -111,6 +115,9 @@ def explain(world: World) -> Report:
             scores=scores,
             free=free,
             nodes=world.nodes,
+            stranger=_stranger(job, raw.get(pod.name), pod.role),
+            own_nodes=own_nodes,
+            past=_is_past(pod, status),
         )
         for pod in pods
     )
@@ -118,19 +125,13 @@ def explain(world: World) -> Report:
         job=f"{metadata['namespace']}/{metadata['name']}",
         state=status.state or "Waiting",
         headline=_headline(status),
-        datasets=tuple(_dataset(use.name, datasets.get(use.name)) for use in job.spec.datasets),
+        datasets=tuple(
+            broken.get(use.name) or described(use.name, datasets.get(use.name), reads=chosen.get(use.name))
+            for use in job.spec.datasets
+        ),
         pods=places,
         remarks=tuple(_remarks(job, status, world)),
     )
-
-
-def _readable(raw: Mapping[str, Object]) -> dict[str, Dataset]:
-    """The Datasets that can be understood: of the others their own status says what is wrong."""
-    found = {}
-    for name, obj in raw.items():
-        with contextlib.suppress(ValidationError):
-            found[name] = Dataset.model_validate(obj)
-    return found
 
 
 def _headline(status: TrainingJobStatus) -> str:
@@ -149,19 +150,6 @@ def _headline(status: TrainingJobStatus) -> str:
     return f"{verbs[status.state]}: {status.message}" if status.message else verbs[status.state]
 
 
-def _dataset(name: str, dataset: Dataset | None) -> str:
-    if dataset is None or dataset.status is None:
-        return f"{name}: there is no such Dataset in the job's namespace, or nobody has looked at it yet"
-    held = {node.name: node.bytes for copy in dataset.status.copies for node in copy.nodes if node.bytes > 0}
-    ranked = sorted(held.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{human(count)} on {node}" for node, count in ranked[:NAMED_NODES]]
-    if len(ranked) > NAMED_NODES:
-        named.append(f"less or as much on {len(ranked) - NAMED_NODES} more")
-    where = ", ".join(named) or "nowhere"
-    total = dataset.status.total_bytes
-    return f"{name}: {human(total)}, {dataset.status.cached_ratio:.0%} of it cached: {where}"
-
-
 def _place(
     pod: PodView,
     *,
@@ -170,13 +158,20 @@ def _place(
     scores: Mapping[str, int],
     free: Mapping[str, Mapping[str, int]] | None,
     nodes: Sequence[Object] | None,
+    stranger: str,
+    own_nodes: Collection[str],
+    past: bool,
 ) -> PodPlace:
     reads = pod.role in READERS and bool(copies)
     held = bytes_on_node(node=pod.node, copies=copies) if pod.node else 0
     score = scores.get(pod.node, 0) if reads and pod.node else None
     best = max(scores.values(), default=0)
     others = (
-        tuple(_alternatives(pod, spec=spec, copies=copies, scores=scores, free=free, nodes=nodes))
+        tuple(
+            _alternatives(
+                pod, spec=spec, copies=copies, scores=scores, free=free, nodes=nodes, stranger=stranger
+            )
+        )
         if reads
         else ()
     )
@@ -188,8 +183,10 @@ def _place(
         bytes=held,
         score=score,
         best_score=best,
-        sentence=_sentence(pod, held=held, score=score, best=best, reads=reads, others=others, copies=copies),
-        alternatives=others,
+        sentence=_sentence(
+            pod, held=held, score=score, best=best, reads=reads, others=others, copies=copies, past=past
+        ),
+        alternatives=tuple(other for other in others if other.node not in own_nodes)[:ALTERNATIVES],
     )
 
 
@@ -202,22 +199,34 @@ def _sentence(
     reads: bool,
     others: Sequence[Alternative],
     copies: Sequence[CopyOnNodes],
+    past: bool,
 ) -> str:
-    if pod.waiting is not None:
+    if past and not pod.node:
+        return "never had a node"
+    if pod.waiting is not None and not past:
         return f"waits: {pod.waiting}"
     if not pod.node:
         return "waits for the scheduler to give it a node"
+    on = f"{'was' if past else 'is'} on {pod.node}"
     if not reads:
-        return f"is on {pod.node}; it reads no dataset, so any node is as good"
+        read = (
+            "it read no dataset, so any node was as good"
+            if past
+            else "it reads no dataset, so any node is as good"
+        )
+        return f"{on}; {read}"
     total = sum(copy.total_bytes for copy in copies)
     if best == 0:
-        return f"is on {pod.node}; nothing of its data is cached anywhere now, so no node is better"
-    text = f"is on {pod.node}, which holds {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
+        return f"{on}; nothing of its data is cached anywhere now, so no node is better"
+    holds = "now holds" if past else "holds"
+    text = f"{on}, which {holds} {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
     if score is not None and score >= best:
         return f"{text}: no node holds more"
-    better = [other for other in others if other.score > (score or 0)]
+    better = [other for other in others if other.score > (score or 0)][:ALTERNATIVES]
     named = "; ".join(f"{other.node} has score {other.score}, but {other.why_not}" for other in better)
-    return f"{text}, though others hold more: {named}" if named else text
+    more = all(other.bytes > held for other in better)
+    why = "others hold more" if more else "others are of the copy that it is to read"
+    return f"{text}, though {why}: {named}" if named else text
 
 
 def _alternatives(
@@ -228,6 +237,7 @@ def _alternatives(
     scores: Mapping[str, int],
     free: Mapping[str, Mapping[str, int]] | None,
     nodes: Sequence[Object] | None,
+    stranger: str,
 ) -> list[Alternative]:
     known = {node["metadata"]["name"]: node for node in nodes or ()}
     asked = pod_requests(spec)
@@ -237,61 +247,44 @@ def _alternatives(
             node=node,
             score=score,
             bytes=bytes_on_node(node=node, copies=copies),
-            why_not=_why_not(
-                spec, asked, known.get(node), None if free is None else free.get(node), nodes is not None
+            why_not=why_not(
+                spec=spec,
+                asked=asked,
+                node=known.get(node),
+                free=None if free is None else free.get(node),
+                listed=nodes is not None,
+                stranger=stranger,
             ),
         )
         for node, score in ranked
         if node != pod.node
-    ][:ALTERNATIVES]
+    ]
 
 
-def _why_not(
-    spec: Mapping[str, Any],
-    asked: Mapping[str, int],
-    node: Object | None,
-    free: Mapping[str, int] | None,
-    listed: bool,
-) -> str:
-    if not listed:
-        return "whether it had room cannot be told: you may not list nodes"
-    if node is None:
-        return "there is no such node any more"
-    if not may_run(spec, node):
-        return "its labels or taints keep the pod away"
-    if free is None:
-        return "whether it had room cannot be told: you may not list the pods of all namespaces"
-    for resource, amount in sorted(asked.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
-        if free.get(resource, 0) < amount:
-            there = max(free.get(resource, 0), 0)
-            return f"it has {shown(resource, there)} free for the {shown(resource, amount)} that the pod asks for"
-    return "it has room now; it may have been full, or without the data, when the pod was placed"
+def _pods(job: TrainingJob, name: str, status: TrainingJobStatus, own: Sequence[Object]) -> list[PodView]:
+    """The pods, and those that only the status remembers: all of a job without pods, else those that were cleaned
+    up after its end or its suspension. While it runs, a pod that is not there was replaced."""
+    live = newest(pod_view(pod) for pod in own)
+    if live and status.state not in ENDED | {"Suspended"}:
+        return live
+    there = {pod["metadata"]["name"] for pod in own}
+    gone = [
+        PodView(name=place.pod, role=_role_of(place.pod, job, name), node=place.node, phase=GONE)
+        for place in status.placement
+        if place.pod not in there
+    ]
+    return sorted([*live, *gone], key=lambda pod: ROLES.index(pod.role))
 
 
-def _free(world: World) -> dict[str, dict[str, int]] | None:
-    """What each node has left; None when that cannot be known."""
-    if world.nodes is None or world.pods is None:
-        return None
-    taken: dict[str, dict[str, int]] = {}
-    for pod in world.pods:
-        node = pod["spec"].get("nodeName")
-        if node and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
-            taken[node] = added((taken.get(node, {}), pod_requests(pod["spec"])))
-    return {
-        (name := node["metadata"]["name"]): {
-            resource: value - taken.get(name, {}).get(resource, 0)
-            for resource, value in {
-                PODS: 110,
-                **amounts((node.get("status") or {}).get("allocatable")),
-            }.items()
-        }
-        for node in world.nodes
-    }
+def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
+    """The role of a pod of which only the name is left."""
+    starts = ((role, names.role_job_name(job=name, role=role)) for role in job.spec.replica_specs.by_role())
+    return next((role for role, start in starts if pod.startswith(f"{start}-")), "Worker")
 
 
-def _gone(status: TrainingJobStatus) -> list[PodView]:
-    """The pods that the status remembers, when they themselves are gone."""
-    return [PodView(name=place.pod, node=place.node, phase="gone") for place in status.placement]
+def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
+    """Whether the pod runs no more, or is about to."""
+    return pod.going or pod.phase in ENDED | {GONE} or status.state == "Suspended"
 
 
 def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[str]:
@@ -301,9 +294,40 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
     if job.spec.scheduling.mode == "Affinity":
         found.append("Its pods prefer the nodes that held data when it was admitted (mode Affinity).")
     elif job.spec.datasets:
-        found.append(
-            "Its pods are ranked by data when they are placed (mode Extender), a preference and no must."
-        )
+        found.append(_ranking(job, world))
     if any(pod["metadata"].get("deletionTimestamp") for pod in world.own_pods):
         found.append("Some of its pods are being deleted.")
     return found
+
+
+def _ranking(job: TrainingJob, world: World) -> str:
+    pods: list[tuple[Role, Object | None]] = [(pod_view(pod).role, pod) for pod in world.own_pods]
+    pods = pods or [("Worker", None)]
+    strangers = {_stranger(job, pod, role) for role, pod in pods if role in READERS} - {""}
+    if strangers:
+        templates = [each.template["spec"] for each in job.spec.replica_specs.by_role().values()]
+        remedy = (
+            "remove schedulerName from the template"
+            if any(template.get("schedulerName") for template in templates)
+            else "install TDCS with its scheduler (chart value scheduler.enabled)"
+        )
+        return (
+            f"Its pods are placed by {' and '.join(sorted(strangers))}, which ranks nodes by data only if it asks the "
+            f"extender of TDCS: {remedy}, or use scheduling.mode Affinity."
+        )
+    return "Its pods are ranked by data when they are placed (mode Extender), a preference and no must."
+
+
+def _stranger(job: TrainingJob, pod: Object | None, role: Role) -> str:
+    """The scheduler that places a pod, when it is not the one that was installed with TDCS; else empty.
+
+    How that one is called is known by the operator alone, which writes it into pods whose template names none.
+    """
+    if job.spec.scheduling.mode != "Extender":
+        return ""
+    spec = job.spec.replica_specs.by_role().get(role)
+    named = str(spec.template["spec"].get("schedulerName") or "") if spec is not None else ""
+    placed_by = named or (str(pod["spec"].get("schedulerName") or "") if pod is not None else "")
+    return (
+        placed_by if (named or placed_by == DEFAULT_SCHEDULER) and placed_by != names.SCHEDULER_NAME else ""
+    )

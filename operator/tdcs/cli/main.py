@@ -8,6 +8,10 @@ import click
 from tdcs import __version__
 
 COMMANDS = {
+    "await-extender": (
+        "tdcs_scheduler.patience",
+        "Wait until the extender knows the datasets, for a bounded time.",
+    ),
     "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),
     "csi": ("tdcs.csi.main", "Run the CSI node plugin."),
     "explain": ("tdcs.cli.explain", "Explain why a job waits, or why its pods are where they are."),

@@ -17,9 +17,10 @@ from rich.table import Table
 
 from tdcs.api import names
 from tdcs.controllers.sizes import human, human_binary
+from tdcs.controllers.status import WARNINGS
 from tdcs.kube.api import KubeApi, LightkubeApi, Object
-from tdcs.kube.errors import KubeError, NotFoundError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource
 
 _COLOURS: Final = {
     "Ready": "green",
@@ -28,6 +29,7 @@ _COLOURS: Final = {
     "Running": "green",
     "Degraded": "yellow",
     "Suspended": "yellow",
+    "Draining": "yellow",
     "Failed": "red",
     "Lost": "red",
     "NotReady": "red",
@@ -38,6 +40,12 @@ _NARROW: Final = 110
 """Terminals with fewer columns are shown no bars."""
 
 _PIPED: Final = 180
+
+_BY_ITSELF: Final = frozenset({"", "PodsStarting", "PodFailed", "EarlierJobGoing"})
+"""Reasons of jobs that start, or start again, without anybody's help."""
+
+_NEEDS_A_PERSON: Final = (WARNINGS | {"QuotaTooSmall"}) - _BY_ITSELF
+"""Reasons of jobs and Preloads that wait until somebody mends something."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +120,11 @@ def clusters(objects: Sequence[Object]) -> Table:
         )
         for worker in status.get("workers") or ():
             if worker.get("state") != "Ready":
-                table.add_row(f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", "", "")
+                left = worker.get("lastCopyBytes")
+                told = f"{human_binary(left)} to move" if left else ""
+                table.add_row(
+                    f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", told, ""
+                )
     return table
 
 
@@ -121,7 +133,12 @@ def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
     table = _table("Name", "State", "Loaded", _BARS, "Rate", "Size", "Files", "Nodes")
     for obj in objects:
         status = _status(obj)
-        nodes = {node["name"] for copy in status.get("copies") or () for node in copy.get("nodes") or ()}
+        nodes = {
+            node["name"]
+            for copy in status.get("copies") or ()
+            for node in copy.get("nodes") or ()
+            if node.get("bytes")
+        }
         wanted = status.get("wantedBytes", 0)
         table.add_row(
             escape(_title(obj, everywhere)),
@@ -162,16 +179,23 @@ def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
         status, spec = _status(obj), obj.get("spec", {})
         locality = status.get("locality")
         worker = spec.get("replicaSpecs", {}).get("Worker", {})
-        running = ((status.get("replicaStatuses") or {}).get("Worker") or {}).get("ready", 0)
         table.add_row(
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
             escape(str(status.get("reason", ""))),
-            f"{running} of {worker.get('replicas', 1)}",
+            _workers(status, wanted=worker.get("replicas", 1)),
             f"{locality:.0%}" if locality is not None else "",
             escape(", ".join(str(use.get("name", "")) for use in spec.get("datasets") or ())),
         )
     return table
+
+
+def _workers(status: Mapping[str, Any], *, wanted: int) -> str:
+    """Workers that are ready; of a job that has ended those that succeeded, as none is ready any more."""
+    counts = (status.get("replicaStatuses") or {}).get("Worker") or {}
+    if status.get("state") in {"Succeeded", "Failed"}:
+        return f"{counts.get('succeeded', 0)} of {wanted} succeeded"
+    return f"{counts.get('ready', 0)} of {wanted}"
 
 
 def troubles(world: World) -> Iterator[str]:
@@ -180,9 +204,10 @@ def troubles(world: World) -> Iterator[str]:
         ("CacheCluster", world.clusters),
         ("Dataset", world.datasets),
         ("Preload", world.preloads),
+        ("TrainingJob", world.jobs),
     ):
         for obj in objects:
-            for message in _complaints(obj):
+            for message in dict.fromkeys((*_complaints(obj), *_hindrances(kind, obj))):
                 yield f"[red]![/red] {kind} {escape(_title(obj, True))}: {escape(message)}"
 
 
@@ -200,6 +225,26 @@ def _complaints(obj: Object) -> list[str]:
         if wrong and condition.get("message"):
             bad[str(condition["message"])] = None
     return list(bad)
+
+
+def _hindrances(kind: str, obj: Object) -> list[str]:
+    """Why a job or a Preload does not go on, when that does not pass by itself."""
+    status = _status(obj)
+    state = status.get("state")
+    if kind == "Preload":
+        told = _condition(obj, names.COMPLETE)
+        needed = state == "Pending" and told.get("reason") in _NEEDS_A_PERSON
+    elif kind == "TrainingJob":
+        told = status
+        needed = state == "Failed" or (state != "Succeeded" and _holds_up(state, status.get("reason", "")))
+    else:
+        return []
+    return [str(told.get("message") or told.get("reason") or state)] if needed else []
+
+
+def _holds_up(state: str | None, reason: str) -> bool:
+    # A job whose pods exist otherwise quotes whoever holds them up, with reasons of the scheduler and the kubelet.
+    return reason not in _BY_ITSELF if state in {"Starting", "Restarting"} else reason in _NEEDS_A_PERSON
 
 
 def _configuration(kubeconfig: Path | None, *, context: str | None) -> SingleConfig:
@@ -221,9 +266,27 @@ async def _read(config: SingleConfig, *, namespace: str | None) -> World:
             _list(api, CACHE_CLUSTERS, None),
             *(_list(api, resource, namespace) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
         )
+        if namespace is not None and not any(found[1:]):
+            await check_namespace(api, namespace)
     finally:
         await api.close()
     return World(clusters=found[0], datasets=found[1], preloads=found[2], jobs=found[3])
+
+
+async def check_namespace(api: KubeApi, namespace: str) -> None:
+    """Whether there is such a namespace; whoever may not ask is not told.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    try:
+        found = await api.get(NAMESPACES, name=namespace)
+    except ForbiddenError:
+        return
+    if found is None:
+        raise click.ClickException(
+            f"there is no namespace {namespace}; kubectl get namespaces lists all, -A shows the objects of all"
+        )
 
 
 async def _list(api: KubeApi, resource: Resource, namespace: str | None) -> list[Object]:

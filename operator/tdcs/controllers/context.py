@@ -27,10 +27,14 @@ class Settings:
         scheduler_name: who places the pods of jobs whose template names nobody; empty: the cluster's default.
         secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
         service_account: the operator's own, named in remedies.
-        poll_seconds: how often a cache cluster's workers are asked for.
+        poll_seconds: how often a cache cluster's workers are asked for. The master misses a dead one after 12 s at
+            most, and the status is to be true 15 s after a change.
         progress_seconds: how often a load's progress is written to the status.
         survey_seconds: how often the blocks of a dataset that rests are looked at.
+        return_seconds: how long a worker that holds data may be away before its data is planned elsewhere. One that
+            restarts is back sooner, with what it held; and so are all of them after a restart of the master.
         resync_seconds: how often every object is looked at, whatever happened.
+        gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -39,10 +43,12 @@ class Settings:
     scheduler_name: str = names.SCHEDULER_NAME
     secrets_role: str = names.SECRETS_ROLE
     service_account: str = names.OPERATOR_ACCOUNT
-    poll_seconds: float = 5.0
+    poll_seconds: float = 2.0
     progress_seconds: float = 2.0
     survey_seconds: float = 30.0
+    return_seconds: float = 20.0
     resync_seconds: float = 300.0
+    gang_patience_seconds: float = 60.0
 
 
 class Engines(Protocol):
@@ -88,6 +94,8 @@ class Stores:
     stateful_sets: Store = field(default_factory=dict)
     daemon_sets: Store = field(default_factory=dict)
     priority_classes: Store = field(default_factory=dict)
+    runtime_classes: Store = field(default_factory=dict)
+    resource_quotas: Store = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
 
@@ -103,3 +111,5 @@ class Context:
     queue: KeyedQueue[WorkKey]
     settings: Settings = field(default_factory=Settings)
     now: Callable[[], str] = utc_now
+    gone: Callable[[WorkKey], None] = lambda key: None
+    """Told of an object that a pass did not find on the API server, so that no view keeps it."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tdcs.controllers.cachecluster.children import master_address
+from tdcs.api import names
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
 
@@ -33,6 +33,8 @@ def alluxio_engines(*, namespace: str) -> EnginePool:
     """Engines that talk to the masters of the cache clusters in this namespace."""
 
     def make(cluster: str) -> Engine:
-        return AlluxioEngine(master=master_address(cluster=cluster, namespace=namespace), patience=PATIENCE)
+        return AlluxioEngine(
+            master=names.master_address(cluster=cluster, namespace=namespace), patience=PATIENCE
+        )
 
     return EnginePool(make=make)

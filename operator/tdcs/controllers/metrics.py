@@ -97,12 +97,21 @@ class _States(Collector):
             ("physicalBytes", "physical_bytes", "Bytes that lie on cache nodes, every copy counted."),
             ("wantedBytes", "wanted_bytes", "Bytes that are wanted on cache nodes, every copy counted."),
             ("loadedBytes", "loaded_bytes", "Of these, bytes that lie where they are wanted."),
-            ("bytesPerSecond", "load_bytes_per_second", "How fast it is being loaded; 0 when it is not."),
+            (
+                "bytesPerSecond",
+                "load_bytes_per_second",
+                "Bytes a second that its load reads from the source; 0 when there is none.",
+            ),
+            (
+                "copiedBytesPerSecond",
+                "copy_bytes_per_second",
+                "Bytes a second that nodes copy from each other for it; 0 when they do not.",
+            ),
         ):
             yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
         checked = GaugeMetricFamily(
             f"{METRICS_PREFIX}dataset_source_checked_timestamp_seconds",
-            "When the source was last listed for changes, in seconds since 1970.",
+            "When a list of the source was last told, in seconds since 1970; one without news is told once an hour.",
             labels=_DATASET,
         )
         for obj in datasets:
@@ -116,7 +125,16 @@ class _States(Collector):
         for field, name, text in (
             ("bytesTotal", "total_bytes", "Bytes that it shall bring, every copy counted."),
             ("bytesDone", "done_bytes", "Of these, bytes that lie on their nodes."),
-            ("bytesPerSecond", "load_bytes_per_second", "How fast it is loading, or was."),
+            (
+                "bytesPerSecond",
+                "load_bytes_per_second",
+                "Bytes a second that its load reads from the source, or did when it ended.",
+            ),
+            (
+                "copiedBytesPerSecond",
+                "copy_bytes_per_second",
+                "Bytes a second that nodes copy from each other for it, or did when it ended.",
+            ),
         ):
             yield _numbers(f"preload_{name}", text, labels=_PRELOAD, objects=preloads, field=field)
         yield _state("preload", _PRELOAD, preloads)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
@@ -18,6 +19,7 @@ from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
+from tdcs.controllers.relist import Relist
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.trainingjob.queue import GangQueue
 from tdcs.controllers.usage import BOUND_AND_UNFINISHED, Usage, trimmed
@@ -37,6 +39,8 @@ from tdcs.kube.resources import (
     PODS,
     PRELOADS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
     STATEFUL_SETS,
     TRAINING_JOBS,
     Resource,
@@ -44,7 +48,11 @@ from tdcs.kube.resources import (
 
 _log = logging.getLogger(__name__)
 
-PASSES_AT_ONCE = 8
+PASSES_AT_ONCE: Mapping[Resource, int] = MappingProxyType(
+    {CACHE_CLUSTERS: 2, DATASETS: 8, PRELOADS: 4, TRAINING_JOBS: 4}
+)
+"""How many passes over objects of a kind go on at a time; slow ones of one kind do not hold up the others."""
+
 STALE_SECONDS = 180.0
 """A view that has heard nothing for so long is not to be trusted: the server sends a bookmark a minute."""
 
@@ -97,6 +105,12 @@ class Operator:
             PRIORITY_CLASSES: Informer(
                 api=api, resource=PRIORITY_CLASSES, on_change=lambda *_: self._gangs.touch()
             ),
+            RESOURCE_QUOTAS: Informer(
+                api=api, resource=RESOURCE_QUOTAS, on_change=lambda *_: self._gangs.touch()
+            ),
+            RUNTIME_CLASSES: Informer(
+                api=api, resource=RUNTIME_CLASSES, on_change=lambda *_: self._gangs.touch(overheads=True)
+            ),
             STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
             DAEMON_SETS: self._system(api, DAEMON_SETS, settings),
         }
@@ -116,20 +130,32 @@ class Operator:
                 stateful_sets=self._informers[STATEFUL_SETS].store,
                 daemon_sets=self._informers[DAEMON_SETS].store,
                 priority_classes=self._informers[PRIORITY_CLASSES].store,
+                resource_quotas=self._informers[RESOURCE_QUOTAS].store,
+                runtime_classes=self._informers[RUNTIME_CLASSES].store,
                 usage=usage,
             ),
-            queue=KeyedQueue(),
+            queue=KeyedQueue(lane=lambda key: key.resource),
             settings=settings,
+            gone=self._gone,
+        )
+        self._relist = Relist(
+            api=api,
+            views=self._own,
+            missed=lambda resource, obj, deleted: self.seen(resource, obj, deleted=deleted),
         )
         self.metrics = Metrics(
             stores=self.context.stores,
             queued=lambda: len(self.context.queue),
             oldest_seconds=self.context.queue.oldest_age,
         )
-        self._gangs = GangQueue(stores=self.context.stores, queue=self.context.queue)
+        self._gangs = GangQueue(
+            stores=self.context.stores, queue=self.context.queue, patience=settings.gang_patience_seconds
+        )
         self._datasets = DatasetController(context=self.context)
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
-            CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
+            CACHE_CLUSTERS: CacheClusterController(
+                context=self.context, ledgers=lambda cluster: self._datasets.ledgers(cluster=cluster)
+            ).reconcile,
             DATASETS: self._datasets.reconcile,
             PRELOADS: PreloadController(context=self.context, datasets=self._datasets).reconcile,
             TRAINING_JOBS: TrainingJobController(context=self.context, gangs=self._gangs).reconcile,
@@ -162,6 +188,7 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._relist.close()
         self._gangs.close()
         self.context.queue.close()
         await self._datasets.close()
@@ -192,6 +219,14 @@ class Operator:
         if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
             self._cluster_changed(key[1])
 
+    def listed_again(self, resource: Resource) -> None:
+        """The event source has lost its watch, and tells again what exists: what was deleted meanwhile it does not."""
+        self._relist.doubt(resource)
+
+    def _gone(self, key: WorkKey) -> None:
+        if (key.namespace, key.name) in self._own[key.resource]:
+            self._relist.doubt(key.resource)
+
     def health(self) -> Mapping[str, object]:
         """What the health endpoint tells.
 
@@ -211,7 +246,11 @@ class Operator:
 
     def _begin_work(self) -> None:
         self._working = True
-        self._workers = [asyncio.create_task(self._work()) for _ in range(PASSES_AT_ONCE)]
+        self._workers = [
+            asyncio.create_task(self._work(resource))
+            for resource, count in PASSES_AT_ONCE.items()
+            for _ in range(count)
+        ]
         self._workers.append(asyncio.create_task(self._resync()))
         self._tasks += self._workers
 
@@ -235,10 +274,10 @@ class Operator:
             on_change=lambda _, obj: self._on_cluster_child(obj),
         )
 
-    async def _work(self) -> None:
+    async def _work(self, resource: Resource) -> None:
         queue = self.context.queue
         while True:
-            key = await queue.get()
+            key = await queue.get(lane=resource)
             failed = False
             try:
                 with self.metrics.timed(kind=key.resource.kind):
@@ -264,9 +303,14 @@ class Operator:
         while True:
             await asyncio.sleep(period)
             for resource, store in self._own.items():
+                self._relist.doubt(resource)
                 for namespace, name in store:
                     key = WorkKey(resource, namespace, name)
                     self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
+            for _, cluster in list(self._own[CACHE_CLUSTERS]):
+                await self._datasets.sweep(
+                    cluster=cluster
+                )  # where no Dataset is left, no pass of one does it
 
     def _add(self, resource: Resource, key: Key) -> None:
         self.context.queue.add(WorkKey(resource, *key))

@@ -4,7 +4,7 @@ CPU counts in thousandths of a core, everything else in its own unit (bytes, GPU
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lightkube.utils.quantity import parse_quantity
@@ -16,6 +16,9 @@ Amounts = Mapping[str, int]
 
 CPU = "cpu"
 PODS = "pods"
+
+_POD_LEVEL = (CPU, "memory", "hugepages-")
+"""Resources that may be asked for by a pod as a whole."""
 
 
 def amount(resource: str, quantity: object) -> int:
@@ -34,25 +37,30 @@ def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: amount(name, quantity) for name, quantity in (quantities or {}).items()}
 
 
-def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """What a pod takes of a node, as kube-scheduler counts it: one pod, and the larger of what its containers need
-    together and what any init container needs alone. A limit without a request counts as a request.
+def pod_requests(spec: Mapping[str, Any], *, overhead: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """What a pod takes of a node, as kube-scheduler counts it (KEP-753, KEP-2837, KEP-688).
+
+    One pod; the larger of what its containers and sidecars need together and of what any init container needs
+    beside the sidecars that were started before it; where requests of the whole pod are given, those instead; and
+    the overhead of its RuntimeClass. A limit without a request counts as a request.
+
+    Args:
+        spec: the pod's.
+        overhead: of the RuntimeClass that it names, for a template; a pod on the server carries its own.
     """
-    total: dict[str, int] = {}
-    for container in spec.get("containers") or ():
-        total = _sum(total, _container(container))
-    for container in spec.get("initContainers") or ():
-        asked = _container(container)
-        if container.get("restartPolicy") == "Always":  # a sidecar: it goes on beside the others
-            total = _sum(total, asked)
-        else:
-            total = {
-                name: max(total.get(name, 0), asked.get(name, 0)) for name in total.keys() | asked.keys()
-            }
-    return {
-        PODS: 1,
-        **{name: value for name, value in _sum(total, amounts(spec.get("overhead"))).items() if value},
-    }
+    containers = _of_containers(spec, ("limits", "requests"))
+    whole = amounts((spec.get("resources") or {}).get("limits"))
+    # As the API server fills them in: with a limit alone, what the containers ask for, and the limit where none does.
+    whole = {name: value for name, value in whole.items() if not containers.get(name)}
+    whole |= amounts((spec.get("resources") or {}).get("requests"))
+    total = _sum(_with_whole(containers, whole), amounts(spec.get("overhead") or overhead))
+    return {PODS: 1, **{name: value for name, value in total.items() if value}}
+
+
+def pod_limits(spec: Mapping[str, Any]) -> dict[str, int]:
+    """The limits of a pod, added up in the same way."""
+    whole = amounts((spec.get("resources") or {}).get("limits"))
+    return _with_whole(_of_containers(spec, ("limits",)), whole)
 
 
 def pod_size(pod: Object) -> tuple[str, dict[str, int]]:
@@ -68,9 +76,35 @@ def added(parts: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
-def _container(container: Mapping[str, Any]) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
+def _of_containers(spec: Mapping[str, Any], fields: Sequence[str]) -> dict[str, int]:
+    """What the containers take at most at once; of a resource in several fields the last one counts."""
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        asked = _container(container, fields)
+        if container.get("restartPolicy") == "Always":  # a sidecar: it goes on beside all that follow
+            sidecars = asked = _sum(sidecars, asked)
+        else:
+            asked = _sum(sidecars, asked)
+        starting = _larger(starting, asked)
+    running = [_container(container, fields) for container in spec.get("containers") or ()]
+    return _larger(added((*running, sidecars)), starting)
+
+
+def _container(container: Mapping[str, Any], fields: Sequence[str]) -> dict[str, int]:
+    resources, found = container.get("resources") or {}, dict[str, int]()
+    for field in fields:
+        found |= amounts(resources.get(field))
+    return found
+
+
+def _with_whole(containers: dict[str, int], whole: Amounts) -> dict[str, int]:
+    """With what is given for the pod as a whole, which holds for CPU, memory and huge pages only."""
+    return {**containers, **{name: value for name, value in whole.items() if name.startswith(_POD_LEVEL)}}
+
+
+def _larger(one: Amounts, other: Amounts) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}
 
 
 def _sum(one: Amounts, other: Amounts) -> dict[str, int]:

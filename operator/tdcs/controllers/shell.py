@@ -78,6 +78,8 @@ def _follow(registry: kopf.OperatorRegistry, operator: Operator, resource: Resou
     @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)
     async def seen(event: kopf.RawEvent, **_: object) -> None:
         operator.seen(resource, dict(event["object"]), deleted=event["type"] == "DELETED")
+        if event["type"] is None:  # from a list, at the start and whenever a watch could not go on
+            operator.listed_again(resource)
 
 
 async def run(

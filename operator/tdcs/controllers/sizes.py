@@ -31,6 +31,14 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part // whole if whole else 100}%"
 
 
+def speed(*, read: int, copied: int) -> str | None:
+    """How fast data comes: ``1.2 MB/s`` from the source, or ``1.2 MB/s + 3.0 MB/s copied`` when nodes give each other
+    some of it; None when nothing comes."""
+    if not (read or copied):
+        return None
+    return f"{human(read)}/s + {human(copied)}/s copied" if copied else f"{human(read)}/s"
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 node, 2 nodes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

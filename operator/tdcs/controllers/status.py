@@ -1,7 +1,7 @@
 """Publishing a status: only when it differs, with an event for each condition that changed."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tdcs.api.base import Model
@@ -17,9 +17,11 @@ _log = logging.getLogger(__name__)
 WARNINGS = frozenset(
     {
         "AmountTooSmall",
+        "CacheClusterDeleting",
         "CacheClusterNotFound",
         "CacheUnavailable",
         "ChildRefused",
+        "CopiesWrong",
         "CrashLoopBackOff",
         "CreateContainerConfigError",
         "DatasetNotFound",
@@ -31,6 +33,7 @@ WARNINGS = frozenset(
         "InvalidImageName",
         "InvalidSpec",
         "JobFailed",
+        "KeysDiffer",
         "LoadFailed",
         "MountConflict",
         "MountLost",
@@ -38,6 +41,7 @@ WARNINGS = frozenset(
         "NoCacheNode",
         "NoNodeIsLargeEnough",
         "NotAllFits",
+        "NotAllPodsPlaced",
         "PathNotFound",
         "PodFailed",
         "PriorityClassNotFound",
@@ -94,6 +98,10 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
     return found
 
 
+def _without(status: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if name not in fields}
+
+
 async def publish(
     *,
     context: Context,
@@ -101,6 +109,7 @@ async def publish(
     obj: Object,
     status: Model,
     findings: Sequence[Finding],
+    beside: Collection[str] = (),
 ) -> Object:
     """Write the status if it differs from what `obj` carries, then tell of conditions that changed.
 
@@ -110,6 +119,7 @@ async def publish(
         obj: the custom resource as read in this pass.
         status: the wanted status; its conditions and generation are filled in here.
         findings: what the conditions shall say.
+        beside: fields that are written beside others only: when nothing else differs, they are no reason to write.
 
     Returns:
         The object with its new status. An object that was deleted meanwhile is not written.
@@ -123,7 +133,7 @@ async def publish(
         "observedGeneration": generation,
         "conditions": [condition.model_dump(by_alias=True, mode="json") for condition in conditions],
     }
-    if wanted == current(obj):
+    if _without(wanted, beside) == _without(current(obj), beside):
         return obj
     identity = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
     try:

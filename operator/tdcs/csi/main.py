@@ -213,6 +213,13 @@ async def _run_until_signal(
     help="kubelet's folder.",
 )
 @click.option(
+    "--proc",
+    default=None,
+    type=click.Path(path_type=Path),
+    help="The host's /proc. With it the bytes of blocks that the cache gives up are freed while pods use them, if "
+    "every pod can read them through FUSE.",
+)
+@click.option(
     "--wait",
     "wait_seconds",
     default=Settings.wait_seconds,
@@ -235,6 +242,7 @@ def command(
     namespace: str,
     master: str | None,
     kubelet: Path,
+    proc: Path | None,
     wait_seconds: float,
     health_port: int | None,
 ) -> None:
@@ -243,7 +251,7 @@ def command(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
     settings = Settings(node=node, fuse_root=fuse_root, kubelet=kubelet, wait_seconds=wait_seconds)
-    views = ViewSettings(node=node, cache_root=cache_root, fuse_root=fuse_root, kubelet=kubelet)
+    views = ViewSettings(node=node, cache_root=cache_root, fuse_root=fuse_root, kubelet=kubelet, proc=proc)
     engines = Engines(master=master or names.master_address(cluster="{cluster}", namespace=namespace))
     try:
         asyncio.run(

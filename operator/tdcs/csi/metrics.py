@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tdcs.api import names
-from tdcs.csi.views.node_views import Report
+from tdcs.csi.views.view import Report
 
 _LABELS = ("cache_cluster", "path", "version")
 

@@ -19,7 +19,7 @@ from typing import Final
 from tdcs.api import names
 from tdcs.csi import mount, mountinfo
 from tdcs.csi.guard import Guard
-from tdcs.csi.source import Source, SourceNotReadyError, open_source
+from tdcs.csi.source import Source, SourceNotReadyError, open_source, see_clients
 from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.volume import Volume, parse_target
 
@@ -150,11 +150,8 @@ class NodeVolumes:
             )
         except TimeoutError as error:
             raise SourceNotReadyError(
-                f"cache cluster {volume.cluster} cannot be read on node {self._settings.node}: its FUSE "
-                "client did not answer for "
-                f"{patience:g} s; look at its pod: kubectl get pods -A -o wide | "
-                "grep "
-                f"{names.fuse_name(cluster=volume.cluster)}"
+                f"cache cluster {volume.cluster} cannot be read on node {self._settings.node}: its FUSE client did not "
+                f"answer for {patience:g} s; {see_clients(cluster=volume.cluster)}"
             ) from error
 
 

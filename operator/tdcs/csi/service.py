@@ -72,7 +72,7 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
             volume = parse_volume(attributes=attributes)
             await volumes.publish(volume=volume, target=request.target_path)
         except tuple(_STATUS) as error:
-            await _refuse(context, error, what=what)
+            await _refuse(context, error, what=what, volume=request.volume_id)
         _log.info("%s: %s at %s in %.0f ms", what, volume.path, request.target_path, _milliseconds(started))
         return Published()
 
@@ -82,7 +82,7 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
         try:
             await volumes.unpublish(target=request.target_path)
         except tuple(_STATUS) as error:
-            await _refuse(context, error, what=what)
+            await _refuse(context, error, what=what, volume=request.volume_id)
         _log.info("%s: %s is gone in %.0f ms", what, request.target_path, _milliseconds(started))
         return Unpublished()
 
@@ -137,10 +137,16 @@ def _check_capability(capability: Any) -> None:
         )
 
 
-async def _refuse(context: descriptors.Context, error: Exception, *, what: str) -> None:
-    """End the call with the error's status; does not return."""
+async def _refuse(context: descriptors.Context, error: Exception, *, what: str, volume: str) -> None:
+    """End the call with the error's status; does not return. kubelet makes the text an event of the pod."""
     _log.warning("%s failed: %s", what, error)
-    await context.abort(_STATUS[type(error)], str(error))
+    await context.abort(_STATUS[type(error)], f"{_owner(volume)}: {error}")
+
+
+def _owner(volume: str) -> str:
+    """What a volume shows, in the words of whoever mounts it."""
+    owner = names.volume_owner(volume)
+    return f"Dataset {'/'.join(owner)}" if owner else f"PersistentVolume {volume}"
 
 
 def _milliseconds(started: float) -> float:

@@ -17,6 +17,9 @@ from tdcs.csi.volume import Volume
 # What the kernel answers for a FUSE mount whose client has died (or, ESTALE, whose client has lost the
 # folder).
 _DEAD: Final = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ENODEV, errno.EIO})
+MOUNTED: Final = "see whether the condition Mounted of its Dataset is True: kubectl get datasets -A"
+"""What to look at when the data is not in the cache."""
+
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -38,6 +41,12 @@ class Source:
         os.close(self.folder)
 
 
+def see_clients(*, cluster: str) -> str:
+    """What to look at when a cluster's FUSE client does not do its work."""
+    client = names.fuse_name(cluster=cluster)
+    return f"see its FUSE client's pods: kubectl get pods -A -o wide | grep {client}"
+
+
 def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
     """Open the volume's folder. Blocks while the FUSE client does; raises SourceNotReadyError.
 
@@ -45,19 +54,18 @@ def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
     its content does meanwhile.
     """
     point = os.path.join(os.path.realpath(fuse_root), volume.cluster)
-    client = names.fuse_name(cluster=volume.cluster)
-    pods = f"see its FUSE client's pods: kubectl get pods -A -o wide | grep {client}"
+    pods = see_clients(cluster=volume.cluster)
     if mountinfo.top(mounts=mountinfo.read(), point=point) is None:
         raise SourceNotReadyError(
             f"cache cluster {volume.cluster} is not mounted on node {node} (nothing is mounted at {point}); "
-            f"{pods}"
+            f"{pods}; if node {node} has none, it must match nodeSelector and tolerations of the CacheCluster "
+            f"(kubectl describe cachecluster {volume.cluster}), or the pod must run elsewhere"
         )
     try:
         folder = _open_folder(point=point, parts=volume.parts)
     except FileNotFoundError as error:
         raise SourceNotReadyError(
-            f"folder {volume.path} is not in cache cluster {volume.cluster} as node {node} sees it; "
-            "see whether the condition Mounted of its Dataset is True: kubectl get datasets -A"
+            f"folder {volume.path} is not in cache cluster {volume.cluster} as node {node} sees it; {MOUNTED}"
         ) from error
     except NotADirectoryError as error:
         raise SourceNotReadyError(
@@ -97,8 +105,7 @@ def _require_files(*, folder: int, volume: Volume, node: str) -> None:
         if listing is not None:
             os.close(listing)
     raise SourceNotReadyError(
-        f"folder {volume.path} of cache cluster {volume.cluster} {what} on node {node}; "
-        "see whether the condition Mounted of its Dataset is True: kubectl get datasets -A"
+        f"folder {volume.path} of cache cluster {volume.cluster} {what} on node {node}; {MOUNTED}"
     )
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-CLUSTER_ATTRIBUTE: Final = "cluster"
-PATH_ATTRIBUTE: Final = "path"
+from tdcs.api import names
 
 _CLUSTER: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_TIER: Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 
 
 class InvalidVolumeError(ValueError):
@@ -22,11 +22,12 @@ class InvalidVolumeError(ValueError):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Volume:
     """A folder of a cache cluster: the cluster's name, and the names on the way from its root to the
-    folder.
+    folder. `tiers` are the node's folders of its blocks, that for the views first; none: the default one.
     """
 
     cluster: str
     parts: tuple[str, ...]
+    tiers: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -36,22 +37,34 @@ class Volume:
 
 def parse_volume(*, attributes: Mapping[str, str]) -> Volume:
     """The volume that a PersistentVolume's `volumeAttributes` name; raises InvalidVolumeError."""
-    cluster = attributes.get(CLUSTER_ATTRIBUTE, "")
+    cluster = attributes.get(names.VOLUME_CLUSTER, "")
     if ".." in cluster or not _CLUSTER.fullmatch(cluster):
         raise InvalidVolumeError(
-            f"volume attribute {CLUSTER_ATTRIBUTE!r} is {cluster!r}, which is not the name of a "
+            f"volume attribute {names.VOLUME_CLUSTER!r} is {cluster!r}, which is not the name of a "
             "CacheCluster; "
             "set spec.csi.volumeAttributes of the PersistentVolume as the Dataset's own volume has it"
         )
-    path = attributes.get(PATH_ATTRIBUTE, "")
+    path = attributes.get(names.VOLUME_PATH, "")
     parts = tuple(path.removeprefix("/").removesuffix("/").split("/"))
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise InvalidVolumeError(
-            f"volume attribute {PATH_ATTRIBUTE!r} is {path!r}, which is not a plain path below the root "
+            f"volume attribute {names.VOLUME_PATH!r} is {path!r}, which is not a plain path below the root "
             "of cache cluster "
             f"{cluster}; empty names, '.' and '..' are refused"
         )
-    return Volume(cluster=cluster, parts=parts)
+    return Volume(cluster=cluster, parts=parts, tiers=_tiers(attributes.get(names.VOLUME_TIERS, "")))
+
+
+def _tiers(text: str) -> tuple[str, ...]:
+    tiers = tuple(text.split(",")) if text else ()
+    for tier in tiers:
+        if not _TIER.fullmatch(tier):
+            raise InvalidVolumeError(
+                f"volume attribute {names.VOLUME_TIERS!r} has {tier!r}, which is not the path of a folder for cached "
+                "blocks such as /mnt/nvme/cache; set spec.csi.volumeAttributes of the PersistentVolume as the "
+                "Dataset's own volume has it"
+            )
+    return tiers
 
 
 def parse_target(*, path: str, kubelet: Path) -> str:

@@ -10,28 +10,25 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
-from tdcs.engine.paths import canonical_uri, check_mountable, checked_path
+from tdcs.engine.memory_state import Files, State, Worker
+from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
+    CHANGED,
     Block,
     CachedFile,
     CapacityError,
     Credentials,
     EngineError,
     EngineUnavailableError,
-    NoSuchPathError,
-    NoSuchWorkerError,
     PutFailure,
     Source,
     SourceError,
     WorkerInfo,
 )
-
-Files = Mapping[str, int]
-"""What a source holds: path relative to its URI, to length in bytes."""
 
 _MIB = 1 << 20
 
@@ -51,24 +48,6 @@ class Operation:
     path: str = ""
     worker: str = ""
     length: int = 0
-
-
-@dataclass(kw_only=True)
-class _Worker:
-    capacity: int
-    live: bool = True
-    blocks: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def used(self) -> int:
-        return sum(self.blocks.values())
-
-
-@dataclass(kw_only=True)
-class _Mount:
-    uri: str
-    mount_id: int
-    known: dict[str, tuple[int, tuple[Block, ...]]] | None = None
 
 
 class MemoryEngine:
@@ -109,28 +88,26 @@ class MemoryEngine:
         self.refuse_copy = refuse_copy
         self.available = True
         self.path_properties: dict[str, dict[str, str]] = {}
+        self.known_versions: dict[str, str] = {}
         self.pinned: set[str] = set()
         self.source_bytes_read = 0
         self.copied_bytes = 0
         self.corrupted: set[tuple[str, int]] = set()
         """Copies (worker and block id) whose content is not the source's."""
-        self._workers = {name: _Worker(capacity=capacity) for name, capacity in workers.items()}
-        self._mounts: dict[str, _Mount] = {}
-        self._ids = itertools.count(16777216)
-        self._mount_ids = itertools.count(1)
+        self._state = State(workers=workers)
 
     # What a test does to the world.
 
     def set_worker(self, *, name: str, capacity: int | None = None, live: bool = True) -> None:
         """Add a worker, change its capacity, lose it (`live=False`) or let it come back with what it held."""
-        worker = self._workers.setdefault(name, _Worker(capacity=capacity or 0))
+        worker = self._state.workers.setdefault(name, Worker(capacity=capacity or 0))
         worker.live = live
         if capacity is not None:
             worker.capacity = capacity
 
     def holdings(self, *, worker: str) -> Mapping[int, int]:
         """Block ids that a worker holds, with their lengths; of a lost worker too."""
-        return MappingProxyType(self._workers[worker].blocks)
+        return MappingProxyType(self._state.workers[worker].blocks)
 
     # The protocol.
 
@@ -138,7 +115,7 @@ class MemoryEngine:
         checked_path(path)
         uri = canonical_uri(source.uri)
         await self._announce(Operation(name="mount", path=path))
-        check_mountable(path=path, uri=uri, mounts={at: held.uri for at, held in self._mounts.items()})
+        check_mountable(path=path, uri=uri, mounts={at: held.uri for at, held in self._state.mounts.items()})
         expected = self.credentials.get(uri)
         if expected is not None and source.credentials != expected:
             raise SourceError(
@@ -148,31 +125,38 @@ class MemoryEngine:
                 path=path,
             )
         self._source_files(uri=uri, path=path)
-        self._mounts.setdefault(path, _Mount(uri=uri, mount_id=next(self._mount_ids)))
+        self._state.add_mount(path=path, uri=uri)
 
     async def unmount(self, *, path: str) -> None:
         await self._announce(Operation(name="unmount", path=path))
-        mount = self._mounts.pop(path, None)
+        mount = self._state.mounts.pop(path, None)
         if mount is None:
             return
-        self.pinned.discard(path)
+        self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
         self.path_properties.pop(path, None)
+        self.known_versions.pop(path, None)
         for _length, blocks in (mount.known or {}).values():
-            self._forget(blocks)
+            self._state.forget(blocks)
 
     async def mounts(self) -> Mapping[str, str]:
         await self._announce(Operation(name="mounts"))
-        return {path: mount.uri for path, mount in sorted(self._mounts.items())}
+        return {path: mount.uri for path, mount in sorted(self._state.mounts.items())}
 
     async def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
         await self._announce(Operation(name="files", path=path))
-        mount = self._mount_at(path=path, attempted=f"list {path}")
+        mount = self._state.mount_at(path=path, attempted=f"list {path}")
         if mount.known is None or refresh:
-            self._learn(mount=mount, path=path)
+            self._state.learn(
+                mount=mount,
+                files=self._source_files(uri=mount.uri, path=path),
+                block_size=self.block_size,
+            )
         known = dict(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
         for batch in _pages(known, self.page_size):
             yield [
-                CachedFile(path=name, length=length, blocks=tuple(self._located(block) for block in blocks))
+                CachedFile(
+                    path=name, length=length, blocks=tuple(self._state.located(block) for block in blocks)
+                )
                 for name, (length, blocks) in batch
             ]
 
@@ -189,14 +173,18 @@ class MemoryEngine:
                 continue
             held.blocks[block.id] = block.length
             self.source_bytes_read += block.length
-        return failures
+        changed = self._state.changed(blocks, sources=self.sources, block_size=self.block_size)
+        return failures + [
+            PutFailure(block_id=block_id, reason=CHANGED, retryable=False, outdated=True)
+            for block_id in changed
+        ]
 
     async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
-        self._live_worker(source)
+        self._state.live_worker(source)
         failures = []
         async for block, held in self._placing(name="copy", worker=worker, blocks=blocks):
             reason = f"worker {source} does not hold it"
-            if block.id in self._live_worker(source).blocks:
+            if block.id in self._state.live_worker(source).blocks:
                 reason = (self.refuse_copy and self.refuse_copy(source, worker, block)) or ""
             if reason:
                 failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))
@@ -207,7 +195,7 @@ class MemoryEngine:
 
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
         await self._announce(Operation(name="drop", worker=worker))
-        held = self._live_worker(worker)
+        held = self._state.live_worker(worker)
         for block_id in block_ids:
             held.blocks.pop(block_id, None)
         return []
@@ -215,9 +203,11 @@ class MemoryEngine:
     async def digest(self, *, block: Block, worker: str | None = None) -> str:
         await self._announce(Operation(name="digest", worker=worker or "", length=block.length))
         if worker is None:
-            self._live_worker(next((name for name, each in self._workers.items() if each.live), "any"))
+            self._state.live_worker(
+                next((name for name, each in self._state.workers.items() if each.live), "any")
+            )
             self.source_bytes_read += block.length
-        elif block.id not in self._live_worker(worker).blocks:
+        elif block.id not in self._state.live_worker(worker).blocks:
             raise EngineError(
                 attempted=f"read {block.source_path} on worker {worker}",
                 reason="it does not hold it",
@@ -229,9 +219,9 @@ class MemoryEngine:
 
     async def retire(self, *, worker: str) -> None:
         await self._announce(Operation(name="retire", worker=worker))
-        if worker not in self._workers:
-            self._live_worker(worker)
-        self._workers[worker].live = False
+        if worker not in self._state.workers:
+            self._state.live_worker(worker)
+        self._state.workers[worker].live = False
 
     async def workers(self) -> list[WorkerInfo]:
         await self._announce(Operation(name="workers"))
@@ -243,20 +233,29 @@ class MemoryEngine:
                 used_bytes=worker.used if worker.live else 0,
                 live=worker.live,
             )
-            for name, worker in sorted(self._workers.items())
+            for name, worker in sorted(self._state.workers.items())
         ]
 
     async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
         await self._announce(Operation(name="set_path_properties", path=path))
         self.path_properties.setdefault(checked_path(path), {}).update(properties)
 
+    async def set_version(self, *, path: str, version: str) -> None:
+        await self._announce(Operation(name="set_version", path=path))
+        self.known_versions[checked_path(path)] = version
+
+    async def versions(self) -> Mapping[str, str]:
+        await self._announce(Operation(name="versions"))
+        return dict(self.known_versions)
+
     async def pin(self, *, path: str, pinned: bool) -> None:
         await self._announce(Operation(name="pin", path=path))
-        self._mount_at(path=path, attempted=f"{'pin' if pinned else 'unpin'} {path}")
+        mount = next((at for at in self._state.mounts if inside(inner=path, outer=at)), path)
+        self._state.mount_at(path=mount, attempted=f"{'pin' if pinned else 'unpin'} {path}")
+        if not pinned:  # with all that lies below
+            self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
         if pinned:
             self.pinned.add(path)
-        else:
-            self.pinned.discard(path)
 
     async def close(self) -> None:
         return None
@@ -269,10 +268,10 @@ class MemoryEngine:
 
     async def _placing(
         self, *, name: str, worker: str, blocks: Sequence[Block]
-    ) -> AsyncIterator[tuple[Block, _Worker]]:
+    ) -> AsyncIterator[tuple[Block, Worker]]:
         """The blocks that a worker lacks, each announced, once it is known that all of them fit."""
         await self._announce(Operation(name=name, worker=worker))
-        held = self._live_worker(worker)
+        held = self._state.live_worker(worker)
         missing = {block.id: block for block in blocks if block.id not in held.blocks}
         needed, free = sum(block.length for block in missing.values()), held.capacity - held.used
         if needed > free:
@@ -285,7 +284,7 @@ class MemoryEngine:
             )
         for block in missing.values():
             await self._announce(Operation(name=name, worker=worker, length=block.length))
-            yield block, self._live_worker(worker)
+            yield block, self._state.live_worker(worker)
 
     async def _announce(self, operation: Operation) -> None:
         if not self.available:
@@ -310,76 +309,6 @@ class MemoryEngine:
                 path=path,
             )
         return held() if callable(held) else held
-
-    def _learn(self, *, mount: _Mount, path: str) -> None:
-        """Bring what is known of the mount's files up to the source; a changed file gets new blocks, its old
-        ones go.
-        """
-        before = mount.known or {}
-        after: dict[str, tuple[int, tuple[Block, ...]]] = {}
-        for name, length in self._source_files(uri=mount.uri, path=path).items():
-            old = before.get(name)
-            if old is not None and old[0] == length:
-                after[name] = old
-            else:
-                after[name] = (length, self._cut(mount=mount, name=name, length=length))
-        for name, (_length, blocks) in before.items():
-            if after.get(name, (None, None))[1] is not blocks:
-                self._forget(blocks)
-        mount.known = after
-
-    def _cut(self, *, mount: _Mount, name: str, length: int) -> tuple[Block, ...]:
-        return tuple(
-            Block(
-                id=next(self._ids),
-                length=min(self.block_size, length - offset),
-                offset=offset,
-                source_path=f"{mount.uri}/{name}",
-                mount_id=mount.mount_id,
-            )
-            for offset in range(0, length, self.block_size)
-        )
-
-    def _located(self, block: Block) -> Block:
-        holders = frozenset(
-            name for name, worker in self._workers.items() if worker.live and block.id in worker.blocks
-        )
-        return Block(
-            id=block.id,
-            length=block.length,
-            offset=block.offset,
-            source_path=block.source_path,
-            mount_id=block.mount_id,
-            workers=holders,
-        )
-
-    def _forget(self, blocks: Iterable[Block]) -> None:
-        for block in blocks:
-            for worker in self._workers.values():
-                worker.blocks.pop(block.id, None)
-
-    def _mount_at(self, *, path: str, attempted: str) -> _Mount:
-        mount = self._mounts.get(path)
-        if mount is None:
-            raise NoSuchPathError(
-                attempted=attempted,
-                reason="nothing is mounted there",
-                remedy="Mount the source first",
-                path=path,
-            )
-        return mount
-
-    def _live_worker(self, name: str) -> _Worker:
-        worker = self._workers.get(name)
-        if worker is None or not worker.live:
-            raise NoSuchWorkerError(
-                attempted=f"use worker {name}",
-                reason="it is lost" if worker else "no worker of that name has registered",
-                remedy="Wait for the worker's pod to be ready, or choose another node",
-                worker=name,
-                retryable=True,
-            )
-        return worker
 
 
 def _pages(

@@ -121,11 +121,17 @@ class PutFailure:
         block_id: Which.
         reason: A sentence, free of secrets.
         retryable: True when the same call can succeed later without anything being changed.
+        outdated: True when its file has changed at the source: a new listing has other blocks for it.
     """
 
     block_id: int
     reason: str
     retryable: bool
+    outdated: bool = False
+
+
+CHANGED = "its file has changed at the source since it was listed; it is listed and loaded anew"
+"""The reason of a failure that is `outdated`."""
 
 
 class EngineError(Exception):
@@ -237,6 +243,10 @@ class Engine(Protocol):
     ) -> list[PutFailure]:
         """Load blocks from their source onto one worker. Blocks that it holds already are success.
 
+        What was read is compared with the source after the reading: of a file that is another one by then than the
+        one that was listed no block stays, and each of them is a failure (`PutFailure.outdated`). So no block has the
+        beginning of a longer file, and no file has parts of two versions.
+
         Batched inside by bytes and by count. Not atomic: the returned failures say which blocks are not
         there, all others are.
 
@@ -307,9 +317,19 @@ class Engine(Protocol):
         """
         ...
 
+    async def set_version(self, *, path: str, version: str) -> None:
+        """Tell everyone who asks for `versions` what version of its source a mounted path has."""
+        ...
+
+    async def versions(self) -> Mapping[str, str]:
+        """The version that each path was given last, without those that were given none. Cheap: made to be asked
+        every few seconds.
+        """
+        ...
+
     async def pin(self, *, path: str, pinned: bool) -> None:
         """Protect all blocks under `path` from eviction, or stop protecting them. Workers learn of it with
-        their next heartbeat.
+        their next heartbeat. It may be a mounted path, or a folder or file in one.
 
         Raises:
             NoSuchPathError: The path does not exist.

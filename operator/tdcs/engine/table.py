@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -56,6 +57,14 @@ class BlockTable:
                 self._held_by.append(self._holder_number(block.workers))
             self._file_ends.append(len(self._ids))
 
+    def version(self) -> str:
+        """Changes exactly when a file is added, removed or has another content: blocks have new ids then."""
+        digest = hashlib.sha256()
+        for column in (self._paths, self._path_ends, self._file_ends, self._ids, self._lengths):
+            digest.update(len(column).to_bytes(8, "big"))
+            digest.update(column)
+        return digest.hexdigest()[:16]
+
     def path(self, file: int) -> str:
         """A file's path, relative to the mounted path."""
         begin = self._path_ends[file - 1] if file else 0
@@ -72,6 +81,10 @@ class BlockTable:
     def size(self, file: int) -> int:
         """A file's length in bytes."""
         return sum(self._lengths[block] for block in self.blocks_of(file))
+
+    def id(self, block: int) -> int:
+        """A block's id, the same on every worker."""
+        return self._ids[block]
 
     def length(self, block: int) -> int:
         """A block's length in bytes."""

@@ -16,12 +16,37 @@ ANNOTATION_DIGEST = "tdcs.io/applied-digest"
 class ForeignObjectError(Exception):
     """An object of the wanted name exists and belongs to somebody else; it is left alone."""
 
+    sentence = (
+        "{child} exists and was not made for {owner}, so it is left as it is; delete or rename it, or choose another "
+        "name for {owner}"
+    )
+
     def __init__(self, *, resource: Resource, namespace: str, name: str, owner: str) -> None:
         where = f"{namespace}/{name}" if namespace else name
-        super().__init__(
-            f"{resource.kind} {where} exists and was not made for {owner}, so it is left as it is; "
-            f"delete or rename it, or choose another name for {owner}"
-        )
+        super().__init__(self.sentence.format(child=f"{resource.kind} {where}", owner=owner))
+
+
+class PredecessorError(ForeignObjectError):
+    """An object of the wanted name is about to be gone: an earlier owner of the same name has left it."""
+
+    sentence = (
+        "{child} of an earlier object of that name is being deleted; {owner} goes on as soon as it is gone"
+    )
+
+
+def foreign(*, resource: Resource, live: Object, owner: Object) -> ForeignObjectError:
+    """Why a child cannot be made beside an object of its name: that is a stranger's, or will soon be gone."""
+    metadata, title = live["metadata"], f"{owner['kind']} {owner['metadata']['name']}"
+    group = owner["apiVersion"].partition("/")[0]
+    earlier = any(
+        (reference.get("kind"), reference.get("name")) == (owner["kind"], owner["metadata"]["name"])
+        and str(reference.get("apiVersion", "")).partition("/")[0] == group
+        for reference in metadata.get("ownerReferences") or ()
+    )
+    kind = PredecessorError if earlier or metadata.get("deletionTimestamp") else ForeignObjectError
+    return kind(
+        resource=resource, namespace=metadata.get("namespace", ""), name=metadata["name"], owner=title
+    )
 
 
 class Applier:
@@ -46,14 +71,14 @@ class Applier:
             owner: the custom resource it belongs to, for the check that the child is its own.
 
         Raises:
-            ForeignObjectError: an object of that name belongs to somebody else.
+            ForeignObjectError: an object of that name belongs to somebody else; a PredecessorError when it is about
+                to be gone.
             KubeError: the server refused, or does not answer.
         """
         metadata = wanted["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         if live is not None and not belongs(live, owner):
-            title = f"{owner['kind']} {owner['metadata']['name']}"
-            raise ForeignObjectError(resource=resource, namespace=namespace, name=name, owner=title)
+            raise foreign(resource=resource, live=live, owner=owner)
         digest = digest_of(wanted)
         place = (resource.plural, namespace, name)
         if live is not None and self._same(place, wanted=wanted, digest=digest, live=live):

@@ -14,16 +14,28 @@ from tdcs.kube.informer import backoff
 
 K = TypeVar("K", bound=Hashable)
 
+ANY = object()
+"""Whatever lane."""
+
 RETRY_FIRST = 0.2
 RETRY_MAX = 60.0
 
 
 class KeyedQueue(Generic[K]):
-    """Deduplicating queue for one event loop."""
+    """Deduplicating queue for one event loop.
+
+    Args:
+        lane: what sorts the keys into lanes, so that some workers take keys of one lane only and slow work on others
+            does not hold them up; by default there is one.
+        clock: seconds that only grow.
+        retry_first: seconds before a key that failed comes again.
+        retry_max: the most of them, after many failures.
+    """
 
     def __init__(
         self,
         *,
+        lane: Callable[[K], Hashable] = lambda key: None,
         clock: Callable[[], float] = time.monotonic,
         retry_first: float = RETRY_FIRST,
         retry_max: float = RETRY_MAX,
@@ -31,7 +43,8 @@ class KeyedQueue(Generic[K]):
         self._clock = clock
         self._retry_first = retry_first
         self._retry_max = retry_max
-        self._waiting: dict[K, float] = {}  # key to the time it was added, in order
+        self._lane = lane
+        self._lanes: dict[Hashable, dict[K, float]] = {}  # keys to the time each was added, in order
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._later: dict[K, tuple[float, asyncio.TimerHandle]] = {}
@@ -39,14 +52,14 @@ class KeyedQueue(Generic[K]):
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._lanes.values()))
 
     def add(self, key: K) -> None:
         """Hand the key out soon."""
         if key in self._working:
             self._again.add(key)
             return
-        self._waiting.setdefault(key, self._clock())
+        self._lanes.setdefault(self._lane(key), {}).setdefault(key, self._clock())
         self._filled.set()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -60,15 +73,22 @@ class KeyedQueue(Generic[K]):
         handle = asyncio.get_running_loop().call_later(seconds, self._due, key)
         self._later[key] = (due, handle)
 
-    async def get(self) -> K:
-        """The key that waits longest; the caller must call `done` for it."""
-        while not self._waiting:
+    async def get(self, *, lane: Hashable = ANY) -> K:
+        """The key that waits longest, in one lane or in all; the caller must call `done` for it."""
+        while not (waiting := self._oldest(lane)):
             self._filled.clear()
             await self._filled.wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
+        key = next(iter(waiting))
+        del waiting[key]
         self._working.add(key)
         return key
+
+    def _oldest(self, lane: Hashable) -> dict[K, float]:
+        """The lane, or of all lanes the one whose first key waits longest; empty when none waits."""
+        if lane is not ANY:
+            return self._lanes.get(lane) or {}
+        filled = [waiting for waiting in self._lanes.values() if waiting]
+        return min(filled, key=lambda waiting: next(iter(waiting.values())), default={})
 
     def done(self, key: K, *, failed: bool = False) -> None:
         """The work on the key has ended; after a failure it comes again, later each time."""
@@ -85,7 +105,8 @@ class KeyedQueue(Generic[K]):
 
     def oldest_age(self) -> float:
         """Seconds that the first waiting key has waited; 0 when none waits."""
-        return self._clock() - next(iter(self._waiting.values())) if self._waiting else 0.0
+        waiting = self._oldest(ANY)
+        return self._clock() - next(iter(waiting.values())) if waiting else 0.0
 
     def next_in(self, key: K) -> float:
         """Seconds until the key is handed out by `add_after` or after a failure; infinite when it is not."""

@@ -83,6 +83,10 @@ JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job")
 PRIORITY_CLASSES = Resource(
     group="scheduling.k8s.io", version="v1", plural="priorityclasses", kind="PriorityClass", namespaced=False
 )
+RESOURCE_QUOTAS = Resource(group="", version="v1", plural="resourcequotas", kind="ResourceQuota")
+RUNTIME_CLASSES = Resource(
+    group="node.k8s.io", version="v1", plural="runtimeclasses", kind="RuntimeClass", namespaced=False
+)
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     version="v1",

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     """Why a job is or is not admitted; used as the reason of its conditions."""
 
     READY = "DatasetsReady"
+    TIMED_OUT = "ReadinessTimedOut"
     SUSPENDED = "SuspendedByUser"
     MISSING = "DatasetNotFound"
     UNREADABLE = "DatasetNotMounted"
@@ -37,6 +38,8 @@ class Reason(StrEnum):
     NEVER = "NoNodeIsLargeEnough"
     NO_PRIORITY = "PriorityClassNotFound"
     ENTERS = "AllPodsFit"
+    RELEASED = "NotAllPodsPlaced"
+    QUOTA = "QuotaTooSmall"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +50,12 @@ class DatasetReadiness:
         name: the Dataset's name.
         found: whether there is a Dataset of that name.
         readable: whether it is mounted in the cache.
+        why: why it is not, in the words of whoever knows.
         cached_ratio: cached bytes over all bytes, between 0 and 1.
         required_ratio: the fraction the job waits for, between 0 and 1.
         deleting: whether it is being deleted.
+        waited: how long the job has waited in vain for the fraction, such as 30m, and does not any longer; empty
+            while it waits.
     """
 
     name: str
@@ -58,6 +64,14 @@ class DatasetReadiness:
     cached_ratio: float = 0.0
     required_ratio: float = 0.0
     deleting: bool = False
+    waited: str = ""
+    why: str = ""
+
+    @property
+    def lacks(self) -> bool:
+        """Whether less of it is cached than the job asks for."""
+        # A hair of tolerance: 0.1 + 0.2 style fractions must not hold a job for ever.
+        return self.cached_ratio + 1e-9 < self.required_ratio
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,11 +84,17 @@ class Admission:
     message: str
 
 
-def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness]) -> Admission:
-    """Admit a job, or say what it waits for. The first dataset that is not ready names the reason."""
+def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness], runs: bool = False) -> Admission:
+    """Admit a job, or say what it waits for. The first dataset that is not ready names the reason.
+
+    Args:
+        suspended: whether its user holds it back.
+        datasets: those that it names.
+        runs: whether it was admitted before: then it waits for nothing, and is told what is the matter with its data.
+    """
     for dataset in datasets:
-        if (blocker := _blocker(dataset)) is not None:
-            reason, message = blocker
+        if (reason := _matter(dataset)) is not None:
+            message = (_suffered if runs else _awaited)(reason, dataset)
             return Admission(admitted=False, data_ready=False, reason=reason, message=message)
     if suspended:
         return Admission(
@@ -83,29 +103,73 @@ def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness]) -> Admissio
             reason=Reason.SUSPENDED,
             message="spec.runPolicy.suspend is true; set it to false to start the job",
         )
+    cold = [dataset for dataset in datasets if dataset.lacks]
+    if cold:
+        told = "; ".join(
+            f"after {dataset.waited} it starts with {dataset.cached_ratio:.0%} of Dataset {dataset.name} cached, "
+            f"{dataset.required_ratio:.0%} was asked for"
+            for dataset in cold
+        )
+        return Admission(admitted=True, data_ready=True, reason=Reason.TIMED_OUT, message=told)
     count = len(datasets)
     message = f"{count} dataset{'s' if count != 1 else ''} ready" if count else "the job names no dataset"
     return Admission(admitted=True, data_ready=True, reason=Reason.READY, message=message)
 
 
-def _blocker(dataset: DatasetReadiness) -> tuple[Reason, str] | None:
+def _matter(dataset: DatasetReadiness) -> Reason | None:
+    """What is the matter with a dataset; None when a job can be let in, as far as it goes."""
     if not dataset.found:
-        return Reason.MISSING, (
-            f"there is no Dataset {dataset.name} in the job's namespace; create it, or correct spec.datasets"
-        )
+        return Reason.MISSING
     if dataset.deleting:
-        return Reason.DELETING, (
-            f"Dataset {dataset.name} is being deleted; the job goes on when there is one of that name again"
-        )
+        return Reason.DELETING
     if not dataset.readable:
-        return Reason.UNREADABLE, f"Dataset {dataset.name} is not mounted yet; see its conditions"
-    # A hair of tolerance: 0.1 + 0.2 style fractions must not hold a job for ever.
-    if dataset.cached_ratio + 1e-9 < dataset.required_ratio:
-        return Reason.LOADING, (
-            f"Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached, "
-            f"the job waits for {dataset.required_ratio:.0%}"
-        )
-    return None
+        return Reason.UNREADABLE
+    return Reason.LOADING if dataset.lacks and not dataset.waited else None
+
+
+def _awaited(reason: Reason, dataset: DatasetReadiness) -> str:
+    """What a job waits for that is not let in yet."""
+    match reason:
+        case Reason.MISSING:
+            return f"there is no Dataset {dataset.name} in the job's namespace; create it, or correct spec.datasets"
+        case Reason.DELETING:
+            return f"Dataset {dataset.name} is being deleted; the job goes on when there is one of that name again"
+        case Reason.UNREADABLE:
+            return f"Dataset {dataset.name} is not mounted yet{_cause(dataset)}"
+        case _:
+            return (
+                f"Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached, "
+                f"the job waits for {dataset.required_ratio:.0%}"
+            )
+
+
+def _suffered(reason: Reason, dataset: DatasetReadiness) -> str:
+    """What that means for a job that runs, and goes on running."""
+    match reason:
+        case Reason.MISSING:
+            return (
+                f"Dataset {dataset.name} is gone from the job's namespace; the job runs on, but pods that have to be "
+                "made anew wait until there is one of that name again"
+            )
+        case Reason.DELETING:
+            return (
+                f"Dataset {dataset.name} is being deleted, which waits for the job's pods; the job runs on with its "
+                "data, but pods that have to be made anew wait until there is one of that name again"
+            )
+        case Reason.UNREADABLE:
+            return (
+                f"the job runs, and Dataset {dataset.name} is not mounted just now: what is on a pod's own node can "
+                f"be read all the same{_cause(dataset)}"
+            )
+        case _:
+            return (
+                f"the job runs, and Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached now: "
+                "the rest is being loaded again, and is read from other nodes or the source until then"
+            )
+
+
+def _cause(dataset: DatasetReadiness) -> str:
+    return f": {dataset.why}" if dataset.why else "; see its conditions"
 
 
 class Waiting(Protocol):
@@ -267,15 +331,18 @@ def jobs_per_copy(*, holders: int, node_rate: float, mean_demand: float) -> int:
 def choose_copy(
     *,
     active: Mapping[str, int],
+    room: Mapping[str, int] | None = None,
     limit: int = 0,
     on_limit: OnLimit = OnLimit.SUSPEND,
     max_copies: int | None = None,
     room_for_clone: bool = True,
 ) -> CopyChoice:
-    """The copy with the fewest jobs that is under its limit; over the limit, wait or clone.
+    """Of the copies under their limit the one with room for most of the job's pods, then the one with the fewest
+    jobs; over the limit, wait or clone.
 
     Args:
         active: jobs that read each copy now, by the copy's id (ids are "0", "1", ...).
+        room: how many of the job's pods find room on the nodes of each copy; left out, that is not looked at.
         limit: jobs that one copy serves at once; 0 means no limit.
         on_limit: what to do when all copies are full.
         max_copies: the most copies there may be; None means no bound.
@@ -283,7 +350,8 @@ def choose_copy(
     """
     free = [copy for copy, jobs in active.items() if limit <= 0 or jobs < limit]
     if free:
-        return CopyChoice(copy=min(free, key=lambda copy: (active[copy], copy)))
+        near = room or {}
+        return CopyChoice(copy=min(free, key=lambda copy: (-near.get(copy, 0), active[copy], copy)))
     may_clone = on_limit is OnLimit.CLONE or not active
     if may_clone and room_for_clone and (max_copies is None or len(active) < max_copies):
         number = next(i for i in range(len(active) + 1) if str(i) not in active)

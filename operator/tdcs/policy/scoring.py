@@ -1,16 +1,25 @@
-"""How well a node suits a pod, by the cached bytes of the pod's datasets that lie on it.
+"""How well a node suits a pod, by the bytes of the pod's datasets that lie on it or are on their way there.
 
 One definition serves the scheduler extender (:func:`node_scores`), and the status of a
 job (:func:`locality`, :func:`local_share`).
 
-For a dataset, a node is as good as its bytes over the most bytes that any node holds;
+For a dataset, a node is as good as its bytes over the most bytes that any node holds, where bytes
+that are only being loaded onto it count half: a job that starts cold goes where its data goes;
 several datasets are averaged, weighted by their sizes, because the larger one saves the
 larger read.
+
+kube-scheduler places one pod after another. So that a pod does not take what only a later one could have used, a node
+counts less for it the more pods wait for other data there, and a pod that finds its own data nowhere leaves such nodes
+alone (:func:`nodes_to_take`).
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+_NOTHING_AWAITED: Final[Mapping[str, float]] = MappingProxyType({})
 
 #: Largest score of a kube-scheduler extender (`MaxExtenderPriority`).
 MAX_SCORE = 10
@@ -21,14 +30,110 @@ LOCALITY_FLOOR = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyOnNodes:
-    """One copy of a dataset: the dataset's size, and how many bytes of the copy each node holds."""
+    """One copy of a dataset.
+
+    Attributes:
+        total_bytes: the dataset's size.
+        node_bytes: bytes of the copy that lie on each node.
+        arriving: bytes of the copy that each node lacks and is to get.
+        brought: whether Preloads brought it to their nodes: no job is dealt out to it, and for every job it counts in
+            full.
+    """
 
     total_bytes: int
     node_bytes: Mapping[str, int]
+    arriving: Mapping[str, int] = field(default_factory=dict)
+    brought: bool = False
+
+    @property
+    def worth(self) -> Mapping[str, int]:
+        """What each node counts for: its bytes, and a part of those that are on their way."""
+        if not self.arriving:
+            return self.node_bytes
+        worth = dict(self.node_bytes)
+        for node, coming in self.arriving.items():
+            worth[node] = worth.get(node, 0) + coming // ARRIVING
+        return worth
+
+    def on(self, nodes: Collection[str]) -> "CopyOnNodes":
+        """The copy as far as it concerns these nodes."""
+        return CopyOnNodes(
+            total_bytes=self.total_bytes,
+            node_bytes={node: size for node, size in self.node_bytes.items() if node in nodes},
+            arriving={node: size for node, size in self.arriving.items() if node in nodes},
+            brought=self.brought,
+        )
 
 
-def node_scores(copies: Sequence[CopyOnNodes]) -> dict[str, int]:
-    """Scores from 1 to 10 of the nodes that hold any byte of a pod's copies; others are left out.
+#: What it takes from a node that other data lies there for which pods wait, one for each node that holds it: this part
+#: of the most bytes that the pod could get. Chosen by simulation: with less, more pods miss their data; with more, the
+#: others lose more bytes than those gain.
+WAITING_POD = 0.5
+
+#: How much less bytes on their way to a node count than bytes that lie there.
+ARRIVING = 2
+
+#: How much less bytes of another copy count than bytes of the copy that a pod is to read.
+OTHER_COPY = 2
+
+
+def merged(copies: Sequence[CopyOnNodes]) -> CopyOnNodes | None:
+    """What all copies of one dataset offer together: on each node the best of them. None when there is no copy.
+
+    A pod reads whatever lies on its node, of whichever copy.
+    """
+    if not copies:
+        return None
+    return CopyOnNodes(
+        total_bytes=max(copy.total_bytes for copy in copies),
+        node_bytes=_most([copy.node_bytes for copy in copies]),
+        arriving=_most([copy.arriving for copy in copies]),
+    )
+
+
+def preferring(*, own: CopyOnNodes, others: Sequence[CopyOnNodes]) -> CopyOnNodes:
+    """A dataset for a pod that is to read one of its copies: bytes of the other copies count half.
+
+    So the pods of a job gather around its copy, and where that has no room, around another before they go where
+    nothing lies. What Preloads brought counts in full: no other job is dealt out to it.
+    """
+    if not others:
+        return own
+    return CopyOnNodes(
+        total_bytes=own.total_bytes,
+        node_bytes=_most(
+            [
+                own.node_bytes,
+                *(each.node_bytes if each.brought else _less(each.node_bytes) for each in others),
+            ]
+        ),
+        arriving=_most(
+            [own.arriving, *(each.arriving if each.brought else _less(each.arriving) for each in others)]
+        ),
+    )
+
+
+def _most(several: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    best: dict[str, int] = {}
+    for each in several:
+        for node, size in each.items():
+            best[node] = max(size, best.get(node, 0))
+    return best
+
+
+def _less(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {node: size // OTHER_COPY for node, size in sizes.items()}
+
+
+def node_scores(
+    copies: Sequence[CopyOnNodes], *, awaited: Mapping[str, float] = _NOTHING_AWAITED
+) -> dict[str, int]:
+    """Scores from 1 to 10 of the nodes that hold any byte of a pod's copies, or are to get some; others are left out.
+
+    Args:
+        copies: what the pod reads.
+        awaited: how much other pods wait for a node: for each dataset on it that this pod does not read, the pods that
+            wait for that dataset over the nodes that hold it.
 
     Every node that holds data is above every node that holds none, whose score
     kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
@@ -39,10 +144,35 @@ def node_scores(copies: Sequence[CopyOnNodes]) -> dict[str, int]:
     total = sum(copy.weight for copy in weighed)
     near: dict[str, float] = {}
     for copy in weighed:
-        for node, held in copy.node_bytes.items():
-            if held > 0:
-                near[node] = near.get(node, 0.0) + copy.part(held)
-    return {node: max(math.ceil(MAX_SCORE * part / total - 1e-9), 1) for node, part in near.items()}
+        part = copy.part
+        for node, worth in copy.worth.items():
+            if worth > 0:
+                near[node] = near.get(node, 0.0) + part * worth
+    if not awaited:
+        scale = MAX_SCORE / total if total else 0.0
+        return {node: math.ceil(scale * part - 1e-9) or 1 for node, part in near.items()}
+    # At most as much is taken from a node as the best one is worth.
+    left = {
+        node: part / total - min(WAITING_POD * awaited.get(node, 0.0), 1.0) for node, part in near.items()
+    }
+    # Scores go down to 1 and not to 0: a pod goes without its data for nobody.
+    short = 1.0 - max(left.values(), default=0.0) - 1e-9 / MAX_SCORE
+    return {node: max(math.ceil(MAX_SCORE * (part + short)), 1) for node, part in left.items()}
+
+
+def nodes_to_take(*, candidates: Sequence[str], awaited: Mapping[str, float]) -> dict[str, int]:
+    """Scores for a pod that finds its data on no candidate: 1 for those for whose data the others wait least.
+
+    None gets a score when they are all alike.
+    """
+    if not awaited:
+        return {}
+    # There may be thousands: in the usual case none of them is looked at twice.
+    chosen = [node for node in candidates if node not in awaited]
+    if not chosen:
+        least = min((awaited[node] for node in candidates), default=0.0) + 1e-9
+        chosen = [node for node in candidates if awaited[node] <= least]
+    return dict.fromkeys(chosen, 1) if len(chosen) < len(candidates) else {}
 
 
 def locality_matters(*, demand: float, link: float) -> bool:
@@ -57,39 +187,35 @@ def locality_matters(*, demand: float, link: float) -> bool:
 
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:
-    """Between 0 and 1: bytes on the node over the most bytes on any node, weighted by dataset size."""
+    """Between 0 and 1: what the node is worth over what the best node is worth, weighted by dataset size."""
     weighed = [_weigh(copy) for copy in copies]
     weight = sum(copy.weight for copy in weighed)
-    part = sum(copy.part(copy.node_bytes.get(node, 0)) for copy in weighed)
+    part = sum(copy.part * copy.worth.get(node, 0) for copy in weighed)
     return part / weight if weight else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Weighed:
-    """A copy, the most of its bytes on any node, and its weight among the copies: the dataset's size."""
+    """What nodes are worth for a copy, the copy's weight (the dataset's size), and what of it one byte of worth is."""
 
-    node_bytes: Mapping[str, int]
-    most: int
+    worth: Mapping[str, int]
     weight: int
-
-    def part(self, held: int) -> float:
-        """What so many bytes on a node add to its closeness, as a part of the weight of all copies."""
-        return self.weight * held / self.most if self.most else 0.0
+    part: float
 
 
 def _weigh(copy: CopyOnNodes) -> _Weighed:
-    most = max(copy.node_bytes.values(), default=0)
-    return _Weighed(
-        node_bytes=copy.node_bytes, most=most, weight=max(copy.total_bytes, most) if most > 0 else 0
-    )
+    worth = copy.worth
+    most = max(worth.values(), default=0)
+    weight = max(copy.total_bytes, most) if most > 0 else 0
+    return _Weighed(worth=worth, weight=weight, part=weight / most if most > 0 else 0.0)
 
 
 def locality(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:
     """Mean closeness of a job's pods: 1.0 when no pod could have been placed better.
 
-    None when no pod is placed, or nothing is cached anywhere: then no node is better than another.
+    None when no pod is placed, or nothing is cached anywhere or on its way: then no node is better than another.
     """
-    if not pod_nodes or not any(held > 0 for copy in copies for held in copy.node_bytes.values()):
+    if not pod_nodes or not any(worth > 0 for copy in copies for worth in copy.worth.values()):
         return None
     return sum(closeness(node=node, copies=copies) for node in pod_nodes) / len(pod_nodes)
 

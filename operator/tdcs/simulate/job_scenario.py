@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from tdcs.api.quantities import to_bytes
+from tdcs.api.quantities import TooLargeError, to_bytes
 from tdcs.simulate.errors import InputError
 
 
@@ -210,7 +210,7 @@ def _number(*, key: str, value: object) -> float | None:
             return float(value)
         if isinstance(value, str) and key in _SIZES:
             return float(to_bytes(value))
-    except OverflowError:
+    except (OverflowError, TooLargeError):
         return -math.inf if isinstance(value, int) and value < 0 else math.inf
     except ValueError:
         return None

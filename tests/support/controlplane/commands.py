@@ -73,6 +73,14 @@ class Layout:
     def etcd_url(self) -> str:
         return f"http://127.0.0.1:{self.ports.etcd}"
 
+    @property
+    def audit_policy(self) -> Path:
+        return self.folder / "audit-policy.json"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.folder / "logs" / "audit.jsonl"
+
     def kubeconfig(self, user: str) -> Path:
         """Path of the kubeconfig of a user of this control plane."""
         return self.folder / f"{user}.kubeconfig"
@@ -128,6 +136,8 @@ def kube_apiserver(at: Layout) -> list[str]:
         f"--proxy-client-key-file={pki.front_proxy_key}",
         f"--service-cluster-ip-range={SERVICE_IPS}",
         "--allow-privileged=true",
+        f"--audit-policy-file={at.audit_policy}",
+        f"--audit-log-path={at.audit_log}",
         # With request limits a burst from the scheduler is answered 429, and the test measures those.
         "--enable-priority-and-fairness=false",
         "--max-requests-inflight=0",

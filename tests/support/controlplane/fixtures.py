@@ -94,7 +94,7 @@ def namespace(request: pytest.FixtureRequest, control_plane: ControlPlane) -> It
     # namespace controller seconds that no other test has to wait for, unlike the room its pods take.
     kube.delete("Namespace", name)
     kube.delete_all("Pod", namespace=name, grace_seconds=0)
-    eventually(lambda: not kube.list("Pod", namespace=name), deadline=60)
+    eventually(lambda: not kube.list("Pod", namespace=name), deadline=120)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import ssl
@@ -16,6 +17,7 @@ from typing import Any, Self
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.controlplane import commands
+from tests.support.controlplane.audit import POLICY, AuditLog
 from tests.support.controlplane.binaries import Binaries
 from tests.support.controlplane.commands import API, ETCD, KWOK, MANAGER, SCHEDULER, Layout, Options, Ports
 from tests.support.controlplane.pki import ADMINS, Pki
@@ -61,6 +63,11 @@ class ControlPlane:
     def url(self) -> str:
         """Address of the API server."""
         return self._at.api_url
+
+    @property
+    def audit(self) -> AuditLog:
+        """What service accounts asked of the API server."""
+        return AuditLog(self._at.audit_log)
 
     @property
     def kube(self) -> Kube:
@@ -136,7 +143,8 @@ class ControlPlane:
         with self._open(f"https://127.0.0.1:{port}/metrics") as answer:
             text: str = answer.read().decode()
         # Parse that metric's lines only: the scheduler exports thousands, and this is called in a loop.
-        own = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(f"{metric}{{"))
+        heads = (f"{metric}{{", f"{metric} ")
+        own = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(heads))
         families = text_string_to_metric_families(own)
         samples = (sample for family in families for sample in family.samples)
         return sum(s.value for s in samples if s.name == metric and labels.items() <= s.labels.items())
@@ -191,6 +199,7 @@ class ControlPlane:
         ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
         pki = Pki(folder=self.folder / "pki")
         self._at = Layout(folder=self.folder, ports=ports, pki=pki, binaries=binaries, options=self.options)
+        self._at.audit_policy.write_text(json.dumps(POLICY))
         self._tls = ssl.create_default_context(cafile=str(pki.ca))
         for user, group, path in (
             ("admin", ADMINS, "admin"),

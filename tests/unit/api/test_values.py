@@ -43,3 +43,16 @@ def test_a_size_is_read_as_kubernetes_reads_it(written: int | str, size: int) ->
 def test_what_is_no_size_is_refused_with_an_example(written: str) -> None:
     with pytest.raises(ValueError, match="such as 10Gi"):
         to_bytes(written)
+
+
+@pytest.mark.parametrize("written", ["8Ei", "10E", "9300P", 1 << 63])
+def test_what_is_no_64_bit_number_is_refused(written: int | str) -> None:
+    with pytest.raises(ValueError, match="sizes must be below 8Ei"):
+        to_bytes(written)
+
+
+def test_no_two_datasets_can_have_one_volume_or_one_claim() -> None:
+    """The claim has the Dataset's own name in its own namespace; the volume's name tells both, and neither has dots."""
+    pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b"), ("ab", "c"), ("a", "bc")]
+    found = {names.volume_name(namespace=namespace, dataset=name) for namespace, name in pairs}
+    assert len(found) == len(pairs)

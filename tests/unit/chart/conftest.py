@@ -46,7 +46,7 @@ class Rendered:
         return {
             f"{name}/{container['name']}": container
             for name, spec in self.pod_specs().items()
-            for container in spec["containers"]
+            for container in [*spec.get("initContainers", ()), *spec["containers"]]
         }
 
 

@@ -1,5 +1,6 @@
 """What the chart installs, and what it refuses."""
 
+import json
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
@@ -10,7 +11,7 @@ from tests.unit.chart.conftest import CHART, LOCAL_VALUES, NAMESPACE, Helm, Obje
 
 from tdcs.api import crd, names
 from tdcs.api.cachecluster import CacheCluster
-from tdcs.controllers.cachecluster.children import labels_of
+from tdcs.controllers.cachecluster.blueprint import labels_of
 from tdcs_scheduler.configuration import scheduler_configuration
 
 CLUSTER_SCOPED = {"CacheCluster", "ClusterRole", "ClusterRoleBinding", "CSIDriver"}
@@ -67,13 +68,35 @@ def test_only_the_csi_plugin_has_privileges(rendered: Rendered) -> None:
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert "privileged" not in context, name
     for name, spec in rendered.pod_specs().items():
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys(), name
+        # The plugin looks which pods see what it mounts.
+        allowed = {"hostPID"} if name == "tdcs-csi" else set()
+        assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == allowed, name
         paths = (
             [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
             if "volumes" in spec
             else []
         )
         assert not paths or name == "tdcs-csi"
+
+
+@pytest.mark.parametrize("views", [True, False])
+def test_the_csi_plugin_sees_the_nodes_processes_only_to_tend_views(helm: Helm, views: bool) -> None:
+    spec = helm.template({"csi.nativeViews": str(views).lower()}).pod_specs()["tdcs-csi"]
+    (container,) = spec["containers"]
+    assert spec.get("hostPID", False) is views
+    assert ("--proc=/proc" in container["args"]) is views
+    assert f"--{'' if views else 'no-'}views" in container["args"]
+
+
+def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: Helm) -> None:
+    tiers = '[{"path": "/mnt/nvme"}, {"path": "/var/lib/tdcs/cache/other"}, {}]'
+    given = {"cacheCluster.spec.storage.tiers": tiers, "csi.tierFolders": '["/mnt/hdd", "/mnt/nvme"]'}
+    spec = helm.template(given).pod_specs()["tdcs-csi"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+    assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", "/var/lib/kubelet", "/var/lib/tdcs"]
+    (container,) = spec["containers"]
+    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == paths
+    assert {mount["mountPropagation"] for mount in container["volumeMounts"]} == {"Bidirectional"}
 
 
 def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None:
@@ -174,9 +197,55 @@ def test_the_extender_listens_where_its_scheduler_asks(default: Rendered) -> Non
     assert f"--monitoring-port={port['containerPort']}" in containers["tdcs-scheduler/extender"]["args"]
 
 
+def test_the_extender_looks_at_the_pods_of_its_own_scheduler(helm: Helm) -> None:
+    rendered = helm.template({"scheduler.name": '"mine"'})
+
+    assert "--scheduler-name=mine" in rendered.containers()["tdcs-scheduler/extender"]["args"]
+
+
+def test_the_scheduler_begins_after_its_extender_and_after_a_bounded_time_without_it(
+    default: Rendered,
+) -> None:
+    spec = default.pod_specs()["tdcs-scheduler"]
+
+    extender, waiting = spec["initContainers"]
+    assert (extender["name"], extender["restartPolicy"]) == ("extender", "Always")
+    # A probe that must succeed first would have no bound.
+    assert "startupProbe" not in extender
+    assert waiting["args"][0] == "await-extender"
+    (port,) = extender["ports"]
+    assert f"--url=http://127.0.0.1:{port['containerPort']}/healthz" in waiting["args"]
+    assert "--at-most=30" in waiting["args"]
+    assert "restartPolicy" not in waiting
+
+
+@pytest.mark.parametrize("part", ["operator", "scheduler"])
+def test_from_a_lost_node_operator_and_scheduler_move_within_half_a_minute(helm: Helm, part: str) -> None:
+    own = {"key": "dedicated", "operator": "Exists"}
+    rendered = helm.template({f"{part}.tolerations": f"[{json.dumps(own)}]"})
+
+    first, *others = rendered.pod_specs()[f"tdcs-{part}"]["tolerations"]
+    assert first == own
+    assert {(each["key"], each["effect"], each["tolerationSeconds"]) for each in others} == {
+        ("node.kubernetes.io/not-ready", "NoExecute", 30),
+        ("node.kubernetes.io/unreachable", "NoExecute", 30),
+    }
+
+
+def test_no_hook_leaves_anything_behind_that_an_uninstall_would_miss(default: Rendered) -> None:
+    hooked = [o for o in default.objects if "helm.sh/hook" in o["metadata"].get("annotations", {})]
+    assert len(hooked) > 10
+    for obj in hooked:
+        policy = obj["metadata"]["annotations"]["helm.sh/hook-delete-policy"].split(",")
+        assert "hook-succeeded" in policy, obj["metadata"]["name"]
+    test = default.one("Pod", "tdcs-smoke-test")["metadata"]["annotations"]
+    assert test["helm.sh/hook-output-log-policy"] == "hook-succeeded,hook-failed"
+
+
 def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, default: Rendered) -> None:
     rendered = helm.template({"extender.enabled": "false"})
 
+    assert "initContainers" not in rendered.pod_specs()["tdcs-scheduler"]
     assert [c["name"] for c in rendered.pod_specs()["tdcs-scheduler"]["containers"]] == ["kube-scheduler"]
     written = yaml.safe_load(rendered.one("ConfigMap", "tdcs-scheduler")["data"]["scheduler.yaml"])
     assert "extenders" not in written
@@ -211,6 +280,7 @@ def test_each_container_is_started_with_options_that_the_command_has(rendered: R
     assert set(ours) == {
         "tdcs-operator/operator",
         "tdcs-scheduler/extender",
+        "tdcs-scheduler/await-extender",
         "tdcs-csi/csi",
         "tdcs-crd-upgrade/crds",
         "tdcs-smoke-test/smoke-test",
@@ -325,6 +395,26 @@ def test_hooks_run_when_they_should(default: Rendered, name: str, when: str) -> 
     assert weights.pop("Job" if "Job" in weights else "Pod") > max(weights.values())
 
 
+def test_an_uninstall_asks_what_is_left_even_where_the_chart_makes_no_cache(
+    helm: Helm, default: Rendered
+) -> None:
+    without = helm.template({"cacheCluster.create": "false"})
+    for made, expected in ((default, ["delete-caches", "default"]), (without, ["delete-caches"])):
+        assert made.containers()["tdcs-uninstall/delete-caches"]["args"] == expected
+        verbs = {
+            (resource, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
+            for rule in made.one("ClusterRole", "tdcs-uninstall")["rules"]
+            for resource in rule["resources"]
+        }
+        assert verbs[("datasets", ())] == verbs[("cacheclusters", ())] == {"list"}
+        assert verbs.get(("cacheclusters", ("default",)), set()) == (
+            {"get", "delete"} if made is default else set()
+        )
+    # Helm prints what it says.
+    annotations = default.one("Job", "tdcs-uninstall")["metadata"]["annotations"]
+    assert annotations["helm.sh/hook-output-log-policy"] == "hook-failed"
+
+
 def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, default: Rendered) -> None:
     assert not default.all("PodMonitor")
 
@@ -360,6 +450,7 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
         ("extender.weight", "2.5"),
         ("csi.kubeletDir", '"var/lib/kubelet"'),
         ("csi.waitSeconds", "1000"),
+        ("csi.tierFolders", '["/mnt/../etc"]'),
         ("networkPolicy.enabled", '"yes"'),
         ("cacheCluster.name", '"Upper"'),
         ("cacheCluster.name", '"a-name-of-more-than-twenty"'),

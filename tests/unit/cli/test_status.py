@@ -3,9 +3,14 @@
 import io
 from typing import Any
 
+import click
+import pytest
 from rich.console import Console
+from tests.unit.controllers.cluster import Server
 
-from tdcs.cli.status import World, show
+from tdcs.cli.status import World, check_namespace, show
+from tdcs.kube.errors import ForbiddenError
+from tdcs.kube.resources import NAMESPACES, Resource
 
 
 def obj(
@@ -28,7 +33,11 @@ WORLD = World(
             readyReplicas=1,
             usedBytes=1 << 30,
             capacityBytes=4 << 30,
-            workers=[{"node": "a", "state": "Ready"}, {"node": "b", "state": "Lost"}],
+            workers=[
+                {"node": "a", "state": "Ready"},
+                {"node": "b", "state": "Lost"},
+                {"node": "c", "state": "Draining", "lastCopyBytes": 3 << 30},
+            ],
         )
     ],
     datasets=[
@@ -76,7 +85,18 @@ def shown(world: World, *, namespace: str | None = "n") -> str:
 
 def test_every_kind_has_its_row() -> None:
     text = shown(WORLD)
-    for part in ("1 of 2", "1 GiB of 4 GiB", "42%", "47 MB/s", "3.0 MB", "Complete", "3 of 3", "50%", "Lost"):
+    for part in (
+        "1 of 2",
+        "1 GiB of 4 GiB",
+        "42%",
+        "47 MB/s",
+        "3.0 MB",
+        "Complete",
+        "3 of 3",
+        "50%",
+        "Lost",
+        "3 GiB to move",
+    ):
         assert part in text
     assert "n/pictures" not in text.split("!")[0]
 
@@ -109,3 +129,100 @@ def test_a_narrow_terminal_shows_names_and_states_rather_than_bars() -> None:
 
 def test_all_namespaces_are_told_apart() -> None:
     assert "n/pictures" in shown(WORLD, namespace=None)
+
+
+def complaints(world: World) -> list[str]:
+    return [line for line in shown(world).splitlines() if line.startswith("!")]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("Failed", "JobFailed"),
+        ("Waiting", "DatasetNotFound"),
+        ("Waiting", "InvalidSpec"),
+        ("Waiting", "NameTaken"),
+        ("Running", "NameTaken"),
+        ("Queued", "NoNodeIsLargeEnough"),
+        ("Queued", "QuotaTooSmall"),
+        ("Starting", "ImagePullBackOff"),
+        ("Starting", "ErrImageNeverPull"),
+        ("Restarting", "Unschedulable"),
+    ],
+)
+def test_a_job_that_only_a_person_can_help_is_told_once_with_its_message(state: str, reason: str) -> None:
+    failed = [condition("Failed", "True", "what to mend")] if state == "Failed" else []
+    job = obj("train", state=state, reason=reason, message="what to mend", conditions=failed)
+    assert complaints(World(jobs=[job])) == ["! TrainingJob n/train: what to mend"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("Waiting", "DatasetLoading"),
+        ("Queued", "NotEnoughRoom"),
+        ("Queued", "BehindOtherJobs"),
+        ("Suspended", "SuspendedByUser"),
+        ("Starting", "PodsStarting"),
+        ("Restarting", "PodFailed"),
+        ("Waiting", "EarlierJobGoing"),
+        ("Running", ""),
+        ("Succeeded", "Completed"),
+    ],
+)
+def test_a_job_that_goes_on_by_itself_needs_nobody(state: str, reason: str) -> None:
+    assert complaints(World(jobs=[obj("train", state=state, reason=reason, message="a while")])) == []
+
+
+def preload(state: str, reason: str) -> dict[str, Any]:
+    verdict = {"reason": reason, "message": f"{reason} is told"}
+    conditions = [
+        {"type": "Complete", "status": "False", **verdict},
+        {"type": "Failed", "status": str(state == "Failed"), **verdict},
+    ]
+    return obj("warm", state=state, conditions=conditions)
+
+
+def test_a_preload_that_has_failed_or_lacks_its_dataset_or_nodes_is_told() -> None:
+    for state, reason in (
+        ("Failed", "VerifyFailed"),
+        ("Pending", "DatasetNotFound"),
+        ("Pending", "NoCacheNode"),
+    ):
+        told = complaints(World(preloads=[preload(state, reason)]))
+        assert told == [f"! Preload n/warm: {reason} is told"]
+    for state, reason in (("Pending", "Planning"), ("Loading", "LoadFailed"), ("Suspended", "Suspended")):
+        assert complaints(World(preloads=[preload(state, reason)])) == []
+
+
+def test_of_a_job_that_has_ended_the_workers_that_succeeded_are_counted() -> None:
+    counts = {"Worker": {"ready": 0, "succeeded": 2}}
+    spec = {"replicaSpecs": {"Worker": {"replicas": 2}}}
+    ended = obj("train", spec=spec, state="Succeeded", replicaStatuses=counts)
+    assert "2 of 2 succeeded" in shown(World(jobs=[ended]))
+    running = obj("train", spec=spec, state="Running", replicaStatuses={"Worker": {"ready": 1}})
+    assert "1 of 2" in shown(World(jobs=[running]))
+    assert "succeeded" not in shown(World(jobs=[running]))
+
+
+async def test_a_namespace_that_is_not_there_is_told_and_one_that_is_there_is_not() -> None:
+    server = Server()
+    await server.create(NAMESPACES, obj={"kind": "Namespace", "metadata": {"name": "there"}})
+    await check_namespace(server, "there")
+    with pytest.raises(click.ClickException, match="there is no namespace nosuchns"):
+        await check_namespace(server, "nosuchns")
+
+
+async def test_who_may_not_look_at_namespaces_gets_no_error() -> None:
+    asked: list[Resource] = []
+
+    def forbid(verb: str, resource: Resource) -> None:
+        asked.append(resource)
+        raise ForbiddenError(
+            verb=verb, resource=resource, namespace=None, name="x", code=403, reason="Forbidden", detail="no"
+        )
+
+    server = Server()
+    server.refuse = forbid
+    await check_namespace(server, "nosuchns")
+    assert asked == [NAMESPACES]

@@ -52,6 +52,7 @@ def dataset(
     cached: int = 100,
     nodes: Mapping[str, int] | None = None,
     preload: bool = True,
+    claim: str = "pictures",
     **conditions: bool,
 ) -> Dataset:
     """A Dataset with this much cached; `conditions` by type, Mounted unless told otherwise."""
@@ -61,6 +62,7 @@ def dataset(
             "spec": {"source": {"uri": "s3://bucket/prefix"}, "preload": {"enabled": preload}},
             "status": {
                 "totalBytes": total,
+                "claimName": claim,
                 "cachedBytes": cached,
                 "cachedRatio": cached / total,
                 "loadedRatio": cached / total,

@@ -67,8 +67,11 @@ class Server:
         self.refuse("get", resource)
         return copy.deepcopy(self.store(resource).get((namespace or "", name)))
 
-    async def list(self, resource: Resource, **_: object) -> ObjectList:
-        return ObjectList(items=list(self.store(resource).values()), resource_version="1")
+    async def list(
+        self, resource: Resource, *, keep: Callable[[Object], Object] | None = None, **_: object
+    ) -> ObjectList:
+        found = copy.deepcopy(list(self.store(resource).values()))
+        return ObjectList(items=list(map(keep, found)) if keep else found, resource_version="1")
 
     async def watch(self, resource: Resource, **_: object) -> AsyncIterator[WatchEvent]:
         await asyncio.Event().wait()
@@ -81,7 +84,9 @@ class Server:
             raise error(ConflictError)
         made = copy.deepcopy(obj)
         number = next(self._numbers)
-        made["metadata"] |= {"uid": f"uid-{number}", "generation": 1, "creationTimestamp": utc_now()}
+        # Of equal length: of jobs made in one second the order is that of their ids.
+        uid = f"uid-{number:06}"
+        made["metadata"] |= {"uid": uid, "generation": 1, "creationTimestamp": utc_now()}
         if resource is PERSISTENT_VOLUMES:
             made["status"] = {"phase": "Available"}
         return self._written("create", resource, key, made)
@@ -164,17 +169,40 @@ def _merged(known: Any, patch: Any) -> Any:
     return found
 
 
-class Cluster:
-    """Nodes, a cache, and the controllers of Datasets, Preloads and CacheClusters at work; a context manager."""
+QUICK = Settings(
+    progress_seconds=0.05, survey_seconds=0.3, return_seconds=0.1, poll_seconds=0.05, resync_seconds=1.0
+)
+"""Nobody waits for long in a test."""
 
-    def __init__(self, *, engine: MemoryEngine, nodes: Mapping[str, Mapping[str, str]]) -> None:
+
+class Cluster:
+    """Nodes, a cache, and the controllers of Datasets, Preloads and CacheClusters at work; a context manager.
+
+    Args:
+        engine: the cache.
+        nodes: labels of the nodes, by name.
+        settings: rhythms; quick ones by default.
+        most_wait: seconds after which a key is looked at again at the latest.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: MemoryEngine,
+        nodes: Mapping[str, Mapping[str, str]],
+        settings: Settings = QUICK,
+        most_wait: float = 0.3,
+    ) -> None:
         self.server = Server()
+        self._settings = settings
+        self._most_wait = most_wait
         self.engine = engine
         self.cluster_spec: Object = {}
         for name, labels in nodes.items():
             self.server.store(NODES)["", name] = {"metadata": {"name": name, "labels": dict(labels)}}
         self._work: list[asyncio.Task[None]] = []
         self._asked: dict[WorkKey, object] = {}
+        self._states: dict[str, object] = {}
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -186,7 +214,6 @@ class Cluster:
     async def start(self) -> None:
         """An operator begins, with nothing in its memory."""
         server = self.server
-        settings = Settings(progress_seconds=0.05, survey_seconds=0.3, poll_seconds=0.05, resync_seconds=1.0)
         self.context = Context(
             api=server,
             applier=Applier(api=server),
@@ -202,13 +229,15 @@ class Cluster:
                 daemon_sets=server.store(DAEMON_SETS),
             ),
             queue=KeyedQueue(),
-            settings=settings,
+            settings=self._settings,
         )
         self.datasets = DatasetController(context=self.context)
         self._passes = {
-            DATASETS: self.datasets.reconcile,
+            DATASETS: self.reconcile_dataset,
             PRELOADS: PreloadController(context=self.context, datasets=self.datasets).reconcile,
-            CACHE_CLUSTERS: CacheClusterController(context=self.context).reconcile,
+            CACHE_CLUSTERS: CacheClusterController(
+                context=self.context, ledgers=lambda cluster: self.datasets.ledgers(cluster=cluster)
+            ).reconcile,
         }
         server.on_change = self._changed
         self.defects: list[Exception] = []
@@ -218,7 +247,7 @@ class Cluster:
                     self.context.queue,
                     lambda key: self._passes[key.resource](key),
                     defects=self.defects,
-                    most_wait=0.3,
+                    most_wait=self._most_wait,
                 )
             )
             for _ in range(3)
@@ -236,11 +265,22 @@ class Cluster:
         await self.datasets.close()
         assert not self.defects, self.defects
 
+    async def reconcile_dataset(self, key: WorkKey) -> float | None:
+        """One pass over a Dataset."""
+        return await self.datasets.reconcile(key)
+
     def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
         metadata = obj["metadata"]
         key = WorkKey(resource, metadata.get("namespace", ""), metadata["name"])
         if resource not in self._passes:
             return
+        if resource is CACHE_CLUSTERS:
+            workers = (obj.get("status") or {}).get("workers") or ()
+            states = [(worker["node"], worker["state"]) for worker in workers]
+            if states != self._states.get(key.name):
+                self._states[key.name] = states
+                for dataset in list(self.server.store(DATASETS)):
+                    self.context.queue.add(WorkKey(DATASETS, *dataset))
         asked = (
             metadata.get("generation"),
             metadata.get("deletionTimestamp"),
@@ -320,7 +360,7 @@ class Cluster:
         }
         return {name: size for name, size in found.items() if size}
 
-    async def until(self, holds: Callable[[], object], *, deadline: float = 15.0) -> None:
+    async def until(self, holds: Callable[[], object], *, deadline: float = 60.0) -> None:
         """Until it holds; a failure shows the statuses."""
 
         async def look() -> bool:

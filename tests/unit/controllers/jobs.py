@@ -14,6 +14,7 @@ from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.trainingjob.queue import GangQueue
+from tdcs.controllers.trainingjob.release import PATIENCE
 from tdcs.controllers.usage import Usage, trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object
@@ -27,6 +28,8 @@ from tdcs.kube.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
     TRAINING_JOBS,
     Resource,
 )
@@ -70,8 +73,11 @@ class Mortal:
 class Jobs:
     """Nodes with GPUs, and an operator of jobs at work; a context manager. The test plays the rest of Kubernetes."""
 
-    def __init__(self, *, gpus: dict[str, int], max_passes: int = MAX_PASSES) -> None:
+    def __init__(
+        self, *, gpus: dict[str, int], max_passes: int = MAX_PASSES, patience: float = PATIENCE
+    ) -> None:
         self._max_passes = max_passes
+        self._patience = patience
         self.server = JobServer()
         for name, count in gpus.items():
             self.server.store(NODES)["", name] = {
@@ -100,6 +106,8 @@ class Jobs:
             pods=server.store(PODS),
             jobs=server.store(JOBS),
             priority_classes=server.store(PRIORITY_CLASSES),
+            resource_quotas=server.store(RESOURCE_QUOTAS),
+            runtime_classes=server.store(RUNTIME_CLASSES),
             usage=usage,
         )
         engine = MemoryEngine(sources={}, workers={})
@@ -113,7 +121,9 @@ class Jobs:
             settings=Settings(),
         )
         self.usage = usage
-        self.gangs = GangQueue(stores=stores, queue=self.context.queue, max_passes=self._max_passes)
+        self.gangs = GangQueue(
+            stores=stores, queue=self.context.queue, max_passes=self._max_passes, patience=self._patience
+        )
         self._reconcile = TrainingJobController(context=self.context, gangs=self.gangs).reconcile
         self.defects: list[Exception] = []
         server.on_change = self._changed
@@ -148,7 +158,7 @@ class Jobs:
                 self.context.queue.add(WorkKey(TRAINING_JOBS, key[0], job))
         if resource is TRAINING_JOBS:
             self.context.queue.add(WorkKey(TRAINING_JOBS, *key))
-        self.gangs.touch(nodes=resource is NODES)
+        self.gangs.touch(nodes=resource is NODES, overheads=resource is RUNTIME_CLASSES)
 
     def _count(self, key: tuple[str, str], pod: Object | None) -> None:
         holds = pod is not None and pod["spec"].get("nodeName") and phase_of(pod) in {"Pending", "Running"}
@@ -206,8 +216,28 @@ class Jobs:
         for (_, node), obj in self.server.store(NODES).items():
             free = int(obj["status"]["allocatable"][GPU]) - self.usage.taken(node).get(GPU, 0)
             if free >= asked:
-                await self._merge(PODS, pod, {"spec": {"nodeName": node}})
+                await self._merge(PODS, pod, {"spec": {"nodeName": node}, "status": {"conditions": []}})
                 return
+        refused = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0 nodes fit",
+        }
+        if conditions_of(pod) != [refused]:
+            await self._merge(PODS, pod, {"status": {"conditions": [refused]}})
+
+    async def stranger(self, name: str, *, node: str, gpus: int) -> None:
+        """A pod of somebody else takes GPUs of a node."""
+        container = {"name": "main", "resources": {"limits": {GPU: str(gpus)}}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "else"},
+            "spec": {"containers": [container], "nodeName": node},
+            "status": {"phase": "Running"},
+        }
+        await self.server.create(PODS, obj=pod)
 
     async def _count_pods(self, job: Object) -> None:
         own = [pod for pod in self.pods() if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
@@ -219,6 +249,9 @@ class Jobs:
             "failed": failed,
             "completedIndexes": ",".join(map(str, done)),
         }
+        started = (job.get("status") or {}).get("startTime")
+        if started or not job["spec"]["suspend"]:
+            status["startTime"] = started or utc_now()
         if len(done) == job["spec"]["completions"]:
             status["conditions"] = [{"type": "Complete", "status": "True", "lastTransitionTime": utc_now()}]
         elif failed > job["spec"].get("backoffLimit", 6):
@@ -275,9 +308,14 @@ class Jobs:
         return self.server.store(JOBS)["n", name]
 
     def pods(self, job: str = "") -> list[Object]:
-        """All pods, or those of a job, by name."""
-        found = sorted(self.server.store(PODS).items())
-        return [pod for _, pod in found if job in ("", pod["metadata"]["labels"][names.LABEL_TRAINING_JOB])]
+        """All pods of jobs, or those of one, by name."""
+        found = [
+            (key, (pod["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB), pod)
+            for key, pod in self.server.store(PODS).items()
+        ]
+        return [
+            pod for _, owner, pod in sorted(found, key=lambda one: one[0]) if owner and job in ("", owner)
+        ]
 
     def bound(self, job: str) -> int:
         """How many pods of a job have a node."""
@@ -288,7 +326,7 @@ class Jobs:
         return sorted(event["reason"] for event in self.server.store(EVENTS).values())
 
     async def until(
-        self, holds: Callable[[], object], *, play: bool = True, kubelet: bool = False, deadline: float = 20.0
+        self, holds: Callable[[], object], *, play: bool = True, kubelet: bool = False, deadline: float = 60.0
     ) -> None:
         """Until it holds, while the rest of Kubernetes plays on; with `kubelet`, pods run and end by themselves."""
 

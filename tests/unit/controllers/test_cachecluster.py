@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from tests.unit.controllers.builders import GIB, worker
 
+from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster import children
-from tdcs.controllers.cachecluster.children import Blueprint
+from tdcs.controllers.cachecluster import children, pods
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.controllers.cachecluster.leaving import choose_nodes
 from tdcs.controllers.cachecluster.plan import (
     FuseView,
-    choose_nodes,
     readiness,
     status_of,
     worker_states,
@@ -55,15 +56,13 @@ def test_a_node_that_is_away_for_a_moment_keeps_its_worker_but_gets_no_new_one()
 def test_fewer_replicas_keep_workers_that_are_there() -> None:
     nodes = [node(name) for name in "abcd"]
     assert chosen(*nodes, present=("c", "d"), replicas=3) == ["a", "c", "d"]
-    assert chosen(*nodes, present=("c", "d"), replicas=1) == ["c"]
+    assert chosen(*nodes, present=("c", "d"), replicas=1) == ["d"]
 
 
-def test_the_worker_that_holds_least_goes_first_and_new_ones_go_where_gpus_are() -> None:
+def test_new_workers_go_where_gpus_are() -> None:
     nodes = {name: node(name) for name in "abcd"}
     nodes["d"]["status"] = {"allocatable": {"nvidia.com/gpu": "8"}}
-    spec = CacheClusterSpec(replicas=2)
-    assert choose_nodes(spec=spec, nodes=nodes, present=("a", "b", "c"), used={"b": 5, "c": 9}) == ["b", "c"]
-    assert choose_nodes(spec=spec, nodes=nodes, present=("a",)) == ["a", "d"]
+    assert choose_nodes(spec=CacheClusterSpec(replicas=2), nodes=nodes, present=("a",)) == ["a", "d"]
 
 
 def test_a_worker_is_pending_ready_or_lost() -> None:
@@ -138,7 +137,7 @@ def test_blocks_lie_at_the_same_path_in_worker_and_client() -> None:
         volumes = {volume["name"]: volume for volume in obj["spec"]["template"]["spec"]["volumes"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in container(obj)["volumeMounts"]}
         assert volumes["blocks"]["hostPath"]["path"] == mounts["blocks"] == "/mnt/nvme"
-    (text,) = children.config_map(plan)["data"].values()
+    (text,) = pods.config_map(plan)["data"].values()
     assert f"{2 * GIB}B" in text
     assert "/mnt/nvme" in text
 
@@ -148,7 +147,7 @@ def test_everyone_knows_the_master_by_the_name_of_its_pod() -> None:
     expected = "default-master-0.default-master.tdcs-system.svc"
     for obj in (children.master(plan), children.worker(plan, node="n1"), children.fuse(plan)):
         assert env(obj)["ALLUXIO_MASTER_HOSTNAME"] == expected
-    assert children.master_address(cluster="default", namespace="tdcs-system") == f"{expected}:19998"
+    assert names.master_address(cluster="default", namespace="tdcs-system") == f"{expected}:19998"
     assert {service["metadata"]["name"] for service in children.services(plan)} == {
         "default-master",
         "default-workers",
@@ -234,8 +233,8 @@ def test_source_folders_are_seen_read_only_by_master_and_workers_of_cache_nodes(
 
 
 def test_stock_leaves_alluxios_own_settings_of_reading() -> None:
-    (tuned,) = children.config_map(blueprint())["data"].values()
-    (stock,) = children.config_map(blueprint(profile="Stock"))["data"].values()
+    (tuned,) = pods.config_map(blueprint())["data"].values()
+    (stock,) = pods.config_map(blueprint(profile="Stock"))["data"].values()
     key = "alluxio.user.file.passive.cache.enabled"
     assert key in tuned
     assert key not in stock

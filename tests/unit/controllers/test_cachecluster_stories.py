@@ -39,8 +39,8 @@ def cleaned(cluster: Cluster) -> dict[str, list[str]]:
 async def test_a_worker_that_goes_leaves_no_blocks_on_its_node(cluster: Cluster) -> None:
     await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
     await cluster.until(lambda: len(worker_sets(cluster)) == 2)
-    assert cleaned(cluster) == {"c": ["/var/lib/tdcs/cache/default/alluxioworker"]}
-    order = [write for write in cluster.server.writes if "default-worker-c" in write or "Job" in write]
+    assert cleaned(cluster) == {"a": ["/var/lib/tdcs/cache/default/alluxioworker"]}
+    order = [write for write in cluster.server.writes if "default-worker-a" in write or "Job" in write]
     assert [write.split()[0] for write in order] == ["create", "merge", "create", "delete"]
     # Back again, and gone again: the disk is freed again.
     await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": None}})
@@ -69,9 +69,20 @@ async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(cluster: Cluster) 
     told = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)["message"]
     assert "n/pictures" in told
     assert len(worker_sets(cluster)) == 3
+    # It takes no new Dataset, which would hold its deletion up, and those that it has are served.
+    await cluster.create_dataset("late")
+    await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterDeleting")
+    assert (
+        "CacheCluster default (spec.cacheCluster) is being deleted"
+        in cluster.condition("Ready", "late")["message"]
+    )
+    assert cluster.condition("Ready")["status"] == "True"
     await cluster.server.delete(DATASETS, name="pictures", namespace="n")
     await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
     assert not worker_sets(cluster)
+    await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")
+    await cluster.create_cache()
+    await cluster.until_state("Ready", "late")
 
 
 async def test_a_disk_that_cannot_be_freed_is_told_and_does_not_hold_up(cluster: Cluster) -> None:
@@ -89,5 +100,5 @@ async def test_the_status_follows_a_worker_that_is_lost(cluster: Cluster) -> Non
 
     await cluster.until(lambda: states() == dict.fromkeys(NODES, "Ready"))
     cluster.engine.set_worker(name="b", live=False)
-    await cluster.until(lambda: states()["b"] == "Lost", deadline=15)
+    await cluster.until(lambda: states()["b"] == "Lost", deadline=60)
     assert cluster.status("default", resource=CACHE_CLUSTERS)["readyReplicas"] == 2

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.builders import GIB, file, worker
 
-from tdcs.controllers.dataset.plan import RESERVE_RATIO, NodeView, Plan, Want, WantPlan, available, plan_wants
+from tdcs.controllers.dataset.plan import NodeView, Plan, Want, WantPlan
+from tdcs.controllers.dataset.planner import RESERVE_RATIO, available, plan_wants
 from tdcs.controllers.dataset.survey import Survey, ratio
 from tdcs.engine.protocol import CachedFile, WorkerInfo
 from tdcs.policy.preload import Subset
@@ -29,6 +30,8 @@ def plan(
     *wants: Want,
     workers: Iterable[WorkerInfo] = WORKERS,
     held_before: dict[str, tuple[frozenset[str], ...]] | None = None,
+    leaving: frozenset[str] = frozenset(),
+    owned: bool = True,
 ) -> Plan:
     return plan_wants(
         data="/datasets/1",
@@ -37,6 +40,8 @@ def plan(
         workers=workers,
         nodes=NODES,
         held_before=held_before,
+        leaving=leaving,
+        owned=owned,
     )
 
 
@@ -258,3 +263,38 @@ def test_a_survey_counts_each_byte_once_and_each_copy() -> None:
 def test_only_all_of_it_is_a_ratio_of_one() -> None:
     assert ratio(999_999_999, 1_000_000_000) < 1
     assert ratio(10, 10) == ratio(0, 0) == 1
+
+
+def moved(found: Plan) -> int:
+    """Blocks that a node gives away because it leaves, and that no want's load brings elsewhere."""
+    return len(found.moves) if found.moves is not None else 0
+
+
+LEAVES = frozenset({"a"})
+
+
+def test_a_node_that_leaves_gets_nothing_and_what_is_wanted_is_loaded_from_it() -> None:
+    files = [file(number, workers=("a",)) for number in range(20)]
+    found = plan(files, TWO, leaving=LEAVES)
+    assert "a" not in only(found).nodes
+    assert (len(only(found).work), moved(found)) == (20, 0)
+    assert "a" not in found.surplus
+    assert "a" not in found.unwanted
+
+
+def test_what_nobody_loads_moves_only_where_it_is_kept() -> None:
+    files = [file(number, workers=("a",)) for number in range(20)]
+    later = replace(TWO, load=False)
+    half = replace(TWO, subset=Subset(amount=100))
+    alone = replace(TWO, nodes=("a",), node_count=None)  # its only node is the one that leaves
+    for want, owned, expected in (
+        (later, True, 20),  # it is there, and its load begins later
+        (half, True, 0),  # the rest is dropped anyway
+        (half, False, 10),  # the rest was read by jobs
+        (alone, True, 0),
+        (alone, False, 20),
+    ):
+        assert moved(plan(files, want, leaving=LEAVES, owned=owned)) == expected, (want, owned)
+    elsewhere = [file(number, workers=("a", "b")) for number in range(20)]
+    assert moved(plan(elsewhere, later, leaving=LEAVES)) == 0
+    assert moved(plan(files, later)) == 0

@@ -11,6 +11,7 @@ from tdcs.controllers.dataset.plan import Want, WantPlan
 from tdcs.controllers.dataset.report import Holdings, Known, Progress, Trouble
 from tdcs.controllers.dataset.work import LoadWork
 from tdcs.controllers.sizes import human
+from tdcs.csi.volume import parse_volume
 from tdcs.engine.protocol import Credentials, Source
 from tdcs.engine.table import BlockTable
 from tdcs.kube.apply import belongs
@@ -23,7 +24,9 @@ PROGRESS = Progress(placed_bytes=1_200_000, wanted_bytes=3_000_000, nodes=2)
 URI = "s3://bucket/prefix"
 
 
-def plan_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: object) -> WantPlan:
+def plan_of(
+    *nodes: str, unplaced: int = 0, eligible: int = 9, placed: dict[str, int] | None = None, **want: object
+) -> WantPlan:
     chosen = tuple(NodeBudget(name=name, weight=1, limit_bytes=1) for name in nodes)
     return WantPlan(
         want=Want(key="x", **want),  # type: ignore[arg-type]
@@ -35,6 +38,7 @@ def plan_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: object) -
         wanted_bytes=10,
         placed_bytes=10,
         unplaced_bytes=unplaced,
+        copy_bytes=[placed or {}],
     )
 
 
@@ -79,14 +83,15 @@ def test_the_status_counts_bytes_once_and_by_copy() -> None:
     held = Holdings(
         total_bytes=100, total_files=10, cached_bytes=50, node_bytes={"a": 25, "b": 30, "other": 9}
     )
-    progress = Progress(placed_bytes=55, wanted_bytes=200, nodes=2, bytes_per_second=1000)
-    status = report.status_of(
-        held=held, state="Loading", known=Known(), plan=plan_of("b", "a"), progress=progress
+    progress = Progress(
+        placed_bytes=55, wanted_bytes=200, nodes=2, bytes_per_second=1000, node_bytes={"b": 10}
     )
+    plan = plan_of("b", "a", placed={"a": 20, "b": 15})
+    status = report.status_of(held=held, state="Loading", known=Known(), plan=plan, progress=progress)
     assert (status.cached_bytes, status.physical_bytes, status.cached_ratio) == (50, 64, 0.5)
     assert (status.wanted_bytes, status.loaded_bytes, status.loaded_ratio) == (200, 55, 0.275)
     assert (status.loaded, status.rate) == ("27%", "1.0 kB/s")
-    assert [(node.name, node.bytes) for node in status.copies[0].nodes] == [("a", 25), ("b", 30)]
+    assert [(node.name, node.bytes) for node in status.copies[0].nodes] == [("a", 20), ("b", 25)]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,8 @@ def test_the_engine_gets_options_as_text() -> None:
 
 def test_volume_and_claim_find_each_other_and_belong_to_the_dataset() -> None:
     owner = dataset_object()
-    volume = volumes.volume(dataset=owner, cluster="default", path="/datasets/1", storage="1Gi")
+    told = volumes.attributes(cluster="default", path="/datasets/1")
+    volume = volumes.volume(dataset=owner, storage="1Gi", attributes=told)
     claim = volumes.claim(dataset=owner, storage="1Gi")
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"] == "tdcs.n.pictures"
     reference = volume["spec"]["claimRef"]
@@ -142,15 +148,24 @@ def test_volume_and_claim_find_each_other_and_belong_to_the_dataset() -> None:
     assert not belongs(volume, dataset_object(namespace="other"))
 
 
+def test_a_volume_names_the_tiers_that_are_not_at_the_default_place() -> None:
+    told = volumes.attributes(cluster="c", path="/datasets/1", tiers=["/mnt/nvme", "/mnt/memory"])
+    assert told == {"cluster": "c", "path": "/datasets/1", "tiers": "/mnt/nvme,/mnt/memory"}
+    assert parse_volume(attributes=told).tiers == ("/mnt/nvme", "/mnt/memory")
+    for default in ([], ["/var/lib/tdcs/cache/c"]):
+        told = volumes.attributes(cluster="c", path="/datasets/1", tiers=default)
+        assert told == {"cluster": "c", "path": "/datasets/1"}
+
+
 LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True)
 
 
 @given(one=st.tuples(LABEL, LABEL), other=st.tuples(LABEL, LABEL))
 def test_two_datasets_never_claim_one_volume(one: tuple[str, str], other: tuple[str, str]) -> None:
     names = {
-        volumes.volume(
-            dataset=dataset_object(name, namespace=namespace), cluster="c", path="/p", storage="1Mi"
-        )["metadata"]["name"]
+        volumes.volume(dataset=dataset_object(name, namespace=namespace), storage="1Mi", attributes={})[
+            "metadata"
+        ]["name"]
         for namespace, name in (one, other)
     }
     assert len(names) == len({one, other})

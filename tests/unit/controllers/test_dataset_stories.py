@@ -1,14 +1,19 @@
 """What a user of Datasets sees, from the spec to the bytes, on an API server and a cache in memory."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.cluster import QUICK, Cluster
 from tests.unit.kube.fake import error
 
+from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 
@@ -110,6 +115,23 @@ async def test_the_loaded_ratio_counts_every_copy(cluster: Cluster) -> None:
     assert (cluster.status()["loadedRatio"], cluster.status()["loaded"]) == (1.0, "100%")
 
 
+async def test_the_nodes_that_data_is_on_its_way_to_are_told_from_the_start(cluster: Cluster) -> None:
+    slow(cluster, 0.03)
+    seen: list[list[tuple[int, int]]] = []
+    await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
+
+    def done() -> bool:
+        nodes = [node for copy in cluster.status().get("copies", ()) for node in copy["nodes"]]
+        seen.append([(node["bytes"], node.get("arriving", 0)) for node in nodes])
+        return bool(cluster.status().get("state") == "Ready")
+
+    await cluster.until(done)
+    loading = [nodes for nodes in seen if any(coming for _, coming in nodes)]
+    assert loading
+    assert all(len(nodes) == 2 and held + coming == TOTAL for nodes in loading for held, coming in nodes)
+    assert seen[-1] == [(TOTAL, 0)] * 2
+
+
 async def test_copies_have_nodes_of_their_own(cluster: Cluster) -> None:
     await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2, "copies": 2})
     await cluster.until_state("Ready")
@@ -172,6 +194,23 @@ async def test_what_does_not_fit_is_left_out_with_numbers(cluster: Cluster) -> N
     await cluster.annotate("pictures", refresh="now")
     await cluster.until(lambda: cluster.status().get("refreshed") == "now")
     assert cluster.held() == held  # the same subset stays
+
+
+async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: Cluster) -> None:
+    await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 1})
+    await cluster.until_state("Ready")
+    (path,) = await cluster.engine.mounts()
+    first = dict(await cluster.engine.versions())
+    assert list(first) == [path]
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    assert await cluster.engine.versions() == first
+    changed = dict(cluster.engine._source_files(uri="s3://pictures", path=path))
+    name = min(changed)
+    cluster.engine.sources["s3://pictures"] = {**changed, name: changed[name] + 1}
+    await cluster.annotate("pictures", refresh="2")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "2")
+    assert await cluster.engine.versions() != first
 
 
 async def test_a_cache_smaller_than_a_block_says_so(cluster: Cluster) -> None:
@@ -289,6 +328,10 @@ async def test_changes_at_the_source_are_found_on_demand(cluster: Cluster) -> No
     await cluster.until(lambda: cluster.status().get("refreshed") == "2")
 
 
+def _longer(found: list[str], than: int) -> bool:
+    return len(found) > than
+
+
 async def _note(listings: list[str], operation: Operation) -> None:
     listings.append(operation.name)
 
@@ -321,7 +364,7 @@ async def test_a_source_that_vanishes_during_the_load_is_told_and_the_load_ends_
     await cluster.create_dataset()
     await cluster.until(lambda: cluster.status().get("loadedBytes", 0) > 2 * MB)
     cluster.engine.refuse = lambda worker, block: "the source does not answer"
-    await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "LoadFailed", deadline=30)
+    await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "LoadFailed", deadline=60)
     assert "the source does not answer" in cluster.condition("Ready")["message"]
     cluster.engine.refuse = None
     await cluster.until_state("Ready")
@@ -352,3 +395,57 @@ async def test_a_folder_must_lie_below_one_that_the_cache_may_read(cluster: Clus
     await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FolderNotAllowed")
     assert "spec.sourceFolders of CacheCluster default" in cluster.condition("Ready")["message"]
+
+
+async def test_checks_of_the_source_that_change_nothing_are_no_writes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    lists: list[str] = []
+    cluster.engine.before = lambda operation: _note(lists, operation)
+    # Every look is a check of the source, as if its interval were always over.
+    monkeypatch.setattr("tdcs.controllers.dataset.checks._age", lambda *_, **__: float("inf"))
+    before = list(cluster.server.writes)
+    for wanted in range(3, 10, 3):
+        cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
+        await cluster.until(partial(_longer, lists, wanted))
+    await cluster.until(lambda: len(cluster.context.queue) == 0)
+    assert [write for write in cluster.server.writes[len(before) :] if "status Dataset" in write] == []
+    # An hour later its time is told again.
+    monkeypatch.setattr("tdcs.controllers.dataset.checks.TOLD_AGAIN", 0.0)
+    cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
+    await cluster.until(lambda: len(cluster.server.writes) > len(before))
+
+
+async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, looks = engine_of(), itertools.count()
+    async with Cluster(
+        engine=engine, nodes={name: {} for name in ZONES}, settings=replace(QUICK, return_seconds=3.0)
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
+        await cluster.until_state("Ready")
+        before, read = cluster.nodes(), engine.source_bytes_read
+        gone = min(before)
+
+        engine.set_worker(name=gone, live=False)
+        asked, workers = 0, engine.workers
+
+        async def counted() -> list[WorkerInfo]:
+            nonlocal asked
+            asked = next(looks)
+            return await workers()
+
+        monkeypatch.setattr(engine, "workers", counted)
+        await cluster.until(lambda: asked >= 20)  # by the caches and by the datasets
+        engine.set_worker(name=gone, live=True)
+        await cluster.until(lambda: cluster.nodes() == before and cluster.status()["state"] == "Ready")
+        assert engine.source_bytes_read == read
+
+        engine.set_worker(name=gone, live=False)
+        await cluster.until(lambda: gone not in cluster.nodes() and len(cluster.nodes()) == 2)
+        await cluster.until_state("Ready")

@@ -15,7 +15,9 @@ async def test_after_an_evacuation_nothing_is_lost_and_the_source_was_not_asked(
     await engine.put(worker="a", blocks=table.blocks(range(20)))
     await engine.put(worker="b", blocks=table.blocks(range(5)))
     read = engine.source_bytes_read
-    plan = plan_evacuation(table=await listed(engine), node="a", room={"b": 100 * LENGTH, "c": 100 * LENGTH})
+    plan = plan_evacuation(
+        table=await listed(engine), leaving="a", room={"b": 100 * LENGTH, "c": 100 * LENGTH}
+    )
     assert (len(plan.work), plan.lost_bytes) == (15, 0)
     await loaded(engine, plan.work)
     await engine.retire(worker="a")
@@ -28,7 +30,7 @@ async def test_after_an_evacuation_nothing_is_lost_and_the_source_was_not_asked(
 def test_what_has_no_room_elsewhere_is_counted_as_lost() -> None:
     table = BlockTable()
     table.add([file(number, length=10, workers=("a",)) for number in range(10)])
-    plan = plan_evacuation(table=table, node="a", room={"a": 10**9, "b": 35, "c": 10})
+    plan = plan_evacuation(table=table, leaving="a", room={"a": 10**9, "b": 35, "c": 10})
     assert plan.work.bytes_by_node == {"b": 30, "c": 10}
     assert plan.lost_bytes == 60
 
@@ -39,6 +41,6 @@ def test_no_node_gets_more_than_it_has_room_for(lengths: list[int], rooms: list[
     table = BlockTable()
     table.add([file(number, length=length, workers=("gone",)) for number, length in enumerate(lengths)])
     room = {f"n{number}": free for number, free in enumerate(rooms)}
-    plan = plan_evacuation(table=table, node="gone", room=room)
+    plan = plan_evacuation(table=table, leaving={"gone"}, room=room)
     assert all(size <= room[name] for name, size in plan.work.bytes_by_node.items())
     assert plan.work.bytes + plan.lost_bytes == sum(lengths)

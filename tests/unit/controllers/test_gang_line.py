@@ -46,7 +46,7 @@ def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for
     turn = turn_of(found, "second")
     assert (turn.admitted, turn.reason) == (False, Reason.NO_ROOM)
     assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in turn.message
-    assert "position 1 of 1" in turn.message
+    assert "position 1 in the queue" in turn.message
 
 
 def test_priority_comes_before_age() -> None:
@@ -56,7 +56,31 @@ def test_priority_comes_before_age() -> None:
     assert enters(found) == "urgent"
     assert turn_of(found, "old").reason is Reason.NO_ROOM
     held = line(old, urgent, free=nodes(4), capacity=nodes(8), reserved=[group(1)])
-    assert "position 2 of 2 in the queue; behind team/urgent" in turn_of(held, "old").message
+    assert "position 2 in the queue; behind team/urgent" in turn_of(held, "old").message
+
+
+def test_a_job_that_no_node_can_ever_hold_is_not_counted_ahead() -> None:
+    giants = [job(f"giant-{number}", group(1, gpus=9), age=9 - number) for number in range(3)]
+    before, mine = job("before", group(4), age=2), job("mine", group(4), age=1)
+    found = line(*giants, before, mine, free=nodes(1, 1), capacity=nodes(4, 4))
+    assert turn_of(found, "giant-0").reason is Reason.NEVER
+    assert "position 1 in the queue" in turn_of(found, "before").message
+    assert "behind" not in turn_of(found, "before").message
+    assert "position 2 in the queue; behind team/before" in turn_of(found, "mine").message
+
+
+def test_jobs_of_one_second_stay_in_one_order_however_they_are_found() -> None:
+    one, other = job("one", group(8)), job("other", group(8))
+    for found in (line(one, other, free=nodes(8)), line(other, one, free=nodes(8))):
+        assert enters(found) == "one"
+
+
+def test_one_node_is_not_called_nodes() -> None:
+    busy = line(job("x", group(8)), free=nodes(2), capacity=nodes(8))
+    assert "2 nvidia.com/gpu free on the only node that its 8 pods may use" in turn_of(busy, "x").message
+    large = job("large", group(1, gpus=4), age=9, passed=3)
+    held = line(large, job("small", group(1)), free=nodes(2), capacity=nodes(4), max_passes=3)
+    assert "1 node is set aside for team/large" in turn_of(held, "small").message
 
 
 def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
@@ -127,3 +151,11 @@ def test_pods_run_only_on_their_own_nodes() -> None:
     only_b = group(4, nodes=frozenset("b"))
     assert enters(line(job("x", only_b), free=nodes(8, 3))) == "nobody"
     assert enters(line(job("x", only_b), free=nodes(0, 4))) == "x"
+
+
+def test_who_joins_behind_changes_nothing_of_what_those_before_are_told() -> None:
+    free, capacity = nodes(0), nodes(4)
+    first, second = job("first", group(4), age=9), job("second", group(4), age=5)
+    before = turn_of(line(first, second, free=free, capacity=capacity), "second")
+    after = turn_of(line(first, second, job("third", group(4)), free=free, capacity=capacity), "second")
+    assert before == after

@@ -26,19 +26,63 @@ def container(*, limits: dict[str, str] | None = None, **more: Any) -> Object:
     return {"name": "main", "resources": {"limits": limits or {}, **more.pop("resources", {})}, **more}
 
 
-def test_a_pod_takes_the_larger_of_its_containers_together_and_any_init_container() -> None:
-    spec = {
-        "containers": [
-            container(limits={"cpu": "2", GPU: "1"}, resources={"requests": {"cpu": "1"}}),
-            container(limits={"cpu": "1"}),
-        ],
-        "initContainers": [
-            container(limits={"cpu": "3"}),
-            container(limits={"cpu": "500m"}, restartPolicy="Always"),
-        ],
-        "overhead": {"cpu": "100m"},
-    }
-    assert pod_requests(spec) == {"pods": 1, "cpu": 3600, GPU: 1}
+def asks(cpu: str, **more: Any) -> Object:
+    return container(resources={"requests": {"cpu": cpu}}, **more)
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken"),
+    [
+        pytest.param(
+            {
+                "containers": [
+                    container(limits={"cpu": "2", GPU: "1"}, resources={"requests": {"cpu": "1"}}),
+                    container(limits={"cpu": "1"}),
+                ],
+                "initContainers": [container(limits={"cpu": "3"}), asks("500m", restartPolicy="Always")],
+                "overhead": {"cpu": "100m"},
+            },
+            {"cpu": 3100, GPU: 1},
+            id="an init container before the sidecar runs without it",
+        ),
+        pytest.param(
+            {"containers": [asks("1")], "initContainers": [asks("2", restartPolicy="Always"), asks("4")]},
+            {"cpu": 6000},
+            id="an init container after the sidecar runs beside it",
+        ),
+        pytest.param(
+            {
+                "containers": [asks("3")],
+                "initContainers": [asks("2", restartPolicy="Always"), asks("1", restartPolicy="Always")],
+            },
+            {"cpu": 6000},
+            id="containers run beside all sidecars",
+        ),
+        pytest.param(
+            {"containers": [container(limits={GPU: "2"})], "resources": {"requests": {"cpu": "8"}}},
+            {"cpu": 8000, GPU: 2},
+            id="what the whole pod asks for stands for its containers",
+        ),
+        pytest.param(
+            {"containers": [asks("1")], "resources": {"limits": {"cpu": "8", "memory": "1Gi"}}},
+            {"cpu": 1000, "memory": 2**30},
+            id="a limit of the whole pod counts where no container asks",
+        ),
+        pytest.param(
+            {"containers": [container()], "resources": {"requests": {GPU: "8"}}},
+            {},
+            id="only cpu, memory and huge pages may be asked for by the whole pod",
+        ),
+    ],
+)
+def test_a_pod_takes_what_kube_scheduler_counts(spec: Object, taken: dict[str, int]) -> None:
+    assert pod_requests(spec) == {"pods": 1, **taken}
+
+
+def test_a_template_takes_the_overhead_of_its_runtime_class_and_a_pod_its_own() -> None:
+    template = {"containers": [asks("1")]}
+    assert pod_requests(template, overhead={"cpu": "250m"})["cpu"] == 1250
+    assert pod_requests({**template, "overhead": {"cpu": "1"}}, overhead={"cpu": "250m"})["cpu"] == 2000
 
 
 def pod(name: str, *, node: str, gpus: int, job: str = "", deleted: bool = False) -> Object:

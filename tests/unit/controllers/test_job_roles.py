@@ -11,7 +11,7 @@ from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.trainingjob import children, plan
 from tdcs.controllers.trainingjob.plan import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView
-from tdcs.controllers.trainingjob.rendezvous import environment
+from tdcs.controllers.trainingjob.rendezvous import environment, too_long
 
 LATER = "2026-01-01T00:01:00Z"
 
@@ -156,6 +156,26 @@ def test_the_other_workers_get_time_to_end_by_themselves() -> None:
 )
 def test_whether_worker_0_succeeded_is_read_from_the_completed_indexes(indexes: str, first: bool) -> None:
     assert plan.job_view({"status": {"completedIndexes": indexes}}).first_succeeded is first
+
+
+def test_a_limit_that_nobody_asks_for_any_more_is_lifted() -> None:
+    limited = job_spec(runPolicy={"backoffLimit": 2, "activeDeadlineSeconds": 60})
+    made = children.job(owner=JOB_OBJECT, spec=limited, role="Worker", suspended=False)
+    lifted = {"spec": {"backoffLimit": 6, "activeDeadlineSeconds": None}}
+    assert children.changes(live=made, spec=job_spec(), role="Worker", suspended=False) == lifted
+    defaulted = {**made, "spec": {**made["spec"], "backoffLimit": 6, "activeDeadlineSeconds": None}}
+    assert children.changes(live=defaulted, spec=job_spec(), role="Worker", suspended=False) == {}
+
+
+def test_a_list_of_pods_that_no_program_could_be_given_is_refused() -> None:
+    many = roles("TensorFlow", Chief=1, Worker=1000, PS=1000)
+    refusal = too_long(job="a" * 50, namespace="n" * 63, spec=many)
+    value = told(many, "Worker")["TF_CONFIG"]
+    assert "the variable TF_CONFIG, which lists every pod of the job, would have" in refusal
+    assert "at most 131072" in refusal
+    assert too_long(job="train", namespace="n", spec=roles("TensorFlow", Worker=100)) == ""
+    assert len(value) < 131072  # with short names it is no trouble
+    assert too_long(job="train", namespace="n", spec=many) == ""
 
 
 def test_only_an_elastic_jobs_size_follows() -> None:

@@ -1,9 +1,19 @@
 """Whole stories of training jobs: queue, run, fail, restart, end, be cleaned up."""
 
 import pytest
-from tests.unit.controllers.jobs import Jobs, role
+from tests.unit.controllers.jobs import Jobs, index_of, phase_of, role
 
-from tdcs.kube.resources import DATASETS, JOBS, NODES, PRIORITY_CLASSES, TRAINING_JOBS
+from tdcs.kube.resources import (
+    DATASETS,
+    EVENTS,
+    JOBS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    SERVICES,
+    TRAINING_JOBS,
+)
 
 
 async def test_a_job_runs_to_its_end_and_tells_each_step_once() -> None:
@@ -125,6 +135,33 @@ async def test_a_job_too_large_for_any_node_enters_when_one_comes() -> None:
         await jobs.until(lambda: jobs.bound("giant") == 1)
 
 
+async def test_what_a_runtime_class_adds_to_a_pod_counts_as_asked_for() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        sandbox = {"metadata": {"name": "sandbox"}, "handler": "h", "overhead": {"podFixed": {"cpu": "10"}}}
+        await jobs.server.create(RUNTIME_CLASSES, obj=sandbox)
+        pods = role(1)
+        pods["template"]["spec"]["runtimeClassName"] = "sandbox"
+        pods["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "90"
+        await jobs.create(replicaSpecs={"Worker": pods})
+        await jobs.until_state("Queued")
+        assert "asks for 100 cpu, and the largest node that it may use has 96 cpu" in jobs.status()["message"]
+        await jobs.server.delete(RUNTIME_CLASSES, name="sandbox")
+        await jobs.until(lambda: jobs.bound("train") == 1)
+
+
+async def test_the_largest_pods_of_a_gang_get_their_nodes_first() -> None:
+    async with Jobs(gpus={"a": 5, "b": 4}) as jobs:
+        # The scheduler takes the first node with room: servers that came first would take the worker's.
+        await jobs.create(replicaSpecs={"PS": role(4, gpus=1), "Worker": role(1, gpus=5)})
+        await jobs.until(lambda: jobs.bound("train") == 5)
+        placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in jobs.pods()}
+        assert placed["train-worker-0-0"] == "a"
+        await jobs.change(runPolicy={"suspend": True})
+        await jobs.until(lambda: not jobs.pods())
+        await jobs.change(runPolicy={"suspend": False})
+        await jobs.until(lambda: jobs.bound("train") == 5)
+
+
 async def test_a_new_operator_keeps_what_the_old_one_let_in() -> None:
     jobs = Jobs(gpus={"a": 4, "b": 4})
     async with jobs:
@@ -209,6 +246,24 @@ async def test_a_failed_pod_is_told_while_its_replacement_starts() -> None:
         assert jobs.condition("Restarting")["status"] == "False"
 
 
+async def test_a_job_that_has_failed_names_the_pod_its_exit_code_and_where_to_read_more() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(runPolicy={"backoffLimit": 2})
+        for failures in range(3):
+            await jobs.until(lambda count=failures: jobs.bound("train") == 2 + count)  # type: ignore[misc]
+            await jobs.run()
+            await jobs.end(
+                next(pod for pod in jobs.pods() if phase_of(pod) == "Running" and index_of(pod)), code=7
+            )
+        await jobs.until_state("Failed")
+        told = jobs.status()["message"]
+        assert told == (
+            "worker 1 (pod train-worker-1-2 on node a) failed with exit code 7 after 2 retries (BackoffLimitExceeded); "
+            "see kubectl logs -n n train-worker-1-2 -c main"
+        )
+        assert jobs.condition("Failed")["message"] == told
+
+
 async def test_a_suspended_job_gives_its_room_to_others_and_queues_again() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create("first", workers=4)
@@ -263,13 +318,50 @@ async def test_a_strangers_job_is_left_alone_and_takes_no_turn() -> None:
         assert jobs.job("train-worker")["spec"] == stranger["spec"]
 
 
+async def test_a_job_that_is_deleted_and_made_anew_waits_for_its_own_remains_without_alarm() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create()
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.server.delete(TRAINING_JOBS, name="train", namespace="n")
+        await jobs.create()
+        await jobs.until(lambda: jobs.status().get("reason") == "EarlierJobGoing", play=False)
+        assert "of an earlier object of that name is being deleted" in jobs.status()["message"]
+        for resource in (SERVICES, JOBS, PODS):  # the garbage collector
+            for namespace, name in list(jobs.server.store(resource)):
+                await jobs.server.delete(resource, name=name, namespace=namespace)
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        warnings = [one for one in jobs.server.store(EVENTS).values() if one["type"] == "Warning"]
+        assert not warnings
+
+
+async def test_a_job_with_more_pods_than_a_variable_can_list_is_refused_until_it_is_changed() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        name = "a" * 50
+        specs = {"Chief": role(1), "Worker": role(1000), "PS": role(1000)}
+        await jobs.create(name, framework="TensorFlow", replicaSpecs=specs)
+        await jobs.until(lambda: jobs.status(name).get("reason") == "InvalidSpec")
+        assert "TF_CONFIG" in jobs.status(name)["message"]
+        assert not jobs.server.store(JOBS)
+
+
+async def test_a_job_that_has_ended_is_seen_to_follow_a_change_of_its_spec() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create()
+        await jobs.until_state("Succeeded", kubelet=True)
+        ended = jobs.condition("Succeeded")
+        await jobs.change(runPolicy={"ttlSecondsAfterFinished": 3600})
+        await jobs.until(lambda: jobs.status()["observedGeneration"] == 2)
+        assert jobs.status()["state"] == "Succeeded"
+        assert jobs.condition("Succeeded") == ended
+
+
 async def test_five_hundred_jobs_at_once_are_all_told_their_place_with_few_writes() -> None:
     async with Jobs(gpus={f"node-{number}": 8 for number in range(50)}) as jobs:
         every = [f"job-{number}" for number in range(500)]
         for number, name in enumerate(every):
             await jobs.create(name, workers=1 + number % 4, gpus=1 + number % 8)
         await jobs.until(
-            lambda: all(jobs.status(name).get("state") for name in every), play=False, deadline=30
+            lambda: all(jobs.status(name).get("state") for name in every), play=False, deadline=90
         )
         await jobs.until(lambda: len(jobs.context.queue) == 0, play=False)
         told = [jobs.status(name) for name in every]

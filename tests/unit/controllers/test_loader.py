@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +14,13 @@ from tests.support.loading import work_of
 
 from tdcs.controllers.dataset.loader import LoadRun
 from tdcs.controllers.dataset.portions import FIRST, LARGEST, MIB, SMALLEST, Portion, Portions, next_portion
+from tdcs.controllers.dataset.rounds import FRUITLESS, PAUSE_AFTER, READ_LANES
 from tdcs.controllers.dataset.routes import COPIED_FROM
-from tdcs.controllers.dataset.tally import FAILURES_KEPT, LoadProgress
+from tdcs.controllers.dataset.tally import FAILURES_KEPT, LoadProgress, Tally
 from tdcs.controllers.dataset.throttle import BURST_SECONDS, Throttle
 from tdcs.controllers.dataset.work import LoadWork
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.engine.protocol import Source
+from tdcs.engine.protocol import Block, PutFailure, Source
 from tdcs.engine.table import BlockTable
 
 PATH = "/datasets/1"
@@ -223,7 +224,7 @@ async def test_a_run_can_be_stopped_and_gone_on_with() -> None:
     engine.before = slow
     done = asyncio.Event()
     run = LoadRun(engine=engine, work=work, on_done=done.set)
-    await asyncio.wait_for(halfway.wait(), timeout=10)
+    await asyncio.wait_for(halfway.wait(), timeout=60)
     await run.cancel()
     assert done.is_set()
     assert not run.running
@@ -302,7 +303,7 @@ async def test_a_lifted_limit_frees_those_who_wait() -> None:
     waiting = asyncio.create_task(throttle.take(1))
     await asyncio.sleep(0)
     throttle.set_rate(None)
-    await asyncio.wait_for(waiting, timeout=5)
+    await asyncio.wait_for(waiting, timeout=60)
     with pytest.raises(ValueError, match="at least 1"):
         throttle.set_rate(0)
 
@@ -346,3 +347,130 @@ def test_every_block_is_handed_out_once_and_in_order(lengths: list[int], times: 
         handed.extend(found)
         portions.took(seconds=seconds)
     assert handed.tolist() == list(range(len(lengths)))
+
+
+class Piecemeal(MemoryEngine):
+    """Reads blocks from the source piece by piece, as a worker does that is asked to keep a pace.
+
+    Attributes:
+        read: called after each piece.
+    """
+
+    read: Callable[[], None] = staticmethod(lambda: None)
+
+    async def put(
+        self, *, worker: str, blocks: Sequence[Block], pace: Callable[[int], Awaitable[None]] | None = None
+    ) -> list[PutFailure]:
+        for block in blocks:
+            for _ in range(10):
+                if pace is not None:
+                    await pace(block.length // 10)
+                self.read()
+        return await super().put(worker=worker, blocks=blocks)
+
+
+async def test_what_has_come_of_a_large_block_is_seen_before_it_is_whole() -> None:
+    engine = Piecemeal(sources={"s3://b/p": {"large": 10 * MIB}}, workers={"a": 100 * MIB})
+    seen: list[LoadProgress] = []
+    run = LoadRun(
+        engine=engine,
+        work=work_of(await listed(engine), "a"),
+        on_done=lambda: None,
+        bandwidth=20 * MIB,
+    )
+    engine.read = lambda: seen.append(run.progress)
+    await asyncio.wait_for(run.wait(), timeout=60)
+    moving = [one.bytes_moving for one in seen]
+    assert all(one.bytes_done == 0 for one in seen)
+    assert len(set(moving)) > 3
+    assert any(0 < one.bytes_moving < 10 * MIB and one.bytes_per_second > 0 for one in seen)
+    assert (run.progress.bytes_moving, run.progress.bytes_done) == (0, 10 * MIB)
+    assert run.moving == {"a": 0}
+
+
+async def test_a_load_that_is_to_end_finishes_what_is_on_its_way_and_begins_nothing_more() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def before(operation: Operation) -> None:
+        if operation.name == "put" and operation.length:
+            begun.set()
+            await go.wait()
+
+    engine = engine_of(nodes="ab", count=2000, capacity=10_000 * LENGTH)
+    table = await listed(engine)
+    engine.before = before
+    run = LoadRun(engine=engine, work=work_of(table, "a", "b"), on_done=lambda: None)
+    await asyncio.wait_for(begun.wait(), timeout=60)
+    run.finish()
+    on_its_way = sum(run.moving.values())
+    go.set()
+    done = await asyncio.wait_for(run.wait(), timeout=60)
+    assert 0 < done.bytes_done == on_its_way < done.bytes_total
+    assert not run.incomplete
+
+
+async def test_others_go_on_while_many_blocks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(nodes="ab", count=6000, capacity=10_000 * LENGTH)
+    table = await listed(engine)
+    since_others, most = 0, 0
+
+    def counting(method: Callable[..., object]) -> Callable[..., object]:
+        def counted(*args: object, **named: object) -> object:
+            nonlocal since_others, most
+            since_others += 1
+            most = max(most, since_others)
+            return method(*args, **named)
+
+        return counted
+
+    async def others() -> None:
+        nonlocal since_others
+        while True:
+            since_others = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Tally, "placed", counting(Tally.placed))
+    monkeypatch.setattr(BlockTable, "block", counting(BlockTable.block))
+    going = asyncio.create_task(others())
+    run = await loaded(engine, work_of(table, "a", "b"))
+    going.cancel()
+
+    assert run.progress.files_done == 6000
+    assert 0 < most <= 4 * PAUSE_AFTER  # whatever the number of lanes, and of blocks of a portion
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+async def test_a_source_that_goes_away_is_given_up_also_after_a_file_that_had_changed(changed: int) -> None:
+    engine = engine_of(count=20_000, nodes="a", capacity=100_000 * LENGTH)
+    table = await listed(engine)
+    asked = 0
+
+    async def put(*, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+        nonlocal asked
+        asked += 1
+        if asked <= changed:
+            return [PutFailure(block_id=blocks[0].id, reason="changed", retryable=False, outdated=True)]
+        return [PutFailure(block_id=block.id, reason="away", retryable=True) for block in blocks]
+
+    engine.put = put  # type: ignore[method-assign, assignment]
+    run = await loaded(engine, work_of(table, "a"))
+
+    assert run.outdated is bool(changed)
+    assert "not one block could be read from the source" in str(run.error)
+    assert asked <= FRUITLESS + changed + READ_LANES
+
+
+async def test_a_source_of_which_every_file_has_changed_is_not_taken_to_be_away() -> None:
+    engine = engine_of(count=20_000, nodes="a", capacity=100_000 * LENGTH)
+    table = await listed(engine)
+
+    async def put(*, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
+        return [
+            PutFailure(block_id=block.id, reason="changed", retryable=False, outdated=True)
+            for block in blocks
+        ]
+
+    engine.put = put  # type: ignore[method-assign, assignment]
+    run = await loaded(engine, work_of(table, "a"))
+    assert run.outdated
+    assert run.error is None

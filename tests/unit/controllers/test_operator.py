@@ -8,13 +8,13 @@ from tests.unit.controllers.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.controllers import operator as module
-from tdcs.controllers.context import Settings
+from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator, StaleError
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object
 from tdcs.kube.lease import Lease, LeaseLostError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, TRAINING_JOBS
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS
 
 
 @pytest.fixture
@@ -121,14 +121,14 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
         lease=lease,
         on_lease_lost=ended.set,
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await operator.start()
         operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "gone", "uid": "u"}}, deleted=True)
         await asyncio.sleep(0)
         assert operator.health()["standingBy"] is True
         assert operator.health()["queued"] == 1
         lease.given.set()
-        await eventually_async(lambda: operator.health()["queued"] == 0, deadline=5)
+        await eventually_async(lambda: operator.health()["queued"] == 0, deadline=60)
         lease.taken.set()
         await ended.wait()
         operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "later", "uid": "u"}}, deleted=True)
@@ -143,3 +143,45 @@ async def test_a_deleted_object_leaves_the_view(operator: Operator) -> None:
     operator.seen(DATASETS, dataset_object("pictures"), deleted=True)
     assert not operator.context.stores.datasets
     assert await waiting(operator) == ["Dataset n/pictures"]
+
+
+async def test_an_object_whose_deletion_no_event_told_leaves_the_view_with_its_next_pass() -> None:
+    engine = MemoryEngine(sources={}, workers={})
+    operator = Operator(api=ScriptedApi(), engines=EnginePool(make=lambda _: engine), settings=Settings())
+    async with asyncio.timeout(60):
+        await operator.start()
+        for resource, obj in ((TRAINING_JOBS, job("ghost")), (DATASETS, dataset_object("ghost"))):
+            operator.seen(resource, obj, deleted=False)
+        stores = operator.context.stores
+        await eventually_async(lambda: not stores.training_jobs and not stores.datasets, deadline=60)
+        await operator.stop()
+
+
+async def test_a_new_list_of_the_event_source_is_compared_with_the_view(operator: Operator) -> None:
+    operator.seen(TRAINING_JOBS, job("ghost"), deleted=False)
+    operator.listed_again(TRAINING_JOBS)
+    async with asyncio.timeout(60):
+        await eventually_async(lambda: not operator.context.stores.training_jobs, deadline=60)
+    assert await waiting(operator) == ["TrainingJob n/ghost"]
+
+
+async def test_passes_that_hang_hold_up_no_other_kind(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: set[str] = set()
+
+    async def hang(key: WorkKey) -> None:
+        await asyncio.Event().wait()
+
+    async def end(key: WorkKey) -> None:
+        done.add(key.resource.kind)
+
+    others = (CACHE_CLUSTERS, PRELOADS, TRAINING_JOBS)
+    monkeypatch.setattr(operator, "_passes", {DATASETS: hang, **dict.fromkeys(others, end)})
+    for number in range(2 * module.PASSES_AT_ONCE[DATASETS]):
+        operator.seen(DATASETS, dataset_object(f"slow-{number}"), deleted=False)
+    for resource in others:
+        operator.context.queue.add(WorkKey(resource, "n", "x"))
+    await operator.start()
+    await eventually_async(lambda: len(done) == len(others), deadline=60)
+    await operator.stop()

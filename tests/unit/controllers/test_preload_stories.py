@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.controllers.cluster import Cluster
 
+from tdcs.api.dataset import KEPT_PRELOADS
+from tdcs.controllers.dataset.data import READ_TYPE
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.resources import DATASETS, PRELOADS
 
@@ -71,6 +73,39 @@ async def test_what_a_preload_brought_is_kept_without_it_until_the_dataset_chang
     await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
     await cluster.until(lambda: cluster.held() == mine)
     assert "kept" not in cluster.status() or not cluster.status()["kept"]
+
+
+def listed(cluster: Cluster) -> dict[str, dict[str, int]]:
+    """The copies in the Dataset's status by their ids, as bytes by node."""
+    return {
+        copy["id"]: {node["name"]: node["bytes"] for node in copy["nodes"]}
+        for copy in cluster.status()["copies"]
+    }
+
+
+async def test_what_preloads_brought_to_further_nodes_is_told_beside_the_own_copy(cluster: Cluster) -> None:
+    own = cluster.held()
+    (mine,) = own
+    others = sorted(set("abcd") - {mine})
+    assert listed(cluster) == {"0": own}
+    await cluster.create_preload(nodes=others[:2])
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    whole = dict.fromkeys(others[:2], 20 * MB)
+    await cluster.until(lambda: listed(cluster) == {"0": own, "preloads": whole})
+    # Parts that go together are added, those that are the same count once.
+    await cluster.create_preload("more", paths=["train"], nodes=[mine, others[0]])
+    await cluster.until_state("Complete", "more", resource=PRELOADS)
+    whole[mine] = 20 * MB
+    await cluster.until(lambda: listed(cluster) == {"0": own, "preloads": whole})
+    # It stays told by an operator that starts anew, for whom it is no copy of the Dataset's own.
+    await cluster.stop()
+    await cluster.start()
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    assert listed(cluster) == {"0": own, "preloads": whole}
+    # It goes with the data.
+    await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
+    await cluster.until(lambda: cluster.held() == own and listed(cluster) == {"0": own})
 
 
 async def test_a_suspended_preload_goes_on_with_what_is_missing(cluster: Cluster) -> None:
@@ -142,9 +177,12 @@ async def test_what_keeps_a_preload_from_completing_is_said(
     cluster: Cluster, spec: dict[str, Any], reason: str, state: str
 ) -> None:
     await cluster.create_preload(**spec)
-    await cluster.until_state(state, "warm", resource=PRELOADS)
+    await cluster.until(
+        lambda: cluster.condition("Complete", "warm", resource=PRELOADS).get("reason") == reason
+    )
+    assert cluster.status("warm", resource=PRELOADS)["state"] == state
     told = cluster.condition("Complete", "warm", resource=PRELOADS)
-    assert (told["reason"], told["status"]) == (reason, "False")
+    assert told["status"] == "False"
     assert told["message"]
     if "copies" in spec:
         assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in told["message"]
@@ -209,3 +247,46 @@ async def test_copies_that_stay_wrong_fail_the_preload_and_are_named(cluster: Cl
     named = cluster.status("warm", resource=PRELOADS)["failedFiles"]
     assert named
     assert all("differs from the source" in one["reason"] for one in named)
+
+
+async def test_more_completed_preloads_than_are_kept_come_to_rest_and_the_older_ones_are_deleted(
+    cluster: Cluster,
+) -> None:
+    names = [f"p{number:02d}" for number in range(KEPT_PRELOADS + 1)]
+    for number, name in enumerate(names):
+        path = f"{'train' if number % 2 else 'val'}/{number:03d}"
+        await cluster.create_preload(name, paths=[path], nodes=["d"])
+        await cluster.until_state("Complete", name, resource=PRELOADS)
+    await cluster.until(lambda: [kept["name"] for kept in cluster.status()["kept"]] == names[1:])
+    await cluster.change(PRELOADS, names[0], ttlSecondsAfterFinished=0)
+    await cluster.until(lambda: ("n", names[0]) not in cluster.server.store(PRELOADS))
+    read = cluster.engine.source_bytes_read
+    for number in range(3):
+        await cluster.annotate("pictures", refresh=str(number))
+        await cluster.until(lambda told=str(number): cluster.status().get("refreshed") == told)  # type: ignore[misc]
+        assert [kept["name"] for kept in cluster.status()["kept"]] == names[1:]
+    assert cluster.engine.source_bytes_read == read
+    await cluster.until_state("Ready")
+
+
+async def test_what_a_preload_brought_is_protected_though_jobs_fill_the_rest_of_the_cache(
+    cluster: Cluster,
+) -> None:
+    await cluster.change(DATASETS, "pictures", preload={"enabled": False})
+    (data,) = cluster.datasets._data.values()
+    properties = cluster.engine.path_properties[data.path]
+    await cluster.until(lambda: properties[READ_TYPE] == "CACHE")
+    await cluster.until(lambda: not cluster.engine.pinned)
+    await cluster.create_preload(paths=["train"], nodes=["a"])
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    await cluster.until(lambda: cluster.engine.pinned == {f"{data.path}/train"})
+    assert properties[READ_TYPE] == "CACHE"
+    await cluster.create_preload("all", nodes=["b"])
+    await cluster.until_state("Complete", "all", resource=PRELOADS)
+    await cluster.until(lambda: cluster.engine.pinned == {data.path})
+    assert properties[READ_TYPE] == "NO_CACHE"  # reads must not push out what all of it needs
+    await cluster.stop()
+    await cluster.start()
+    await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})  # what was kept is let go
+    await cluster.until(lambda: not cluster.engine.pinned)
+    assert properties[READ_TYPE] == "CACHE"

@@ -1,6 +1,7 @@
 """When a job may start, what its pods get, and what its status says."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 
 from tdcs.api.dataset import Dataset
-from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
+from tdcs.api.trainingjob import DatasetUse, Role, RunPolicy, TrainingJobSpec
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
 from tdcs.controllers.invalid import explain
 from tdcs.controllers.trainingjob import children, plan, report
@@ -62,9 +63,25 @@ def test_a_job_waits_for_what_will_still_come(name: str) -> None:
     assert decision.admitted == (reason is Reason.READY)
 
 
+def test_why_a_dataset_cannot_be_read_is_said_in_its_own_words() -> None:
+    told = dataset(Mounted=False).model_dump(by_alias=True, mode="json")
+    told["status"]["conditions"][0]["message"] = "the store answers 403"
+    refused = Dataset.model_validate(told)
+    decision = decided(seen_of(reading(), {"pictures": refused}))
+    assert decision.message == "Dataset pictures is not mounted yet: Told: the store answers 403"
+    # One that exists and does not parse is not among the datasets that can be used.
+    broken = Observed(spec=reading(), known=TrainingJobStatus(), present=frozenset({"pictures"}))
+    assert decided(broken).reason is Reason.UNREADABLE
+    assert "it cannot be understood; its own status says which fields" in decided(broken).message
+
+
 def test_by_default_a_job_starts_as_soon_as_its_dataset_can_be_read() -> None:
     assert decided(seen_of(reading(), {"pictures": dataset(cached=0)})).admitted
     assert not decided(seen_of(reading(), {"pictures": dataset(Mounted=False)})).admitted
+    unbound = seen_of(reading(), {"pictures": dataset(claim="")})
+    assert (
+        decided(unbound).reason is Reason.UNREADABLE
+    )  # a pod would be turned away, and wait for its next turn
 
 
 def test_a_job_waits_no_longer_than_its_timeout() -> None:
@@ -72,6 +89,35 @@ def test_a_job_waits_no_longer_than_its_timeout() -> None:
     assert decided(seen).reason is Reason.LOADING
     assert decided(seen, now=LATER).admitted
     assert plan.patience_left(seen.spec.datasets[0], created=NOW, now=NOW) == 3600
+
+
+def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:
+    spec = reading(fraction=0.8, timeout="30m")
+    first = decided(seen_of(spec, {"pictures": dataset(cached=3)}), now=LATER)
+    told = "after 30m it starts with 3% of Dataset pictures cached, 80% was asked for"
+    assert (first.admitted, first.data.data_ready) == (True, True)
+    assert (first.data.reason, first.data.message) == (Reason.TIMED_OUT, told)
+    conditions = [
+        {"type": type_, "status": "True", "reason": first.reason, "message": told, "lastTransitionTime": NOW}
+        for type_ in ("DataReady", "Admitted")
+    ]
+    for cached in (3, 60, 100):
+        known = TrainingJobStatus.model_validate({"conditions": conditions})
+        later = Observed(
+            spec=spec,
+            known=known,
+            datasets={"pictures": dataset(cached=cached)},
+            present=frozenset({"pictures"}),
+            created=NOW,
+        )
+        again = decided(later, now=LATER)
+        assert (again.reason, again.message) == (Reason.TIMED_OUT, told)
+        assert (again.data.reason, again.data.message) == (Reason.TIMED_OUT, told)
+
+
+def test_a_timeout_after_enough_was_cached_is_not_told() -> None:
+    seen = seen_of(reading(fraction=0.8, timeout="30m"), {"pictures": dataset(cached=90)})
+    assert decided(seen, now=LATER).data.message == "1 dataset ready"
 
 
 def test_a_dataset_that_is_being_deleted_is_not_called_missing() -> None:
@@ -152,6 +198,39 @@ def test_the_default_scheduler_places_jobs_where_tdcs_has_none() -> None:
             owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True, scheduler_name=name
         )
         assert job["spec"]["template"]["spec"].get("schedulerName") == expected
+
+
+def test_only_pods_that_read_data_are_placed_by_the_scheduler_that_asks_the_extender() -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "train"}]}}
+    roles = {role: {"replicas": 1, "template": template} for role in ("Worker", "Chief", "PS")}
+    asked: list[Role] = ["Worker", "Chief", "PS"]
+    cases: list[tuple[dict[str, Any], set[str]]] = [({}, {"Worker", "Chief"}), ({"datasets": []}, set())]
+    for datasets, readers in cases:
+        spec = job_spec(replicaSpecs=roles, **datasets)
+        for role in asked:
+            pod = children.pod_template(owner=JOB_OBJECT, spec=spec, role=role)
+            assert ("schedulerName" in pod["spec"]) == (role in readers)
+            assert ("tdcs.io/datasets" in pod["metadata"]["annotations"]) == (role in readers)
+
+
+def test_a_job_that_has_never_started_can_still_be_told_which_copy_to_read() -> None:
+    made = children.job(owner=JOB_OBJECT, spec=job_spec(), role="Worker", suspended=True)
+    change = children.changes(
+        live=made, spec=job_spec(), role="Worker", suspended=False, copies={"pictures": "1"}
+    )
+    reads = change["spec"]["template"]["metadata"]["annotations"]["tdcs.io/datasets"]
+    assert json.loads(reads) == [{"dataset": "n/pictures", "copy": "1"}]
+    # Kubernetes refuses any change of the pods of a Job that has started, suspended again or not.
+    live = {**made, "status": {"startTime": NOW}}
+    for preferred in (None, [{"weight": 1, "preference": {}}]):
+        assert children.changes(
+            live=live,
+            spec=job_spec(),
+            role="Worker",
+            suspended=False,
+            copies={"pictures": "1"},
+            preferred=preferred,
+        ) == {"spec": {"suspend": False}}
 
 
 def test_a_job_that_exists_is_changed_only_where_it_may_be() -> None:
@@ -316,3 +395,25 @@ def test_the_ending_of_a_job_is_read_from_its_conditions() -> None:
     assert view.completion_time == NOW
     assert job_view({"status": {"conditions": [{**failed, "status": "False"}]}}).finished is False
     assert job_view(None) == JobView()
+
+
+def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_waits() -> None:
+    lost = {"pictures": dataset(cached=40)}
+    spec = reading(fraction=1)
+    running = Observed(
+        spec=spec, known=ADMITTED, datasets=lost, present=frozenset(lost), created=NOW, jobs={}, pods=()
+    )
+    found = report.findings_of(running, decision=decided(running), outcome=None)
+    ready = next(one for one in found if one.type == "DataReady")
+    assert (ready.status, ready.reason) == ("False", "DatasetLoading")
+    assert ready.message == (
+        "the job runs, and Dataset pictures has 40% of its bytes cached now: the rest is being loaded again, and is "
+        "read from other nodes or the source until then"
+    )
+    admitted = next(one for one in found if one.type == "Admitted")
+    assert admitted.status == "True"
+    assert "the job waits" not in admitted.message
+    held = replace(running, spec=spec.model_copy(update={"run_policy": RunPolicy(suspend=True)}))
+    assert "the job waits for 100%" in plan.data(held, now=NOW).message
+    # Of a gang that gives its places back nothing runs any more.
+    assert "the job waits for 100%" in plan.data(running, now=NOW, runs=False).message

@@ -20,6 +20,9 @@ from tdcs.csi import descriptors
 
 READ_MANY = 3
 NODE = "node-a"
+needs_fuse = pytest.mark.skipif(
+    not os.path.exists("/dev/fuse"), reason="what FUSE clients do is not tested: there is no /dev/fuse"
+)
 DIE_WITH_PARENT = Path(waiting.__file__).with_name("die_with_parent.py")
 
 # Opens /dev/fuse, mounts it at argv[1] and answers nothing: a FUSE client that hangs. Killed, it has died.
@@ -80,6 +83,12 @@ class Node:
         self.processes.append(process)
         return process
 
+    def share(self, folder: Path) -> None:
+        """Make a folder as a plugin's container has it from its node: a mount of its own, which shares its mounts."""
+        folder.mkdir()
+        self.run("mount", "--bind", str(folder), str(folder))
+        self.run("mount", "--make-shared", str(folder))
+
     def mount_cluster(self, name: str = "default", *, files: dict[str, str] | None = None) -> None:
         """Mount a file system where the FUSE client of a cache cluster would, with these files."""
         point = self.fuse_root / name
@@ -113,7 +122,7 @@ class Node:
     def kill_plugin(self, number: signal.Signals) -> int:
         assert self.plugin is not None
         self.plugin.send_signal(number)
-        code = self.plugin.wait(timeout=20)
+        code = self.plugin.wait(timeout=60)
         (self.root / "plugin.log").write_text("")
         return code
 
@@ -129,7 +138,7 @@ class Node:
         return self.kubelet / "plugins_registry/csi.tdcs.io-reg.sock"
 
     def call(
-        self, method: str, request: Any, *, answer: str, socket: Path | None = None, timeout: float = 20
+        self, method: str, request: Any, *, answer: str, socket: Path | None = None, timeout: float = 60
     ) -> Any:
         """Call a method as kubelet would, with the name of its answer's message; raises grpc.RpcError."""
         with grpc.insecure_channel(f"unix://{socket or self.csi_socket}") as channel:
@@ -146,14 +155,20 @@ class Node:
         *,
         path: str = "/datasets/abc",
         cluster: str = "default",
+        tiers: str = "",
         mode: int = READ_MANY,
-        timeout: float = 20,
+        timeout: float = 60,
     ) -> None:
         request = descriptors.message(name="csi.v1.NodePublishVolumeRequest")(
             volume_id="tdcs.team.data",
             target_path=str(target),
             volume_capability={"mount": {}, "access_mode": {"mode": mode}},
-            volume_context={"cluster": cluster, "path": path, "csi.storage.k8s.io/pod.name": "p"},
+            volume_context={
+                "cluster": cluster,
+                "path": path,
+                "csi.storage.k8s.io/pod.name": "p",
+                **({"tiers": tiers} if tiers else {}),
+            },
         )
         answer = "csi.v1.NodePublishVolumeResponse"
         self.call("csi.v1.Node/NodePublishVolume", request, answer=answer, timeout=timeout)
@@ -199,12 +214,10 @@ def node() -> Iterator[Node]:
     this = Node(root=Path(tempfile.mkdtemp(prefix="tdcs-csi-")).resolve(), namespace=holder.pid)
     try:
         own = os.readlink("/proc/self/ns/mnt")
-        eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=10)
+        eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=60)
         # As on a real node, folders that plugins and clients mount into are shared with those who watch them.
         for folder in (this.fuse_root, this.kubelet, this.cache_root):
-            folder.mkdir()
-            this.run("mount", "--bind", str(folder), str(folder))
-            this.run("mount", "--make-shared", str(folder))
+            this.share(folder)
         yield this
     finally:
         for process in reversed(this.processes):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from tests.support.waiting import eventually_async
 
 from tdcs.csi.guard import Guard
 
@@ -15,9 +16,9 @@ def unwanted(_result: object) -> None:
 async def test_a_result_and_an_error_reach_the_caller() -> None:
     guard = Guard(threads_per_key=1)
 
-    assert await guard.run(key="a", call=lambda: 7, timeout_seconds=5, discard=unwanted) == 7
+    assert await guard.run(key="a", call=lambda: 7, timeout_seconds=60, discard=unwanted) == 7
     with pytest.raises(ZeroDivisionError):
-        await guard.run(key="a", call=lambda: 1 // 0, timeout_seconds=5, discard=unwanted)
+        await guard.run(key="a", call=lambda: 1 // 0, timeout_seconds=60, discard=unwanted)
 
 
 async def test_a_hanging_call_ends_in_a_timeout_and_its_late_result_is_discarded() -> None:
@@ -31,7 +32,7 @@ async def test_a_hanging_call_ends_in_a_timeout_and_its_late_result_is_discarded
         await guard.run(key="a", call=hang, timeout_seconds=0.05, discard=lambda _late: discarded.set())
     release.set()
 
-    await asyncio.wait_for(discarded.wait(), timeout=5)
+    await asyncio.wait_for(discarded.wait(), timeout=60)
 
 
 async def test_hanging_calls_take_no_more_threads_than_allowed_and_leave_other_keys_alone() -> None:
@@ -47,8 +48,10 @@ async def test_hanging_calls_take_no_more_threads_than_allowed_and_leave_other_k
     results = await asyncio.gather(*calls, return_exceptions=True)
 
     assert [type(result) for result in results] == [TimeoutError] * 5
-    assert len(started) == 2
-    assert await guard.run(key="alive", call=lambda: 1, timeout_seconds=5, discard=unwanted) == 1
+    # A thread may begin after its caller has given up.
+    await eventually_async(lambda: len(started) == 2, deadline=60)
+    assert await guard.run(key="alive", call=lambda: 1, timeout_seconds=60, discard=unwanted) == 1
 
     release.set()
-    assert await guard.run(key="dead", call=lambda: 2, timeout_seconds=5, discard=unwanted) == 2
+    assert await guard.run(key="dead", call=lambda: 2, timeout_seconds=60, discard=unwanted) == 2
+    assert len(started) == 2

@@ -12,7 +12,7 @@ async def ask(port: int, request: bytes = b"GET /healthz HTTP/1.1\r\nHost: x\r\n
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     writer.write_eof()
-    answer = await asyncio.wait_for(reader.read(), timeout=10)
+    answer = await asyncio.wait_for(reader.read(), timeout=60)
     writer.close()
     return answer.decode()
 

@@ -30,6 +30,20 @@ def test_a_name_that_no_cache_cluster_can_have_is_refused(cluster: str) -> None:
         parse_volume(attributes={"cluster": cluster, "path": "/datasets/abc"})
 
 
+def test_tiers_are_read_in_their_order() -> None:
+    attributes = {"cluster": "default", "path": "/datasets/abc", "tiers": "/mnt/nvme,/mnt/hdd/cache"}
+
+    assert parse_volume(attributes=attributes).tiers == ("/mnt/nvme", "/mnt/hdd/cache")
+
+
+@pytest.mark.parametrize(
+    "tiers", ["/", ",", "mnt", "/mnt/../etc", "/mnt/.", "/mnt/a,", "/mnt//a", "/mnt/a\n"]
+)
+def test_a_tier_that_is_no_plain_folder_is_refused(tiers: str) -> None:
+    with pytest.raises(InvalidVolumeError, match="'tiers'"):
+        parse_volume(attributes={"cluster": "default", "path": "/datasets/abc", "tiers": tiers})
+
+
 @pytest.mark.parametrize("attribute", ["cluster", "path"])
 def test_a_missing_attribute_is_named(attribute: str) -> None:
     attributes = {"cluster": "default", "path": "/datasets/abc"}

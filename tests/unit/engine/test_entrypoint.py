@@ -59,7 +59,7 @@ def test_a_master_formats_an_empty_journal_and_then_starts(environment: dict[str
     assert started[-1] == "alluxio.master.AlluxioMaster"
     assert started[:2] == ["-Xmx1g", "-Dx=*"]
     assert "-Dalluxio.master.hostname=default-master" in started
-    assert started[-3:-1] == ["-cp", "/opt/alluxio/lib/*"]
+    assert started[-3:-1] == ["-cp", "/opt/alluxio/lib/*:/opt/alluxio/names/*"]
 
 
 @pytest.mark.parametrize(("entry", "formats"), [("BlockMaster", 0), ("lost+found", 1)])
@@ -82,7 +82,7 @@ def test_a_worker_is_known_by_its_host_and_its_node(environment: dict[str, str])
 def test_java_takes_the_place_of_the_shell_so_that_signals_reach_it(environment: dict[str, str]) -> None:
     environment["JAVA_DOES"] = "sleep 60"
     with subprocess.Popen([ENTRYPOINT, "worker"], env=environment) as process:
-        eventually(lambda: calls(environment), deadline=30)
+        eventually(lambda: calls(environment), deadline=60)
         assert Path(environment["CALLS"]).read_text().splitlines()[0] == str(process.pid)
         process.kill()
 
@@ -109,9 +109,9 @@ def test_a_fuse_client_is_told_to_end_and_waited_for(environment: dict[str, str]
         f'#!/bin/sh\nprintf "%s\\n" "$$" "$@" >>"$CALLS"\nexec {script}\n'
     )
     with subprocess.Popen([ENTRYPOINT, "fuse"], env=environment) as process:
-        eventually(ready.exists, deadline=30)
+        eventually(ready.exists, deadline=60)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
     assert end.read_text() == "unmounted\n"
 
 
@@ -128,14 +128,14 @@ def test_a_fuse_client_that_was_killed_is_started_again_unless_it_died_young(
         Path(environment["CALLS"]).unlink(missing_ok=True)
         environment["FUSE_YOUNG_SECONDS"] = young
         with subprocess.Popen([ENTRYPOINT, "fuse"], env=environment) as process:
-            (first,) = eventually(clients, deadline=30)
+            (first,) = eventually(clients, deadline=60)
             os.kill(first, signal.SIGKILL)
             if ends:
-                assert process.wait(timeout=30) == 137
+                assert process.wait(timeout=60) == 137
             else:
-                eventually(lambda: len(clients()) == 2, deadline=30)
+                eventually(lambda: len(clients()) == 2, deadline=60)
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(timeout=30) == 143
+                assert process.wait(timeout=60) == 143
         assert len(clients()) == (1 if ends else 2)
 
 

@@ -2,9 +2,17 @@
 
 import pytest
 
+from tdcs.api.durations import to_seconds
+from tdcs.controllers.context import Settings
 from tdcs.engine.alluxio.profile import Role, Tier, java_options, render_properties, site_properties
 
 TIER = Tier(medium="SSD", path="/var/lib/tdcs/cache/default", capacity_bytes=10_737_418_240)
+
+
+def test_a_worker_that_dies_is_told_of_in_fifteen_seconds() -> None:
+    told = site_properties(tier=TIER)
+    keys = ("alluxio.master.worker.timeout", "alluxio.master.lost.worker.detection.interval")
+    assert sum(to_seconds(told[key]) for key in keys) + Settings().poll_seconds < 15
 
 
 def test_a_cluster_s_own_properties_win() -> None:
@@ -46,3 +54,10 @@ def test_with_few_processors_only_those_compile_twice_who_read_all_day() -> None
     large = java_options(role=Role.WORKER, processors=16)
     assert once not in large
     assert "-XX:CICompilerCount=4" in large
+
+
+def test_a_worker_gives_up_no_block_whose_source_may_still_be_read() -> None:
+    name = "-Dalluxio.user.network.rpc.keepalive.timeout"
+    assert f"{name}=5min" in java_options(role=Role.WORKER)
+    # A client must hear soon of a master that is gone.
+    assert not any(name in option for role in (Role.MASTER, Role.FUSE) for option in java_options(role=role))

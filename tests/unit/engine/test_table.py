@@ -86,3 +86,28 @@ def test_a_hundred_thousand_files_take_less_than_twelve_megabytes() -> None:
         tracemalloc.stop()
     assert len(table) == 100_000
     assert used < 12 << 20, used
+
+
+def test_the_version_changes_with_files_and_contents_and_not_with_copies() -> None:
+    def version(*files: CachedFile) -> str:
+        table = BlockTable()
+        table.add(files)
+        return table.version()
+
+    def one(path: str, *, number: int, length: int = 5, holders: tuple[str, ...] = ()) -> CachedFile:
+        block = Block(
+            id=number, length=length, offset=0, source_path=path, mount_id=1, workers=frozenset(holders)
+        )
+        return CachedFile(path=path, length=length, blocks=(block,))
+
+    first = version(one("a", number=1), one("b", number=2))
+    assert version(one("a", number=1, holders=("x",)), one("b", number=2)) == first
+    others = {
+        version(one("a", number=1)),
+        version(one("a", number=1), one("b", number=3)),
+        version(one("a", number=1), one("b", number=2, length=6)),
+        version(one("a", number=1), one("c", number=2)),
+        version(one("a", number=1), one("b", number=2), one("c", number=3)),
+        version(one("ab", number=1), one("", number=2)),
+    }
+    assert len(others | {first}) == 7

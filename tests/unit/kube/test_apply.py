@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.kube.api import Object
-from tdcs.kube.apply import Applier, ForeignObjectError, covers, owner_reference
+from tdcs.kube.apply import Applier, ForeignObjectError, PredecessorError, covers, owner_reference
 from tdcs.kube.resources import SERVICES
 
 OWNER: Object = {
@@ -70,6 +70,29 @@ async def test_what_the_server_writes_differently_is_not_written_for_ever() -> N
         SERVICES, wanted=wanted(cpu="1000m"), live={**live, "spec": {"cpu": "2"}}, owner=OWNER
     )
     assert len(api.written) == 2
+
+
+def left_by(kind: str, name: str, *, uid: str = "before", **metadata: Any) -> Object:
+    reference = {"apiVersion": "tdcs.io/v1alpha1", "kind": kind, "name": name, "uid": uid}
+    return {"metadata": {"name": "train", "namespace": "n", "ownerReferences": [reference], **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("live", "going"),
+    [
+        pytest.param(left_by("TrainingJob", "train"), True, id="left by an earlier object of the same name"),
+        pytest.param(left_by("Other", "x", deletionTimestamp="now"), True, id="being deleted"),
+        pytest.param(left_by("TrainingJob", "another"), False, id="of another object"),
+        pytest.param(left_by("Dataset", "train"), False, id="of another kind"),
+    ],
+)
+async def test_what_will_soon_be_gone_is_told_apart_from_a_strangers(live: Object, going: bool) -> None:
+    api = ScriptedApi()
+    with pytest.raises(ForeignObjectError) as refused:
+        await Applier(api=api).apply(SERVICES, wanted=wanted(a=1), live=live, owner=OWNER)
+    assert isinstance(refused.value, PredecessorError) is going
+    assert ("is being deleted; TrainingJob train goes on" in str(refused.value)) is going
+    assert api.written == []
 
 
 async def test_a_strangers_object_is_left_alone() -> None:

@@ -55,7 +55,7 @@ async def test_events_change_the_view() -> None:
         ],
     )
     async with running(api) as (informer, changes):
-        await eventually_async(lambda: len(api.watched_from) == 2, deadline=5)
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
         assert sorted(name for _, name in informer.store) == ["a", "c"]
         assert changes == [("a", "1"), ("b", "2"), ("a", "3"), ("b", None), ("c", "5")]
         assert api.watched_from == ["2", "5"]  # a watch that ends in order goes on where it was
@@ -67,7 +67,7 @@ async def test_a_deletion_that_falls_into_a_gap_is_noticed_by_the_next_list() ->
         watches=[[error(GoneError)]],
     )
     async with running(api) as (informer, changes):
-        await eventually_async(lambda: api.listed == 2 and len(api.watched_from) == 2, deadline=5)
+        await eventually_async(lambda: api.listed == 2 and len(api.watched_from) == 2, deadline=60)
         assert sorted(name for _, name in informer.store) == ["b"]
         assert changes == [("a", "1"), ("b", "2"), ("a", None), ("b", "9")]
 
@@ -75,7 +75,7 @@ async def test_a_deletion_that_falls_into_a_gap_is_noticed_by_the_next_list() ->
 async def test_what_a_new_list_shows_unchanged_is_not_told_again() -> None:
     api = ScriptedApi(lists=[listing(pod("a", 1), version=2)], watches=[[error(GoneError)]])
     async with running(api) as (_, changes):
-        await eventually_async(lambda: len(api.watched_from) == 2, deadline=5)
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
         assert changes == [("a", "1")]
 
 
@@ -85,7 +85,7 @@ async def test_bookmarks_move_the_place_to_continue_from() -> None:
         watches=[[WatchEvent(type="BOOKMARK", object={"metadata": {"resourceVersion": "70"}})]],
     )
     async with running(api) as (informer, changes):
-        await eventually_async(lambda: len(api.watched_from) == 2, deadline=5)
+        await eventually_async(lambda: len(api.watched_from) == 2, deadline=60)
         assert api.watched_from == ["2", "70"]
         assert (informer.store, changes) == ({}, [])
 
@@ -95,14 +95,14 @@ async def test_a_server_that_is_away_is_asked_again() -> None:
         lists=[error(UnavailableError), error(UnavailableError), listing(pod("a", 1), version=1)],
     )
     async with running(api) as (informer, _):
-        await asyncio.wait_for(informer.synced.wait(), timeout=5)
+        await asyncio.wait_for(informer.synced.wait(), timeout=60)
         assert api.listed == 3
 
 
 async def test_a_watch_that_keeps_breaking_leads_to_a_new_list() -> None:
     api = ScriptedApi(lists=[listing(version=1)], watches=[[error(UnavailableError)] for _ in range(3)])
     async with running(api):
-        await eventually_async(lambda: len(api.watched_from) == 4, deadline=5)
+        await eventually_async(lambda: len(api.watched_from) == 4, deadline=60)
         assert api.listed == 3
 
 
@@ -110,7 +110,7 @@ async def test_silence_shows_in_the_age_of_the_last_contact() -> None:
     now = 0.0
     informer = Informer(api=ScriptedApi(), resource=PODS, clock=lambda: now)
     task = asyncio.create_task(informer.run())
-    await asyncio.wait_for(informer.synced.wait(), timeout=5)
+    await asyncio.wait_for(informer.synced.wait(), timeout=60)
     now = 200.0
     assert informer.last_contact_age() == 200
     task.cancel()
@@ -131,7 +131,7 @@ async def test_of_many_objects_only_what_counts_is_kept() -> None:
     api = ScriptedApi(watches=[[WatchEvent(type="ADDED", object=large)]])
     informer = Informer(api=api, resource=PODS, fields="spec.nodeName!=", keep=keep)
     task = asyncio.create_task(informer.run())
-    await eventually_async(lambda: ("n", "b") in informer.store, deadline=5, interval=0.01)
+    await eventually_async(lambda: ("n", "b") in informer.store, deadline=60, interval=0.01)
     assert informer.store["n", "b"] == {"metadata": large["metadata"], "kept": True}
     assert api.asked == {"labels": None, "fields": "spec.nodeName!=", "keep": keep}
     task.cancel()

@@ -72,13 +72,15 @@ def lease(api: ScriptedApi, identity: str, clock: Clock, *, renew: float = 10.0)
 
 
 async def holds(candidate: Lease) -> bool:
-    """Whether it gets the lease now."""
-    try:
-        async with asyncio.timeout(0.02):
-            await candidate.acquire()
-    except TimeoutError:
-        return False
-    return True
+    """Whether it gets the lease now, with one of its first tries, however long these take."""
+    trying = asyncio.create_task(candidate.acquire())
+    for _ in range(10):
+        await asyncio.sleep(0.002)
+        if trying.done():
+            await trying
+            return True
+    trying.cancel()
+    return False
 
 
 async def test_the_first_one_gets_it_and_the_second_waits() -> None:
@@ -133,7 +135,7 @@ async def test_a_holder_that_was_replaced_learns_it() -> None:
     assert await holds(first)
     api.objects[KEY]["spec"] = {**api.objects[KEY]["spec"], "holderIdentity": "b", "renewTime": "later"}
     with pytest.raises(LeaseLostError, match="last seen to be b"):
-        await asyncio.wait_for(first.keep(), 5)
+        await asyncio.wait_for(first.keep(), 60)
 
 
 async def test_a_holder_that_cannot_renew_in_time_gives_up() -> None:
@@ -146,7 +148,7 @@ async def test_a_holder_that_cannot_renew_in_time_gives_up() -> None:
     assert not task.done()  # a short outage is none
     clock.now = 10.0
     with pytest.raises(LeaseLostError, match="not renewed for 10 s"):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
 
 
 async def test_two_who_want_it_at_once_do_not_both_get_it() -> None:

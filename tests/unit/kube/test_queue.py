@@ -32,7 +32,7 @@ async def test_the_earlier_of_two_dates_counts() -> None:
     queue.add_after("a", 60)
     queue.add_after("a", 0.01)
     queue.add_after("a", 60)
-    assert await asyncio.wait_for(queue.get(), timeout=5) == "a"
+    assert await asyncio.wait_for(queue.get(), timeout=60) == "a"
     queue.close()
 
 
@@ -63,3 +63,18 @@ async def test_the_age_of_the_oldest_key_tells_of_a_stuck_queue() -> None:
     now = 25.0
     queue.add("b")
     assert queue.oldest_age() == 15
+
+
+async def test_a_worker_of_one_lane_gets_its_keys_though_others_wait_longer() -> None:
+    queue: KeyedQueue[str] = KeyedQueue(lane=lambda key: key[0])
+    taking = asyncio.create_task(queue.get(lane="b"))
+    queue.add("a1")
+    queue.add("a2")
+    await asyncio.sleep(0)
+    assert not taking.done()
+    queue.add("b1")
+    async with asyncio.timeout(60):
+        assert await taking == "b1"
+        assert len(queue) == 2
+        assert await queue.get() == "a1"
+        assert await queue.get(lane="a") == "a2"

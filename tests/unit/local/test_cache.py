@@ -77,7 +77,7 @@ def test_a_killed_build_leaves_no_lock_and_no_half_product(own_cache: Path) -> N
     started = context.Event()
     builder = context.Process(target=_build_until_told, args=(started,))
     builder.start()
-    assert started.wait(10)
+    assert started.wait(60)
     assert builder.pid is not None
     os.kill(builder.pid, signal.SIGKILL)
     builder.join()
@@ -94,12 +94,12 @@ def test_a_second_builder_waits_and_takes_what_the_first_made() -> None:
 
     def slowly(scratch: Path) -> None:
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         (scratch / "by-the-first").touch()
 
     first = context.Process(target=lambda: cache.product("thing", "key", slowly))
     first.start()
-    assert started.wait(10)
+    assert started.wait(60)
 
     def on_wait() -> None:
         waited.append(True)

@@ -12,7 +12,13 @@ from tdcs_local.paths import LOCAL
 
 def test_every_product_has_its_inputs_in_the_repository() -> None:
     for product in products.PRODUCTS.values():
-        folder = product.folder if isinstance(product, products.GoProduct) else product.pom.parent
+        match product:
+            case products.GoProduct():
+                folder = product.folder
+            case products.MavenProduct():
+                folder = product.pom.parent
+            case products.JavaProduct():
+                folder = product.sources
         assert folder.is_dir(), product.name
         assert len(product.key()) == 16
 

@@ -1,6 +1,7 @@
 """What a user reads while it works."""
 
 import io
+import re
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def test_a_step_is_one_line_with_its_result_and_its_time() -> None:
     with Reporter(stream=out).step("build [it]") as step:
         step.result = "3 files"
     (line,) = out.getvalue().splitlines()
-    assert "build [it]: 3 files (0." in line
+    assert re.search(r"build \[it\]: 3 files \(\d+(\.\d)? s\)", line)
 
 
 def test_a_failed_step_says_so_and_passes_the_error_on() -> None:
@@ -29,12 +30,12 @@ def test_a_failed_step_says_so_and_passes_the_error_on() -> None:
 def test_a_long_step_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "SIGN_OF_LIFE_SECONDS", 0.01)
     out = io.StringIO()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     with Reporter(stream=out).step("build it") as step:
         step.detail = lambda: "half done"
         while "half done" not in out.getvalue() and time.monotonic() < deadline:
             time.sleep(0.005)
-    assert "... build it: half done (0." in out.getvalue()
+    assert re.search(r"\.\.\. build it: half done \(\d+(\.\d)? s\)", out.getvalue())
 
 
 @pytest.mark.parametrize(

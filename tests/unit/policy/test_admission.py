@@ -43,6 +43,31 @@ def test_the_dataset_that_is_not_ready_names_the_reason(
     assert words in decision.message
 
 
+@pytest.mark.parametrize(
+    ("lost", "reason", "words"),
+    [
+        (
+            dataset(cached=0.4),
+            Reason.LOADING,
+            "has 40% of its bytes cached now: the rest is being loaded again",
+        ),
+        (dataset(readable=False), Reason.UNREADABLE, "is not mounted just now"),
+        (dataset(found=False), Reason.MISSING, "is gone from the job's namespace"),
+        (
+            dataclasses.replace(dataset(), deleting=True),
+            Reason.DELETING,
+            "is being deleted, which waits for the job's",
+        ),
+    ],
+)
+def test_a_job_that_runs_is_not_told_to_wait(lost: DatasetReadiness, reason: Reason, words: str) -> None:
+    decision = decide(suspended=False, datasets=[lost], runs=True)
+    assert (decision.data_ready, decision.reason) == (False, reason)
+    assert words in decision.message
+    assert "the job runs" in decision.message
+    assert "waits for 1" not in decision.message
+
+
 def test_a_suspended_job_waits_although_its_data_is_ready() -> None:
     decision = decide(suspended=True, datasets=[dataset()])
     assert (decision.admitted, decision.data_ready, decision.reason) == (False, True, Reason.SUSPENDED)

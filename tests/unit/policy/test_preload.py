@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.policy.preload import Load, Subset, budget, choose_files, share, what_fits
+from tdcs.policy import preload
+from tdcs.policy.preload import Load, Subset, budget, by_rank, choose_files, share, what_fits
 
 amounts = st.floats(min_value=0.0, max_value=1e10)
 loads_ = st.lists(
@@ -150,3 +151,14 @@ def test_the_common_part_is_shared_by_the_number_of_waiting_jobs() -> None:
     ]
     rates = share(loads=loads, capacity=100.0, waiting_share=0.5)
     assert rates == pytest.approx({"one": 5.0, "nine": 45.0, "worth most": 50.0})
+
+
+@given(
+    ranks=st.lists(st.one_of(st.integers(0, 3), st.integers(0, (1 << 64) - 1)), max_size=60),
+    piece=st.integers(1, 20),
+)
+def test_numbers_sorted_in_pieces_are_sorted_as_a_whole(ranks: list[int], piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preload, "PIECE", piece)
+        found = list(by_rank(ranks, range(len(ranks))))
+    assert found == sorted(range(len(ranks)), key=ranks.__getitem__)

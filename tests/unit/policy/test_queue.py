@@ -132,6 +132,9 @@ def test_priority_comes_before_age() -> None:
     [
         ({"0": 3}, {}, "0", False),
         ({"0": 3, "1": 1}, {"limit": 4}, "1", False),
+        ({"0": 1, "1": 3}, {"room": {"0": 2, "1": 6}}, "1", False),
+        ({"0": 3, "1": 1}, {"room": {"0": 6, "1": 6}}, "1", False),
+        ({"0": 4, "1": 1}, {"limit": 4, "room": {"0": 6, "1": 0}}, "1", False),
         ({"0": 4}, {"limit": 4}, None, False),
         ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE}, "1", True),
         ({"0": 4, "2": 4}, {"limit": 4, "on_limit": OnLimit.CLONE}, "1", True),

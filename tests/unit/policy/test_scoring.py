@@ -13,7 +13,10 @@ from tdcs.policy.scoring import (
     local_share,
     locality,
     locality_matters,
+    merged,
     node_scores,
+    nodes_to_take,
+    preferring,
 )
 
 
@@ -36,6 +39,77 @@ def test_a_replicated_copy_makes_its_nodes_equal() -> None:
 def test_several_datasets_weigh_by_their_size() -> None:
     scores = node_scores([copy(900, n1=900), copy(100, n2=100)])
     assert scores == {"n1": 9, "n2": 1}
+
+
+def test_a_node_counts_less_the_more_pods_wait_for_other_data_there() -> None:
+    both = [copy(100, n1=100, n2=80)]
+    assert node_scores(both, awaited={"n1": 0.2}) == {"n1": 10, "n2": 9}
+    assert node_scores(both, awaited={"n1": 1.0}) == {"n1": 7, "n2": 10}
+    assert node_scores(both, awaited={"n1": 1.0, "n2": 1.0}) == node_scores(both)
+    assert node_scores(both, awaited={"elsewhere": 9.0}) == node_scores(both)
+    assert node_scores([], awaited={"n1": 1.0}) == {}
+
+
+def test_what_others_want_takes_no_more_from_a_node_than_the_best_is_worth() -> None:
+    scores = node_scores([copy(100, n1=100, n2=50, n3=20)], awaited={"n1": 2.0, "n2": 500.0})
+    assert scores == {"n1": 8, "n2": 3, "n3": 10}
+    assert node_scores([copy(100, n1=100, n2=1)], awaited={"n2": 500.0}) == {"n1": 10, "n2": 1}
+
+
+def test_a_pod_without_data_takes_the_nodes_that_others_want_least() -> None:
+    assert nodes_to_take(candidates=["a", "b", "c"], awaited={"b": 0.1, "z": 3.0}) == {"a": 1, "c": 1}
+    assert nodes_to_take(candidates=["a", "b"], awaited={"a": 2.0, "b": 1.0}) == {"b": 1}
+    assert nodes_to_take(candidates=["a", "b", "c"], awaited={"a": 0.1 + 0.2, "b": 0.3, "c": 1.0}) == {
+        "a": 1,
+        "b": 1,
+    }
+    assert nodes_to_take(candidates=["a", "b"], awaited={}) == {}
+    assert nodes_to_take(candidates=["a", "b"], awaited={"a": 1.0, "b": 1.0}) == {}
+    assert nodes_to_take(candidates=[], awaited={"a": 1.0}) == {}
+
+
+@given(
+    held=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 100), min_size=1),
+    awaited=st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 50)),
+)
+def test_whatever_others_want_every_node_with_data_has_a_score_and_one_the_full(
+    held: dict[str, int], awaited: dict[str, float]
+) -> None:
+    scores = node_scores([CopyOnNodes(total_bytes=100, node_bytes=held)], awaited=awaited)
+    assert scores.keys() == held.keys()
+    assert max(scores.values()) == MAX_SCORE
+    assert min(scores.values()) >= 1
+    # More bytes and fewer who want them are never worse.
+    for one in held:
+        for other in held:
+            if held[one] >= held[other] and awaited.get(one, 0) <= awaited.get(other, 0):
+                assert scores[one] >= scores[other]
+
+
+def test_a_job_that_starts_cold_goes_where_its_data_goes() -> None:
+    cold = CopyOnNodes(total_bytes=100, node_bytes={}, arriving={"a": 100, "b": 100})
+    assert node_scores([cold]) == {"a": 10, "b": 10}
+    assert locality(pod_nodes=["a", "b"], copies=[cold]) == 1.0
+    assert local_share(pod_nodes=["a", "b"], copies=[cold]) == 0.0
+
+
+def test_bytes_that_lie_there_count_more_than_bytes_on_their_way() -> None:
+    half = CopyOnNodes(total_bytes=100, node_bytes={"a": 100, "b": 20}, arriving={"b": 80, "c": 100})
+    assert node_scores([half]) == {"a": 10, "b": 6, "c": 5}
+    other = CopyOnNodes(total_bytes=100, node_bytes={"d": 100}, arriving={"e": 100})
+    assert node_scores([preferring(own=half, others=[other])]) == {"a": 10, "b": 6, "c": 5, "d": 5, "e": 3}
+    assert merged([half, other]) == CopyOnNodes(
+        total_bytes=100, node_bytes={"a": 100, "b": 20, "d": 100}, arriving={"b": 80, "c": 100, "e": 100}
+    )
+
+
+def test_what_preloads_brought_counts_in_full_beside_any_copy() -> None:
+    own, other = copy(100, a=100), copy(100, b=100)
+    brought = CopyOnNodes(total_bytes=100, node_bytes={"b": 60, "c": 100}, arriving={"d": 40}, brought=True)
+    near = preferring(own=own, others=[other, brought])
+    assert node_scores([near]) == {"a": 10, "b": 6, "c": 10, "d": 2}
+    assert (near.brought, brought.on(["c"]).brought) == (False, True)
+    assert locality(pod_nodes=["c"], copies=[near]) == local_share(pod_nodes=["c"], copies=[near]) == 1.0
 
 
 def test_without_datasets_there_are_no_scores() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tdcs_scheduler.app import Extender
+from tdcs_scheduler.demand import Demand, waiting_pod
+from tdcs_scheduler.main import LogFormat
 from tdcs_scheduler.view import DatasetView
 
 DATASET = {"status": {"totalBytes": 9, "copies": [{"id": "0", "nodes": [{"name": "a", "bytes": 9}]}]}}
@@ -98,6 +100,25 @@ async def test_answers_and_refusals_are_counted_by_kind() -> None:
     assert await metric(app, "tdcs_extender_decode_errors_total") == 1
     assert await metric(app, "tdcs_extender_prioritize_seconds_count") == 4
     assert await metric(app, "tdcs_extender_datasets") == 1
+    assert await metric(app, "tdcs_extender_waiting_pods") == 0
+
+
+async def test_it_leaves_to_the_pods_that_wait_what_only_they_can_use() -> None:
+    view = DatasetView()
+    for name, nodes in (("images", "ab"), ("text", "a")):
+        listed = [{"name": node, "bytes": 9} for node in nodes]
+        view.on_change(
+            ("team", name), {"status": {"totalBytes": 9, "copies": [{"id": "0", "nodes": listed}]}}
+        )
+    demand = Demand(view=view)
+    app = Extender(view=view, freshness=Clock(), stale_after_seconds=180, demand=demand)
+    annotations = {"tdcs.io/datasets": '[{"dataset": "team/text"}]'}
+    demand.on_pod(("team", "q"), waiting_pod({"metadata": {"annotations": annotations}}))
+
+    answer = json.loads((await ask(app, "POST", "/prioritize", request())).body)
+
+    assert {each["Host"]: each["Score"] for each in answer} == {"a": 5, "b": 10}
+    assert await metric(app, "tdcs_extender_waiting_pods") == 1
 
 
 async def test_a_bad_request_is_refused_with_a_sentence_and_the_next_one_is_served() -> None:
@@ -164,7 +185,16 @@ async def test_a_bad_annotation_is_told_once_a_pod(caplog: pytest.LogCaptureFixt
             await ask(app, "POST", "/prioritize", request(annotation="oops", uid=uid))
 
     assert len(caplog.records) == 2
-    assert "pod team/p is scheduled without regard to its data" in caplog.text
+    assert "pod team/p: it is scheduled without regard to its data" in caplog.text
+
+
+async def test_answers_to_pods_that_name_what_does_not_exist_are_counted_apart() -> None:
+    app = extender()
+    for name in ("team/nowhere", "team/nowhere", "team/images"):
+        await ask(app, "POST", "/prioritize", request(annotation=json.dumps([{"dataset": name}])))
+
+    assert await metric(app, 'tdcs_extender_answers_total{kind="unknown_dataset"}') == 2
+    assert await metric(app, 'tdcs_extender_answers_total{kind="no_data"}') == 0
 
 
 async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCaptureFixture) -> None:
@@ -178,7 +208,10 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
     assert told["pod"] == "team/p"
     assert told["scores"] == {"a": 10}
     assert told["candidates"] == 2
-    assert told["reason"] == "1 candidates hold data of 1 datasets"
+    assert told["reason"] == "1 candidate holds data of 1 dataset"
+    assert json.loads(LogFormat().format(record)) == told
+    other = logging.LogRecord("tdcs_scheduler.main", logging.INFO, "", 0, "serving", None, None)
+    assert LogFormat().format(other).endswith(" INFO serving")
 
 
 async def test_the_port_for_monitoring_tells_health_but_no_scores() -> None:

@@ -64,6 +64,7 @@ def test_a_pod_without_the_annotation_has_none(metadata: dict[str, Any]) -> None
         b'{"Pod": {"metadata": {"name": 1}}}',
         b"\xff\xfe",
         b"[" * 100_000,
+        b'{"Pod": {"metadata": {}}, "Nodes": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
 def test_anything_else_is_refused_with_a_sentence(body: bytes) -> None:
@@ -72,7 +73,23 @@ def test_anything_else_is_refused_with_a_sentence(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "images", "{}", '["images"]', '[{"copy": "0"}]', '[{"dataset": 1}]', "\ud800"]
+    "text",
+    [
+        "",
+        "images",
+        "{}",
+        '["images"]',
+        '[{"copy": "0"}]',
+        '[{"dataset": 1}]',
+        "\ud800",
+        '[{"dataset": "images"}]',
+        '[{"dataset": "/images"}]',
+        '[{"dataset": "team/"}]',
+        '[{"dataset": "team/images/cats"}]',
+        '[{"dataset": "team/images", "copies": "0"}]',
+        '[{"dataset": "team/images", "x": ' + "[" * 100_000 + "]" * 100_000 + "}]",
+    ],
+    ids=lambda text: text[:40].encode("ascii", "replace").decode(),
 )
 def test_a_bad_annotation_is_refused_with_an_example_of_a_good_one(text: str) -> None:
     with pytest.raises(BadAnnotationError, match="write a JSON list such as"):

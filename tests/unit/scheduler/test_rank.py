@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import PrioritizeRequest
 from tdcs_scheduler.rank import Kind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
@@ -37,8 +38,10 @@ def asked(
     return PrioritizeRequest(pod="team/train-0", uid="u", annotation=text, nodes=list(nodes))
 
 
-def ranked(request: PrioritizeRequest, known: DatasetView) -> Ranking:
-    return rank(request=request, view=known, synced=True)
+def ranked(request: PrioritizeRequest, known: DatasetView, demand: Demand | None = None) -> Ranking:
+    return rank(
+        request=request, view=known, demand=Demand(view=known) if demand is None else demand, synced=True
+    )
 
 
 IMAGES = {"dataset": "team/images", "copy": "0"}
@@ -51,10 +54,36 @@ def test_nodes_are_ranked_by_the_bytes_they_hold_and_others_are_left_out() -> No
     assert ranking.scores == {"a": 10, "b": 5}
 
 
-def test_only_the_pods_own_copy_counts() -> None:
+@pytest.mark.parametrize("copy", ["0", "1"])
+def test_nodes_that_a_preload_brought_the_data_to_are_as_good_as_those_of_the_pods_copy(copy: str) -> None:
+    images = dataset({"a": 100 * MB}, {"b": 100 * MB})
+    images["status"]["copies"].append(
+        {
+            "id": "preloads",
+            "nodes": [{"name": "c", "bytes": 100 * MB}, {"name": "d", "bytes": 0, "arriving": 60 * MB}],
+        }
+    )
+    own, other = ("a", "b") if copy == "0" else ("b", "a")
+
+    assert ranked(asked({**IMAGES, "copy": copy}), view(images=images)).scores == {
+        own: 10,
+        other: 5,
+        "c": 10,
+        "d": 3,
+    }
+
+
+def test_the_pods_own_copy_comes_first_and_another_before_nothing() -> None:
     known = view(images=dataset({"a": 100 * MB}, {"b": 100 * MB}))
 
-    assert ranked(asked({**IMAGES, "copy": "1"}), known).scores == {"b": 10}
+    assert ranked(asked({**IMAGES, "copy": "1"}), known).scores == {"b": 10, "a": 5}
+    assert ranked(asked({**IMAGES, "copy": "1"}, nodes="ac"), known).scores == {"a": 10}
+
+
+def test_a_pod_whose_copy_is_gone_is_well_placed_at_any_other() -> None:
+    known = view(images=dataset({"a": 100 * MB, "c": 10 * MB}))
+
+    assert ranked(asked({**IMAGES, "copy": "7"}), known).scores == {"a": 10, "c": 1}
 
 
 def test_a_pod_that_names_no_copy_is_well_placed_at_any() -> None:
@@ -102,13 +131,12 @@ def test_an_unknown_dataset_among_known_ones_is_named_and_the_others_still_count
 @pytest.mark.parametrize(
     "known",
     [
-        view(),
         view(images=dataset({})),
         view(images=dataset({"z": MB})),
         view(images=dataset()),
         view(images={}),
     ],
-    ids=["no datasets", "an empty copy", "copy elsewhere", "no copies", "no status"],
+    ids=["an empty copy", "copy elsewhere", "no copies", "no status"],
 )
 def test_without_data_on_a_candidate_nothing_is_said(known: DatasetView) -> None:
     ranking = ranked(asked(IMAGES), known)
@@ -133,9 +161,54 @@ def test_a_bad_annotation_is_no_error_of_scheduling() -> None:
 
 
 def test_before_the_first_list_nothing_is_said() -> None:
-    ranking = rank(request=asked(IMAGES), view=view(), synced=False)
+    ranking = rank(request=asked(IMAGES), view=view(), demand=Demand(view=view()), synced=False)
 
     assert (ranking.kind, ranking.scores) == (Kind.NOT_SYNCED, {})
+
+
+def waiting(known: DatasetView, **pods: int) -> Demand:
+    """So many pods wait for each of these datasets of namespace team."""
+    demand = Demand(view=known)
+    for name, count in pods.items():
+        text = json.dumps([{"dataset": f"team/{name}", "copy": "0"}])
+        for number in range(count):
+            metadata = {
+                "namespace": "team",
+                "name": f"{name}-{number}",
+                "annotations": {"tdcs.io/datasets": text},
+            }
+            demand.on_pod(("team", f"{name}-{number}"), waiting_pod({"metadata": metadata}))
+    return demand
+
+
+def test_a_pod_leaves_to_another_what_only_that_one_can_use() -> None:
+    known = view(images=dataset({"a": 100 * MB, "b": 90 * MB}), text=dataset({"a": MB}))
+
+    assert ranked(asked(IMAGES), known, waiting(known, images=5)).scores == {"a": 10, "b": 9}
+    ranking = ranked(asked(IMAGES), known, waiting(known, images=5, text=1))
+
+    assert ranking.scores == {"b": 10, "a": 6}
+    assert (
+        ranking.reason == "2 candidates hold data of 1 dataset; other pods wait for other data on 1 candidate"
+    )
+
+
+def test_a_pod_goes_without_its_data_for_nobody() -> None:
+    known = view(images=dataset({"a": MB}), text=dataset({"a": MB}))
+
+    assert ranked(asked(IMAGES), known, waiting(known, text=100)).scores == {"a": 10}
+    known.on_change(("team", "images"), dataset({"a": MB, "b": MB // 20}))
+    assert ranked(asked(IMAGES), known, waiting(known, text=100)).scores == {"a": 10, "b": 10}
+
+
+def test_a_pod_that_finds_its_data_nowhere_leaves_others_theirs() -> None:
+    known = view(images=dataset({"z": MB}), text=dataset({"a": MB, "c": MB}))
+    ranking = ranked(asked(IMAGES), known, waiting(known, images=1, text=1))
+
+    assert ranking.kind is Kind.NO_DATA
+    assert ranking.scores == {"b": 1, "d": 1}
+    assert ranking.reason.endswith("; other pods wait for other data on 2 candidates")
+    assert ranked(asked(IMAGES, nodes="ac"), known, waiting(known, text=1)).scores == {}
 
 
 def test_a_changed_and_a_deleted_dataset_change_the_scores() -> None:
@@ -145,7 +218,8 @@ def test_a_changed_and_a_deleted_dataset_change_the_scores() -> None:
     assert ranked(asked(IMAGES), known).scores == {"b": 10}
 
     known.on_change(("team", "images"), None)
-    assert ranked(asked(IMAGES), known).kind is Kind.NO_DATA
+    gone = ranked(asked(IMAGES), known)
+    assert (gone.kind, gone.scores, gone.unknown) == (Kind.UNKNOWN_DATASET, {}, ("team/images",))
     assert len(known) == 0
 
 

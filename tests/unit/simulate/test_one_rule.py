@@ -106,15 +106,11 @@ WITHOUT_CALLER = {
     "local_search.insert": "job queue",
     "local_search.rearrange": "job queue",
     "scaling.desired_replicas": "cache scaler",
-    "scaling.drain_plan": "cache scaler",
-    "scaling.leaves_first": "cache scaler",
-    "scaling.loss": "cache scaler",
 }
 
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
 ONLY_SIMULATED = {
-    "admission.choose_copy": "job queue",
     "admission.jobs_per_copy": "job queue",
     "allocation.allocate_cache": "cache manager",
     "allocation.fair_level": "cache manager",
@@ -161,9 +157,12 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("scoring.locality", "operator"),
         ("placement.plan_copy", "operator"),
         ("placement.assign_blocks", "operator"),
+        ("admission.choose_copy", "operator"),
         ("admission.decide", "operator"),
         ("admission.next_to_enter", "operator"),
         ("admission.nodes_to_set_aside", "operator"),
+        ("scaling.leaves_first", "operator"),
+        ("scaling.drain_plan", "operator"),
     ],
 )
 def test_the_product_decides_by_the_rules_that_are_simulated(rule: str, part: str) -> None:

@@ -7,39 +7,20 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.simulate.published_runs import RUNS, PublishedRun
 
 from tdcs.cli.main import main
 from tdcs.simulate.job_scenario import KEYS, REQUIRED, parse_scenario
 from tdcs.simulate.predict import JobScenario, predict
 from tdcs.simulate.wording import duration
 
-IMAGENET = 1_281_167 * 114_660
-#: What the NAS of the published runs gave, fitted once for all rows.
-NAS = 180e6
 
-
-@pytest.mark.parametrize(
-    ("nodes", "warm", "direct", "cold"), [(1, 12_855, 13_750, 13_840), (4, 5_542, 8_159, 6_223)]
-)
-def test_the_published_runs_are_predicted_within_five_percent(
-    nodes: int, warm: float, direct: float, cold: float
-) -> None:
-    """ResNet50, 90 epochs, V100, NAS: Fluid's documentation, "Accelerate PVC with Fluid"."""
-    found = predict(
-        JobScenario(
-            gpus=8 * nodes,
-            nodes=nodes,
-            epochs=90,
-            dataset_bytes=IMAGENET,
-            cache_bytes=600e9,
-            page_cache_bytes=200e9,
-            remote_rate=NAS,
-            compute_rate=IMAGENET * 90 / warm,
-        )
-    )
-    assert found.direct.seconds == pytest.approx(direct, rel=0.05)
-    assert found.cold.seconds == pytest.approx(cold, rel=0.05)
-    assert found.warm.seconds == pytest.approx(warm)
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.nodes} nodes")
+def test_the_published_runs_are_predicted_within_five_percent(run: PublishedRun) -> None:
+    found = predict(run.scenario)
+    assert found.direct.seconds == pytest.approx(run.direct, rel=0.05)
+    assert found.cold.seconds == pytest.approx(run.cold, rel=0.05)
+    assert found.warm.seconds == pytest.approx(run.warm)
 
 
 scenarios = st.builds(

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster.children import Blueprint, labels_of, pinned_to
+from tdcs.controllers.cachecluster.blueprint import Blueprint, labels_of
+from tdcs.controllers.cachecluster.children import pinned_to
 from tdcs.controllers.context import Context
 from tdcs.kube.api import Object
 from tdcs.kube.apply import digest_of, owner_reference

@@ -1,18 +1,25 @@
 """One pass over a CacheCluster: observe, plan, apply, report."""
 
+import time
+from collections.abc import Callable, Sequence
+
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus, CacheWorker
+from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers import status
-from tdcs.controllers.cachecluster import children, cleaning, plan
-from tdcs.controllers.cachecluster.children import Blueprint
+from tdcs.controllers.cachecluster import children, cleaning, leaving, plan, pods
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.controllers.cachecluster.draining import Departure, node_of, since_when
+from tdcs.controllers.cachecluster.leaving import Holdings
 from tdcs.controllers.cachecluster.plan import FuseView
 from tdcs.controllers.context import Context, Store, WorkKey
+from tdcs.controllers.dataset import ledger
+from tdcs.controllers.dataset.ledger import MountLedger
 from tdcs.controllers.invalid import explain
 from tdcs.controllers.sizes import counted
-from tdcs.engine.protocol import EngineError
+from tdcs.engine.protocol import EngineError, WorkerInfo
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
@@ -25,17 +32,36 @@ from tdcs.kube.resources import (
     Resource,
 )
 
+LEDGER_PATIENCE = 60.0
+"""Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
+
 
 class CacheClusterController:
-    """Keeps the pods of every cache cluster, and reports what its master knows of the workers."""
+    """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
 
-    def __init__(self, *, context: Context) -> None:
+    Args:
+        context: the controller's world.
+        ledgers: what of every mount of a cache cluster lies on which workers.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        ledgers: Callable[[str], Sequence[MountLedger]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._context = context
+        self._ledgers = ledgers
+        self._clock = clock
+        self._incomplete_since: dict[str, float] = {}
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
         obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name)
         if obj is None:
+            self._context.gone(key)
             return None
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         try:
@@ -51,8 +77,10 @@ class CacheClusterController:
         if deleting:
             return await self._tear_down(obj, cluster)
         obj = await self._with_finalizer(obj)
-        wanted = self._wanted_nodes(obj, cluster)
         blueprint = self._blueprint(obj, cluster)
+        sets = self._worker_sets(obj)
+        holdings = self._holdings(key.name, sets)
+        wanted = self._wanted_nodes(cluster, sets, holdings)
         try:
             await self._apply(blueprint, wanted)
         except (ForeignObjectError, InvalidError) as error:
@@ -60,15 +88,30 @@ class CacheClusterController:
             known = cluster.status or CacheClusterStatus()
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
-        workers, failure = await self._workers(key.name, cluster, wanted)
+        found, failure = await self._workers(key.name)
+        departure = Departure(
+            context=self._context, plan=blueprint, staying=wanted, holdings=holdings, workers=found
+        )
+        for child in sets:
+            if node_of(child) in wanted:
+                await departure.stay(child)
+        leave = await departure.proceed([child for child in sets if node_of(child) not in wanted])
+        workers = (
+            plan.worker_states(wanted=wanted, workers=found)
+            if found is not None
+            else plan.silent_workers(wanted=wanted, known=cluster.status)
+        )
         ready = plan.readiness(
             workers=workers,
             fuse=self._fuse(key.name),
             namespace=self._context.settings.namespace,
             failure=failure,
+            leaving=leave,
         )
-        await self._publish(obj, plan.status_of(cluster=key.name, workers=workers), ready)
-        return self._context.settings.poll_seconds
+        told = plan.status_of(cluster=key.name, workers=workers, leaving=leave)
+        await self._publish(obj, told, ready)
+        poll = self._context.settings.poll_seconds
+        return min(poll, 1.0) if leave else poll
 
     def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:
         settings = self._context.settings
@@ -123,17 +166,30 @@ class CacheClusterController:
         name = obj["metadata"]["name"]
         return await self._context.api.merge(CACHE_CLUSTERS, name=name, patch={"metadata": metadata})
 
-    def _wanted_nodes(self, obj: Object, cluster: CacheCluster) -> list[str]:
+    def _wanted_nodes(self, cluster: CacheCluster, sets: list[Object], holdings: Holdings) -> list[str]:
         nodes = {
             name: node
             for (_, name), node in self._context.stores.nodes.items()
             if not node["metadata"].get("deletionTimestamp")
         }
-        present = [_node_of(child) for child in self._worker_sets(obj)]
-        used = {
-            worker.node: worker.used_bytes for worker in (cluster.status.workers if cluster.status else ())
-        }
-        return plan.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, used=used)
+        present = [node_of(child) for child in sets]
+        return leaving.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
+
+    def _holdings(self, name: str, sets: list[Object]) -> Holdings:
+        stores, mounts = self._context.stores, self._ledgers(name)
+        expected = ledger.expected_paths(datasets=stores.datasets, cluster=name)
+        complete = expected <= {mount.path for mount in mounts}
+        since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())
+        if complete:
+            self._incomplete_since.pop(name, None)
+        return Holdings(
+            draining=frozenset(node_of(child) for child in sets if since_when(child)),
+            busy=leaving.busy_nodes(pods=stores.pods),
+            mounts=mounts,
+            complete=complete,
+            overdue=self._clock() - since > LEDGER_PATIENCE,
+            readers=leaving.readers_of(mounts=mounts, jobs=stores.training_jobs),
+        )
 
     def _worker_sets(self, obj: Object) -> list[Object]:
         return [
@@ -145,7 +201,7 @@ class CacheClusterController:
 
     async def _apply(self, blueprint: Blueprint, wanted: list[str]) -> None:
         stores = self._context.stores
-        await self._put(CONFIG_MAPS, children.config_map(blueprint), blueprint)
+        await self._put(CONFIG_MAPS, pods.config_map(blueprint), blueprint)
         for service in children.services(blueprint):
             await self._put(SERVICES, service, blueprint)
         await self._put(STATEFUL_SETS, children.master(blueprint), blueprint, stores.stateful_sets)
@@ -153,11 +209,6 @@ class CacheClusterController:
             worker = children.worker(blueprint, node=node)
             await self._put(STATEFUL_SETS, worker, blueprint, stores.stateful_sets)
         await self._put(DAEMON_SETS, children.fuse(blueprint), blueprint, stores.daemon_sets)
-        for child in self._worker_sets(blueprint.owner):
-            if _node_of(child) not in wanted:
-                await cleaning.remove_worker(
-                    context=self._context, plan=blueprint, worker_set=child, views_too=False
-                )
 
     async def _put(
         self, resource: Resource, wanted: Object, blueprint: Blueprint, store: Store | None = None
@@ -169,21 +220,11 @@ class CacheClusterController:
             live = await self._context.api.get(resource, name=name, namespace=namespace)
         await self._context.applier.apply(resource, wanted=wanted, live=live, owner=blueprint.owner)
 
-    async def _workers(
-        self, name: str, cluster: CacheCluster, wanted: list[str]
-    ) -> tuple[list[CacheWorker], str]:
+    async def _workers(self, name: str) -> tuple[list[WorkerInfo] | None, str]:
         try:
-            found = await self._context.engines.get(cluster=name).workers()
+            return await self._context.engines.get(cluster=name).workers(), ""
         except EngineError as error:
-            known = {worker.node: worker for worker in (cluster.status.workers if cluster.status else ())}
-            silent = [
-                known[node].model_copy(update={"state": "Pending"})
-                if node in known
-                else CacheWorker(node=node, state="Pending")
-                for node in wanted
-            ]
-            return silent, str(error)
-        return plan.worker_states(wanted=wanted, workers=found), ""
+            return None, str(error)
 
     def _fuse(self, cluster: str) -> FuseView:
         namespace = self._context.settings.namespace
@@ -197,7 +238,3 @@ class CacheClusterController:
         await status.publish(
             context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready]
         )
-
-
-def _node_of(child: Object) -> str:
-    return str(child["metadata"].get("annotations", {}).get(names.ANNOTATION_NODE, ""))

@@ -1,6 +1,6 @@
-"""Which nodes have a cache worker, and what the cluster's state is. Pure."""
+"""Which nodes may have a cache worker, and what the cluster's state is. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from lightkube.utils.quantity import parse_quantity
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import Finding, finding
-from tdcs.controllers.dataset.plan import matches
+from tdcs.controllers.dataset.planner import matches
 from tdcs.controllers.sizes import human_binary
 from tdcs.engine.protocol import WorkerInfo
 
@@ -26,40 +26,26 @@ class FuseView:
     ready: int = 0
 
 
-def choose_nodes(
-    *,
-    spec: CacheClusterSpec,
-    nodes: Mapping[str, Mapping[str, Any]],
-    present: Iterable[str],
-    used: Mapping[str, int] | None = None,
+def fitting_nodes(
+    *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
 ) -> list[str]:
-    """The nodes that shall have a worker, by name.
-
-    With fewer replicas than nodes, those that have a worker stay, the fullest first, since what they hold would be
-    lost; then come those with the most GPUs, since jobs will run beside the data.
+    """The nodes that may have a worker: those that match the selector and whose taints are tolerated.
 
     Args:
         spec: what the user asked for.
         nodes: the cluster's nodes, as the API server has them, by name.
-        present: nodes that have a worker now. They come first, so that a change of `replicas`, or a new node,
-            never moves a cache.
-        used: bytes that the workers hold, by node.
+        present: nodes that have a worker now; taints that come and go do not drive it away.
     """
-    there = set(present)
-    fitting = [
+    return [
         name
         for name, node in nodes.items()
         if matches(node["metadata"].get("labels", {}), spec.node_selector)
-        and _tolerated(node, spec.tolerations, stays=name in there)
+        and _tolerated(node, spec.tolerations, stays=name in present)
     ]
-    held = used or {}
-    ranked = sorted(
-        fitting, key=lambda name: (name not in there, -held.get(name, 0), -_gpus(nodes[name]), name)
-    )
-    return sorted(ranked if spec.replicas is None else ranked[: spec.replicas])
 
 
-def _gpus(node: Mapping[str, Any]) -> int:
+def gpus(node: Mapping[str, Any]) -> int:
+    """GPUs that a node has."""
     found = (node.get("status", {}).get("allocatable") or {}).get(names.GPU_RESOURCE, 0)
     return int(parse_quantity(str(found)) or 0)
 
@@ -87,11 +73,12 @@ def tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
 
 
 def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[str]:
-    """The Datasets in a cache cluster, by namespace and name."""
+    """The Datasets that are, or may be, mounted in a cache cluster, by namespace and name."""
     return sorted(
         f"{namespace}/{name}"
         for (namespace, name), dataset in datasets.items()
         if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+        and (dataset.get("status") or {}).get("mountPath")
     )
 
 
@@ -113,8 +100,21 @@ def worker_states(*, wanted: Sequence[str], workers: Iterable[WorkerInfo]) -> li
     return found
 
 
-def status_of(*, cluster: str, workers: Sequence[CacheWorker]) -> CacheClusterStatus:
-    """The status without its conditions."""
+def silent_workers(*, wanted: Sequence[str], known: CacheClusterStatus | None) -> list[CacheWorker]:
+    """Each wanted worker while the master does not answer: with what was known of it."""
+    before = {worker.node: worker for worker in (known.workers if known else ())}
+    return [
+        before[node].model_copy(update={"state": "Pending"})
+        if node in before
+        else CacheWorker(node=node, state="Pending")
+        for node in wanted
+    ]
+
+
+def status_of(
+    *, cluster: str, workers: Sequence[CacheWorker], leaving: Sequence[CacheWorker] = ()
+) -> CacheClusterStatus:
+    """The status without its conditions; workers that leave are listed, and counted nowhere."""
     live = [worker for worker in workers if worker.state == "Ready"]
     capacity = sum(worker.capacity_bytes for worker in live)
     used = sum(worker.used_bytes for worker in live)
@@ -126,17 +126,23 @@ def status_of(*, cluster: str, workers: Sequence[CacheWorker]) -> CacheClusterSt
         used_bytes=used,
         used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
         used_ratio=round(used / capacity, 4) if capacity else 0.0,
-        workers=list(workers),
+        workers=sorted([*workers, *leaving], key=lambda worker: worker.node),
     )
 
 
 def readiness(
-    *, workers: Sequence[CacheWorker], fuse: FuseView, namespace: str, failure: str = ""
+    *,
+    workers: Sequence[CacheWorker],
+    fuse: FuseView,
+    namespace: str,
+    failure: str = "",
+    leaving: Sequence[CacheWorker] = (),
 ) -> Finding:
     """The Ready condition.
 
     Args:
         workers: the wanted workers.
+        leaving: those that go.
         fuse: the clients.
         namespace: where the cache's pods are.
         failure: why the engine could not be asked; empty when it answered.
@@ -152,7 +158,7 @@ def readiness(
         )
     lost = [worker.node for worker in workers if worker.state == "Lost"]
     ready = sum(worker.state == "Ready" for worker in workers)
-    count = f"{ready} of {len(workers)} cache workers are registered"
+    count = f"{ready} of {len(workers)} cache workers are registered{_leave(leaving)}"
     if lost:
         text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {namespace}"
         return finding(names.READY, False, "WorkerLost", text)
@@ -162,3 +168,15 @@ def readiness(
         text = f"{fuse.ready} of {fuse.wanted} FUSE clients are ready"
         return finding(names.READY, False, "ClientsStarting", text)
     return finding(names.READY, True, "AllReady", count)
+
+
+def _leave(leaving: Sequence[CacheWorker]) -> str:
+    if not leaving:
+        return ""
+    told = ", ".join(
+        f"{worker.node} ({human_binary(worker.last_copy_bytes)} to move)"
+        if worker.last_copy_bytes
+        else worker.node
+        for worker in leaving[:5]
+    )
+    return f"; leaving: {told}"

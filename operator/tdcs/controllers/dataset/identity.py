@@ -8,6 +8,9 @@ from tdcs.api.dataset import DatasetSpec
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Credentials, Source
 
+Mark = tuple[str, tuple[tuple[str, str], ...], str]
+"""What tells one source from another: its URI, its options, and a digest of the credentials."""
+
 
 def source_of(*, spec: DatasetSpec, credentials: Credentials | None) -> Source:
     """The engine's view of a Dataset's source."""
@@ -33,7 +36,7 @@ def engine_path(*, source: Source) -> str:
     return f"{names.ENGINE_DATASETS_ROOT}/{hashlib.sha256(seed.encode()).hexdigest()[:16]}"
 
 
-def mark(source: Source) -> tuple[object, ...]:
+def mark(source: Source) -> Mark:
     """What tells one source from another, without its secrets: URI, options, and a digest of the credentials."""
     return source.uri, tuple(sorted(source.options.items())), digest(source)
 

@@ -64,7 +64,8 @@ class LoadRun:
         self._retry_wait = retry_wait
         self._throttle = Throttle(rate=bandwidth, clock=clock)
         self._tally = Tally(work=work, clock=clock)
-        self._defect = False
+        self._round: Round | None = None
+        self._finishing = self._defect = self._outdated = False
         self._error: EngineError | None = None
         self._task = asyncio.create_task(self._run(), name="load")
         self._task.add_done_callback(lambda task: self._ended(task, on_done))
@@ -90,6 +91,12 @@ class LoadRun:
         return self._defect or self._error is not None or self.progress.failed_files > 0
 
     @property
+    def outdated(self) -> bool:
+        """Whether files have changed at the source since they were listed, or may have: what was on its way when it was
+        cancelled stays, and nobody has compared it."""
+        return self._outdated
+
+    @property
     def node_bytes(self) -> Mapping[str, int]:
         """Bytes placed so far, by node."""
         return self._tally.node_bytes
@@ -102,8 +109,30 @@ class LoadRun:
         """
         self._throttle.set_rate(bandwidth)
 
+    @property
+    def bandwidth(self) -> int | None:
+        """Bytes a second that are taken from the source at most; None for no limit."""
+        return self._throttle.rate
+
+    @property
+    def moving(self) -> Mapping[str, int]:
+        """Bytes on their way, by node."""
+        return self._tally.taken
+
+    def finish(self) -> None:
+        """Begin nothing more; what is on its way still arrives, and then it ends."""
+        self._finishing = True
+        if self._round is not None:
+            self._round.finish()
+
+    @property
+    def finishing(self) -> bool:
+        """Whether it was told to end early."""
+        return self._finishing
+
     async def cancel(self) -> None:
         """Stop, and wait until it has stopped. What was placed stays."""
+        self._outdated = self._outdated or (self.running and any(self.moving.values()))
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -148,8 +177,12 @@ class LoadRun:
                 clock=self._clock,
                 last=attempt == ATTEMPTS - 1,
             )
+            self._round = one
+            if self._finishing:
+                return
             await one.run(shared=shared, direct=direct, live=live)
             self._error = one.error or self._error
+            self._outdated = self._outdated or one.outdated
             shared, direct = one.again, one.again_direct
             if one.given_up or not (shared or direct):
                 return
@@ -159,6 +192,6 @@ class LoadRun:
         while self._on_progress is not None:
             await asyncio.sleep(PROGRESS_SECONDS)
             progress = self.progress
-            if progress.bytes_done != done:
-                done = progress.bytes_done
+            if progress.bytes_done + progress.bytes_moving != done:
+                done = progress.bytes_done + progress.bytes_moving
                 self._on_progress(progress)

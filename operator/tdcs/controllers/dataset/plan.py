@@ -1,33 +1,20 @@
-"""Which blocks shall go to which node, and which copies may go. Pure: the same view gives the same plan.
+"""What the data of a mount is wanted for, and what is to be done about it: the values that planning takes and gives.
 
 A mount may be wanted in several ways at once: by Datasets of the same source with placements of their own, and by
-Preloads. Each is a `Want`; the blocks that shall be there are the union.
+Preloads. Each is a `Want`; the blocks that shall be there are the union. `planner` makes the plan.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tdcs.api.dataset import PlacementMode
 from tdcs.api.preload import Verify
-from tdcs.controllers.dataset.survey import Survey
 from tdcs.controllers.dataset.work import LoadWork
-from tdcs.engine.protocol import WorkerInfo
-from tdcs.engine.table import BlockTable
-from tdcs.policy.placement import (
-    Assignment,
-    BlockSize,
-    CacheNode,
-    CopyPlan,
-    Mode,
-    assign_blocks,
-    node_bytes,
-    plan_copy,
-)
-from tdcs.policy.preload import Chosen, Subset, choose_files
+from tdcs.policy.placement import CopyPlan
+from tdcs.policy.preload import Subset
 
-RESERVE_RATIO = 0.02
-"""Share of a worker's capacity that is never planned for: a worker that is exactly full evicts on its own."""
+MOVES = "moves"
+"""The key of a load that nobody wants for itself: of last copies on nodes that leave the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +68,15 @@ class WantPlan:
         asked_bytes: bytes of one copy that were asked for.
         wanted_bytes: bytes of all copies that shall lie on nodes.
         placed_bytes: those that lie there.
+        cached_bytes: bytes that lie on one of their nodes at least, each counted once.
         unplaced_bytes: bytes of all copies for which there is no room.
         wanted_files: files that are meant.
         placed_files: those that lie whole on all of their nodes.
         unknown_paths: paths of the subset under which the source has no file.
         flags: the files that are meant, one byte a file of the listing.
+        signature: of all copies of blocks that its load answers for, whether they lie there or not: as long as it is
+            the same, a load that was begun for it brings what is wanted, and no other load brings the same.
+        copy_bytes: bytes of each copy that lie on its nodes.
     """
 
     want: Want
@@ -96,16 +87,35 @@ class WantPlan:
     asked_bytes: int = 0
     wanted_bytes: int = 0
     placed_bytes: int = 0
+    cached_bytes: int = 0
     unplaced_bytes: int = 0
     wanted_files: int = 0
     placed_files: int = 0
     unknown_paths: tuple[str, ...] = ()
     flags: bytearray = field(default_factory=bytearray, repr=False)
+    signature: int = 0
+    copy_bytes: list[dict[str, int]] = field(default_factory=list)
+
+    def count(self, *, copy: int, node: str, size: int) -> None:
+        """So many bytes of a copy lie on a node where they are wanted."""
+        while len(self.copy_bytes) <= copy:
+            self.copy_bytes.append({})
+        of_copy = self.copy_bytes[copy]
+        of_copy[node] = of_copy.get(node, 0) + size
+
+    def bytes_on(self, *, copy: int, node: str) -> int:
+        """Bytes of a copy that lay on one of its nodes when it was planned."""
+        return self.copy_bytes[copy].get(node, 0) if copy < len(self.copy_bytes) else 0
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The chosen nodes, copy by copy."""
         return tuple(node.name for copy in self.copies for node in copy.nodes)
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """Those of them on which some of it lay when it was planned."""
+        return frozenset(node for of_copy in self.copy_bytes for node, size in of_copy.items() if size)
 
     @property
     def asked_nodes(self) -> int:
@@ -128,249 +138,39 @@ class Plan:
             wanted.
         unwanted: copies of blocks that nobody wants anywhere, by node; to be dropped before a load, which needs
             their room.
+        moves: last copies on nodes that leave the cache, which no want's load brings elsewhere; None when no node
+            leaves.
+        moves_signature: of the nodes that leave, and of the files that no other load brings.
     """
 
     wants: Mapping[str, WantPlan] = field(default_factory=dict)
     surplus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     unwanted: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    moves: LoadWork | None = None
+    moves_signature: int = 0
+
+    def signature(self, key: str) -> int | None:
+        """What the load of a want answers for (`WantPlan.signature`); None when nobody wants it."""
+        if key == MOVES:
+            return self.moves_signature if self.moves is not None else None
+        return self.wants[key].signature if key in self.wants else None
+
+    def paths(self, root: str) -> frozenset[str]:
+        """The engine paths that hold all that is wanted: the root itself when some want is not confined to folders."""
+        found: set[str] = set()
+        for plan in self.wants.values():
+            inner = [path.strip("/") for path in plan.want.subset.paths if path not in plan.unknown_paths]
+            if not plan.want.subset.paths:
+                return frozenset({root})
+            found.update(f"{root}/{path}" for path in inner)
+        return frozenset(found)
 
     @property
     def missing(self) -> bool:
         """Whether something is to be loaded now."""
-        return any(len(plan.work) for plan in self.wants.values())
+        return any(len(work) for work in self.works().values())
 
-
-def plan_wants(
-    *,
-    data: str,
-    wants: Sequence[Want],
-    survey: Survey,
-    workers: Iterable[WorkerInfo],
-    nodes: Mapping[str, NodeView],
-    held_before: Mapping[str, Sequence[frozenset[str]]] | None = None,
-) -> Plan:
-    """Compare the blocks that are there with those that are wanted.
-
-    Args:
-        data: a stable name of the data (the mount path), for breaking ties.
-        wants: the first ones choose first.
-        survey: what is there.
-        workers: the cache's workers; lost ones are no candidates.
-        nodes: the cluster's nodes by name; a worker on a node that is not there is no candidate.
-        held_before: nodes that each copy of a want was given before; it keeps them where it can.
-    """
-    table = survey.table
-    room = available(survey=survey, workers=workers, nodes=nodes)
-    plans: list[_Open] = []
-    for want in wants:
-        chosen = choose_files(files=_files(table), subset=want.subset)
-        keeps = (held_before or {}).get(want.key, ())
-        free = _free_for(chosen, room=room, table=table, others=plans)
-        candidates = eligible(want=want, room=free, nodes=nodes)
-        found = WantPlan(
-            want=want,
-            copies=tuple(
-                _copies(data=data, want=want, size=chosen.bytes, candidates=candidates, keeps=keeps)
-            ),
-            eligible=len(candidates),
-            work=LoadWork(table=table),
-            asked_bytes=chosen.wanted_bytes,
-            subset_bytes=chosen.bytes,
-            unknown_paths=chosen.unknown_paths,
-            flags=chosen.flags,
-        )
-        plans.append(_Open(found=found, chosen=chosen))
-    fits = all(copy.fits for one in plans for copy in one.found.copies)
-    order = range(table.files) if fits else by_hash(table)
-    for one in plans:
-        one.begin(table=table, order=order)
-    dropped = _compare(
-        table=table, plans=plans, order=order, limits={node.name: node.free_bytes for node in room}
-    )
-    return Plan(
-        wants={plan.found.want.key: plan.found for plan in plans},
-        surplus=dropped.surplus,
-        unwanted=dropped.unwanted,
-    )
-
-
-def available(
-    *, survey: Survey, workers: Iterable[WorkerInfo], nodes: Mapping[str, NodeView]
-) -> list[CacheNode]:
-    """The live workers on nodes of the cluster, with what this data may take there."""
-    found = []
-    for worker in workers:
-        node = nodes.get(worker.name)
-        if not worker.live or node is None:
-            continue
-        held = survey.node_bytes.get(worker.name, 0)
-        others = max(worker.used_bytes - held, 0)
-        reserve = int(worker.capacity_bytes * RESERVE_RATIO)
-        found.append(
-            CacheNode(
-                name=worker.name,
-                capacity_bytes=worker.capacity_bytes,
-                free_bytes=max(worker.capacity_bytes - others - reserve, 0),
-                held_bytes=held,
-                free_gpus=node.free_gpus,
-            )
-        )
-    return sorted(found, key=lambda node: node.name)
-
-
-def eligible(*, want: Want, room: Iterable[CacheNode], nodes: Mapping[str, NodeView]) -> list[CacheNode]:
-    """The nodes from which a want may choose."""
-    return [
-        node
-        for node in room
-        if matches(nodes[node.name].labels, want.node_selector)
-        and (not want.nodes or node.name in want.nodes)
-    ]
-
-
-def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
-    """Whether all labels of the selector are there with their values."""
-    return all(labels.get(key) == value for key, value in selector.items())
-
-
-@dataclass(slots=True, kw_only=True)
-class _Open:
-    """A want while its blocks are dealt out."""
-
-    found: WantPlan
-    chosen: Chosen
-    assigners: list[Iterator[Assignment]] = field(default_factory=list)
-
-    def begin(self, *, table: BlockTable, order: Sequence[int]) -> None:
-        """Deal out the files in this order."""
-        self.assigners = [
-            assign_blocks(plan=copy, blocks=_sizes(table, self.chosen, order)) for copy in self.found.copies
-        ]
-
-
-def _copies(
-    *, data: str, want: Want, size: int, candidates: list[CacheNode], keeps: Sequence[frozenset[str]]
-) -> Iterator[CopyPlan]:
-    count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
-    taken: set[str] = set()
-    most = max((node.held_bytes for node in candidates), default=0) + 1
-    for number in range(want.copies):
-        own = keeps[number] if number < len(keeps) else frozenset[str]()
-        others = frozenset[str]().union(*keeps) - own
-        ranked = [
-            # What a copy lay on before counts as if it held more than any other node, and what is another copy's
-            # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
-            replace(
-                node,
-                held_bytes=node.held_bytes + most
-                if node.name in own
-                else -1
-                if node.name in others
-                else node.held_bytes,
-            )
-            for node in candidates
-            if node.name not in taken
-        ]
-        copy = plan_copy(
-            dataset=data, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
-        )
-        if not copy.nodes:
-            return
-        yield copy
-        taken.update(node.name for node in copy.nodes)
-
-
-def _free_for(
-    chosen: Chosen, *, room: list[CacheNode], table: BlockTable, others: Sequence[_Open]
-) -> list[CacheNode]:
-    """The room as a later want sees it: what others were promised is taken, but for files that it means as well."""
-    promised: dict[str, float] = {}
-    for other in others:
-        alien = _alien_part(chosen, other=other.chosen, table=table)
-        for copy in other.found.copies if alien else ():
-            for name, size in node_bytes(copy).items():
-                promised[name] = promised.get(name, 0.0) + size * alien
-    return [
-        replace(node, free_bytes=max(node.free_bytes - int(promised.get(node.name, 0)), 0)) for node in room
-    ]
-
-
-def _alien_part(chosen: Chosen, *, other: Chosen, table: BlockTable) -> float:
-    """The part of another choice's bytes that is not in this one."""
-    if other.flags == chosen.flags or not other.bytes:
-        return 0.0
-    pairs = enumerate(zip(chosen.flags, other.flags, strict=True))
-    return sum(table.size(file) for file, (mine, his) in pairs if his and not mine) / other.bytes
-
-
-def _compare(
-    *, table: BlockTable, plans: Sequence[_Open], order: Sequence[int], limits: Mapping[str, int]
-) -> Plan:
-    """Deal out every block, count, and give the copies that nobody wants."""
-    taken = dict.fromkeys(limits, 0)
-    surplus: dict[str, list[int]] = {}
-    unwanted: dict[str, list[int]] = {}
-    for file in order:
-        users = [plan for plan in plans if plan.chosen.flags[file]]
-        whole = dict.fromkeys(range(len(users)), True)
-        for block in table.blocks_of(file):
-            length, holders = table.length(block), table.holders(block)
-            union: set[str] = set()
-            claimed: set[str] = set()
-            for number, plan in enumerate(users):
-                found, lacking = plan.found, []
-                for assignment in map(next, plan.assigners):
-                    placed = False
-                    for node in assignment.nodes:
-                        if node not in union:
-                            if taken[node] + length > limits[node]:
-                                continue
-                            taken[node] += length
-                            union.add(node)
-                        placed = True
-                        found.wanted_bytes += length
-                        if node in holders:
-                            found.placed_bytes += length
-                            continue
-                        whole[number] = False
-                        if found.want.load and node not in claimed:
-                            claimed.add(node)
-                            lacking.append(node)
-                    if not placed:
-                        found.unplaced_bytes += length
-                        whole[number] = False
-                found.work.add(block=block, nodes=tuple(lacking))
-            if union <= holders:
-                for node in holders - union:
-                    (surplus if union else unwanted).setdefault(node, []).append(block)
-        for number, plan in enumerate(users):
-            plan.found.wanted_files += 1
-            plan.found.placed_files += whole[number]
-    return Plan(
-        surplus={node: table.ids(blocks) for node, blocks in surplus.items()},
-        unwanted={node: table.ids(blocks) for node, blocks in unwanted.items()},
-    )
-
-
-def _files(table: BlockTable) -> Iterator[tuple[str, int]]:
-    for file in range(table.files):
-        yield table.path(file), table.size(file)
-
-
-def by_hash(table: BlockTable) -> list[int]:
-    """The files in the order of a hash of their paths.
-
-    What finds no room is then a sample of all folders, and not the last ones; and always the same one.
-    """
-    return sorted(range(table.files), key=lambda file: _rank(table.path(file)))
-
-
-def _rank(path: str) -> bytes:
-    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-
-
-def _sizes(table: BlockTable, chosen: Chosen, order: Sequence[int]) -> Iterator[BlockSize]:
-    for file in order:
-        if chosen.flags[file]:
-            for block in table.blocks_of(file):
-                yield BlockSize(key=table.key(block), length=table.length(block))
+    def works(self) -> Mapping[str, LoadWork]:
+        """What is to be loaded, by want; under `MOVES` what leaving nodes give away."""
+        found = {key: plan.work for key, plan in self.wants.items()}
+        return found if self.moves is None else {**found, MOVES: self.moves}

@@ -19,7 +19,7 @@ class Portion:
 
 
 FIRST = Portion(size=4 * MIB, count=100)
-"""Small: nothing is known of the source yet, and what takes a worker longer than 30 seconds has to be read again."""
+"""Small: nothing is known of the source yet, and the status shall move soon."""
 
 SMALLEST = Portion(size=MIB, count=10)
 LARGEST = Portion(size=256 * MIB, count=1000)

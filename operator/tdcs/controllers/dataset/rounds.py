@@ -26,7 +26,8 @@ READ_LANES = 2
 COPY_LANES = 2
 """Portions that travel at a time from one worker to one other."""
 
-PAUSE_AFTER = 1000
+PAUSE_AFTER = 250
+"""Blocks that are counted in a stretch; a few milliseconds."""
 
 FRUITLESS = 6
 """After so many portions in a row of which nothing came, the source is taken to be away."""
@@ -48,6 +49,7 @@ class Round:
         again_direct: the same, of blocks that could not be copied between nodes: to be read from the source.
         error: what kept a worker, or all of them, from going on.
         given_up: whether nothing more shall be tried.
+        outdated: whether files have changed at the source since they were listed.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Round:
         self.again_direct = LoadWork(table=table)
         self.error: EngineError | None = None
         self.given_up = False
+        self.outdated = False
         self._engine = engine
         self._table = table
         self._tally = tally
@@ -78,7 +81,14 @@ class Round:
         self._stopped: set[str] = set()
         self._news = asyncio.Event()
         self._reading = True
+        self._finishing = False
         self._fruitless = 0
+        self._turn = asyncio.Lock()
+
+    def finish(self) -> None:
+        """Begin nothing more; what is on its way still arrives."""
+        self.given_up = self._finishing = True
+        self._news.set()
 
     async def run(self, *, shared: LoadWork, direct: LoadWork, live: Collection[str]) -> None:
         """Do all of it. `shared` is read from the source once, `direct` by every node of it."""
@@ -118,28 +128,44 @@ class Round:
     async def _read_lane(self, node: str) -> None:
         portions = self._reads[node]
         rate = self._throttle
-        while blocks := portions.take(most=rate.rate // READ_LANES if rate.rate is not None else None):
+        while not self._finishing and (
+            blocks := portions.take(most=rate.rate // READ_LANES if rate.rate is not None else None)
+        ):
             pace = rate.take if rate.rate is not None else None
             try:
-                placed = await self._carry(blocks, node, portions, partial(self._read, node, pace))
+                placed, changed = await self._carry(blocks, node, portions, partial(self._read, node, pace))
             except EngineError as error:
                 self._stop(node, error)
                 for block in [*blocks, *portions.drain()]:
                     self.again.add(block=block, nodes=self._others(block))
                 return
-            self._tally.source_bytes += sum(map(self._table.length, placed))
             for block in placed:
                 for receiver in self._others(block):
                     self._copies[node, receiver].add(block)
             self._news.set()
-            self._judge(blocks=blocks, placed=placed, node=node)
+            # What has changed was read all the same.
+            self._judge(blocks=blocks, fruitful=bool(placed) or changed, node=node)
 
     async def _read(self, node: str, pace: Pace | None, blocks: Sequence[Block]) -> list[PutFailure]:
-        return await self._engine.put(worker=node, blocks=blocks, pace=pace)
+        if pace is None:
+            return await self._engine.put(worker=node, blocks=blocks)
+        asked, total = 0, sum(block.length for block in blocks)
+
+        async def counted(size: int) -> None:
+            nonlocal asked
+            await pace(size)
+            size = min(size, total - asked)
+            asked += size
+            self._tally.paced(size)
+
+        try:
+            return await self._engine.put(worker=node, blocks=blocks, pace=counted)
+        finally:
+            self._tally.paced(-asked)
 
     async def _copy_lane(self, giver: str, receiver: str) -> None:
         portions = self._copies[giver, receiver]
-        while receiver not in self._stopped:
+        while receiver not in self._stopped and not self._finishing:
             blocks = portions.take()
             if not blocks:
                 if not self._reading:
@@ -171,18 +197,31 @@ class Round:
         call: Callable[[Sequence[Block]], Awaitable[list[PutFailure]]],
         *,
         direct: bool = False,
-    ) -> list[int]:
-        """Place a portion on a node; those of its blocks that lie there now."""
+    ) -> tuple[list[int], bool]:
+        """Place a portion on a node; those of its blocks that lie there now, and whether others have changed."""
         began = self._clock()
-        some = self._table.blocks(blocks)
-        failures = {failure.block_id: failure for failure in await call(some)}
+        some: list[Block] = []
+        size = sum(map(self._table.length, blocks))
+        self._tally.begun(node=node, size=size)
+        try:
+            for begin in range(0, len(blocks), PAUSE_AFTER):
+                some += self._table.blocks(blocks[begin : begin + PAUSE_AFTER])
+                await self._pause()
+            failures = {failure.block_id: failure for failure in await call(some)}
+        finally:
+            self._tally.begun(node=node, size=-size)
         portions.took(seconds=self._clock() - began)
-        placed = []
-        for number, block in zip(blocks, some, strict=True):
+        placed, changed = [], False
+        for count, (number, block) in enumerate(zip(blocks, some, strict=True), 1):
+            if count % PAUSE_AFTER == 0:
+                await self._pause()
             failure = failures.get(block.id)
             if failure is None:
-                self._tally.placed(block=number, node=node)
+                self._tally.placed(block=number, node=node, copied=direct)
                 placed.append(number)
+            elif failure.outdated:
+                self.outdated = changed = True
+                self._tally.failed(block=number, reason=failure.reason, retryable=True)
             elif direct and not self._last:
                 self.again_direct.add(block=number, nodes=(node,))
             elif failure.retryable and not self._last:
@@ -194,7 +233,12 @@ class Round:
             _log.info(
                 "%d of %d blocks were not placed on %s: %s", len(failures), len(blocks), node, first.reason
             )
-        return placed
+        return placed, changed
+
+    async def _pause(self) -> None:
+        """Let others go on; of all lanes one at a time, for together their stretches would be one long one."""
+        async with self._turn:
+            await asyncio.sleep(0)
 
     def _others(self, block: int) -> tuple[str, ...]:
         return self._group_list[self._receivers[block]]
@@ -206,9 +250,9 @@ class Round:
         self._news.set()
         _log.warning("loading onto %s stopped: %s", node, error)
 
-    def _judge(self, *, blocks: list[int], placed: list[int], node: str) -> None:
+    def _judge(self, *, blocks: list[int], fruitful: bool, node: str) -> None:
         """Give up when the source seems to be away: every single block would else wait for its own time-out."""
-        self._fruitless = 0 if placed else self._fruitless + 1
+        self._fruitless = 0 if fruitful else self._fruitless + 1
         if self._fruitless < FRUITLESS or self.given_up:
             return
         self.given_up = True

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset, Kept
 from tdcs.api.preload import Preload
 from tdcs.controllers.context import Stores, WorkKey
-from tdcs.controllers.dataset import wants
+from tdcs.controllers.dataset import identity, wants
 from tdcs.controllers.dataset.data import MountedData
-from tdcs.controllers.dataset.plan import Want
+from tdcs.controllers.dataset.plan import Want, WantPlan
+from tdcs.controllers.dataset.report import Progress
 from tdcs.engine.paths import canonical_uri, related
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
@@ -33,9 +35,19 @@ class Reader:
         return created, self.key.namespace, self.key.name
 
     @property
+    def own_want(self) -> str:
+        """The key of what its own spec wants."""
+        return wants.dataset_key(namespace=self.key.namespace, name=self.key.name)
+
+    @property
     def kept(self) -> Sequence[Kept]:
         """What completed Preloads left it."""
         return self.dataset.status.kept if self.dataset.status else ()
+
+
+def serves(dataset: Dataset) -> bool:
+    """Whether the Dataset was mounted when it was last reported on."""
+    return dataset.status is not None and is_true(dataset.status.conditions, names.MOUNTED)
 
 
 def readers(*, stores: Stores, data: MountedData, me: Reader) -> list[Reader]:
@@ -104,6 +116,24 @@ def _preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want
             yield wants.of_preload(namespace=namespace, name=name, preload=preload, dataset=dataset, now=now)
 
 
+def brought_to(me: Reader, *, stores: Stores, data: MountedData, now: str) -> list[tuple[WantPlan, Progress]]:
+    """What the Preloads of a Dataset came to, those that run and those whose data is kept, and how far each is."""
+    keys = [want.key for want in _preload_wants(stores=stores, reader=me, now=now)]
+    plans = ((data.want(key), data.progress(key)) for key in keys)
+    return [(plan, progress) for plan, progress in plans if plan is not None]
+
+
+def with_kept(me: Reader, *, stores: Stores) -> Reader:
+    """The Dataset with what its Preloads have completed since the status was written."""
+    there = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
+    generation = int(me.obj["metadata"].get("generation", 0))
+    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation)
+    if me.dataset.status is None or kept == list(me.kept):
+        return me
+    renewed = me.dataset.status.model_copy(update={"kept": kept})
+    return Reader(key=me.key, obj=me.obj, dataset=me.dataset.model_copy(update={"status": renewed}))
+
+
 def held_before(
     *, stores: Stores, users: Sequence[Reader], data: MountedData
 ) -> dict[str, Sequence[frozenset[str]]]:
@@ -112,6 +142,8 @@ def held_before(
     for reader in users:
         namespace, status = reader.key.namespace, reader.dataset.status
         for copy in status.copies if status is not None else ():
+            if copy.id == names.PRELOADED_COPY:
+                continue
             key = wants.dataset_key(namespace=namespace, name=reader.key.name)
             found[key] = (*found.get(key, ()), frozenset(node.name for node in copy.nodes))
         for name, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
@@ -124,9 +156,9 @@ def held_before(
 
 
 def conflict(
-    *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str]
+    *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str], me: WorkKey
 ) -> str | None:
-    """Why a source cannot be mounted beside what is mounted: which Dataset is in the way, and what to change.
+    """Why a source cannot be mounted beside what is mounted for `me`: which Dataset is in the way, and what to change.
 
     Returns:
         None when nothing mounted has to do with the source.
@@ -136,6 +168,7 @@ def conflict(
             continue
         holder = _holder(stores=stores, cluster=cluster, path=other_path)
         title = f"Dataset {holder}" if holder else f"a mount without a Dataset ({other_path})"
+        secret = _secret_of(stores.datasets.get((me.namespace, me.name), {}), namespace=me.namespace)
         if canonical_uri(other_uri) != source.uri:
             inner = len(source.uri) > len(other_uri)
             return (
@@ -145,25 +178,46 @@ def conflict(
                 "this Dataset into another CacheCluster (spec.cacheCluster), or delete that one"
             )
         options = stores.datasets.get(_key_of(holder), {}).get("spec", {}).get("source", {}).get("options")
-        fields = "spec.source.secretRef (the keys in it)"
+        otherwise = "or put this one into another CacheCluster (spec.cacheCluster); or delete that one"
         if holder and _differs(options, source):
-            fields = "spec.source.options"
+            return (
+                f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
+                "spec.source.options, and a cache holds a source only once: give both Datasets the same values, and "
+                f"they share the cached data; {otherwise}"
+            )
         return (
-            f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of {fields}, and a "
-            "cache holds a source only once: give both Datasets the same values, and they share the cached data; "
-            "or put this one into another CacheCluster (spec.cacheCluster); or delete that one"
+            f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
+            f"spec.source.secretRef (the keys in it), and a cache holds a source only once. So the keys of {secret} "
+            "have not been tried, and may be wrong: compare them with those that the source was mounted with. With "
+            f"the same keys in both Secrets the Datasets share the cached data; {otherwise}"
         )
     return None
 
 
-def same_source(
-    *, datas: Mapping[tuple[str, str], MountedData], cluster: str, mark: tuple[object, ...]
-) -> str | None:
-    """The path at which this process has mounted the same source with the same keys; None when it has not."""
-    for data in datas.values():
-        if data.cluster == cluster and data.source == mark:
-            return data.path
-    return None
+def path_of(
+    *,
+    dataset: Dataset,
+    datas: Mapping[tuple[str, str], MountedData],
+    origin: Source | None,
+    claimed: str,
+) -> str:
+    """Where a Dataset is mounted, or shall be; empty when nothing says so.
+
+    One that pods may read stays where it is. Any other joins the mount that this process has made of the same source
+    with the same keys: it may have been in conflict with that one, until its keys were corrected.
+
+    Args:
+        dataset: the Dataset.
+        datas: all mounts.
+        origin: its source; None when its keys cannot be read.
+        claimed: where its volume leads; empty when it has none.
+    """
+    told = dataset.status.mount_path if dataset.status else ""
+    if claimed or (told and serves(dataset)) or origin is None:
+        return claimed or told
+    cluster, mark = dataset.spec.cache_cluster, identity.mark(origin)
+    same = (data.path for data in datas.values() if data.cluster == cluster and data.source == mark)
+    return next(same, "") or told or identity.engine_path(source=origin)
 
 
 def _holder(*, stores: Stores, cluster: str, path: str) -> str:
@@ -173,6 +227,12 @@ def _holder(*, stores: Stores, cluster: str, path: str) -> str:
         ):
             return f"{namespace}/{name}"
     return ""
+
+
+def _secret_of(dataset: Object, *, namespace: str) -> str:
+    """The Secret that a Dataset names, for people."""
+    reference = dataset.get("spec", {}).get("source", {}).get("secretRef") or {}
+    return f"Secret {namespace}/{reference['name']}" if reference.get("name") else "this Dataset's Secret"
 
 
 def _key_of(title: str) -> tuple[str, str]:

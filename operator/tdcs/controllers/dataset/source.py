@@ -30,23 +30,36 @@ class NotYetError(Exception):
         message: what is wrong and what to do.
         retry_after: seconds until another try is worth it.
         mounted: whether the source was mounted already.
+        mounted_uri: the source's URI, when the pass has found it mounted.
     """
 
     def __init__(
-        self, *, reason: str, message: str, retry_after: float = RETRY_LATER, mounted: bool = False
+        self,
+        *,
+        reason: str,
+        message: str,
+        retry_after: float = RETRY_LATER,
+        mounted: bool = False,
+        mounted_uri: str = "",
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
         self.mounted = mounted
+        self.mounted_uri = mounted_uri
 
 
-def require_cluster(*, context: Context, spec: DatasetSpec) -> None:
+def require_cluster(*, context: Context, spec: DatasetSpec, new: bool = False) -> None:
     """Make sure that there is the cache cluster, and that it may read a file source.
 
+    Args:
+        context: the controller's world.
+        spec: the Dataset's.
+        new: whether the Dataset has not been mounted yet: a cache that is being deleted takes no new ones.
+
     Raises:
-        NotYetError: it is not there, or the folder is outside of those that it may read.
+        NotYetError: it is not there, or goes, or the folder is outside of those that it may read.
     """
     name = spec.cache_cluster
     cluster = context.stores.cache_clusters.get(("", name))
@@ -55,6 +68,13 @@ def require_cluster(*, context: Context, spec: DatasetSpec) -> None:
             reason="CacheClusterNotFound",
             message=f"there is no CacheCluster {name} (spec.cacheCluster): create it, or create the "
             "Dataset anew with the name of one that exists (kubectl get cacheclusters)",
+            retry_after=RETRY_SOON,
+        )
+    if new and cluster["metadata"].get("deletionTimestamp"):
+        raise NotYetError(
+            reason="CacheClusterDeleting",
+            message=f"CacheCluster {name} (spec.cacheCluster) is being deleted and takes no new Datasets: create the "
+            "Dataset anew with the name of another one, or wait until one of that name is created again",
             retry_after=RETRY_SOON,
         )
     if not spec.source.uri.startswith("file://"):

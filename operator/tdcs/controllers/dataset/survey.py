@@ -16,6 +16,7 @@ class Survey:
         total_files: number of files.
         cached_bytes: bytes that lie on some worker, each once.
         node_bytes: bytes by worker, every copy of a block counted.
+        held_by: bytes by the set of workers that hold them: what would go with which workers.
         largest_block: length of the largest block.
         table: all files and blocks, in the order of the listing.
     """
@@ -24,6 +25,7 @@ class Survey:
     total_files: int = 0
     cached_bytes: int = 0
     node_bytes: dict[str, int] = field(default_factory=dict)
+    held_by: dict[frozenset[str], int] = field(default_factory=dict)
     largest_block: int = 0
     table: BlockTable = field(default_factory=BlockTable)
 
@@ -48,6 +50,7 @@ class Survey:
                 self.largest_block = max(self.largest_block, block.length)
                 if block.workers:
                     self.cached_bytes += block.length
+                    self.held_by[block.workers] = self.held_by.get(block.workers, 0) + block.length
                 for worker in block.workers:
                     self.node_bytes[worker] = self.node_bytes.get(worker, 0) + block.length
 

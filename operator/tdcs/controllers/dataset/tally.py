@@ -3,7 +3,7 @@
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tdcs.controllers.dataset.work import LoadWork
 
@@ -34,9 +34,13 @@ class LoadProgress:
     Attributes:
         bytes_total: bytes to place, over all nodes.
         bytes_done: bytes placed.
+        bytes_moving: bytes of blocks on their way that have been asked of the source, where that is known: with a
+            bandwidth limit.
         files_total: files of which something is to be placed.
         files_done: files of which all is placed, on all its nodes.
-        bytes_per_second: over the last seconds; over the whole load once it has ended.
+        bytes_per_second: bytes that were read from the source, over the last seconds; over the whole load once it has
+            ended.
+        copied_per_second: the same of bytes that came from other nodes.
         source_bytes: bytes that were asked of the source; the others came from other nodes.
         node_bytes: bytes placed, by node.
         cached_bytes: bytes of blocks that lay nowhere before and do now.
@@ -50,10 +54,25 @@ class LoadProgress:
     files_done: int
     bytes_per_second: float
     source_bytes: int
+    copied_per_second: float = 0.0
+    bytes_moving: int = 0
     node_bytes: Mapping[str, int] = field(default_factory=dict)
     cached_bytes: int = 0
     failed_files: int = 0
     failures: tuple[FileFailure, ...] = ()
+
+    def since(self, earlier: "LoadProgress | None") -> "LoadProgress":
+        """What was placed after an earlier moment of the same load; everything else as it is now."""
+        if earlier is None:
+            return self
+        before = earlier.node_bytes
+        return replace(
+            self,
+            bytes_done=self.bytes_done - earlier.bytes_done,
+            files_done=self.files_done - earlier.files_done,
+            cached_bytes=self.cached_bytes - earlier.cached_bytes,
+            node_bytes={node: size - before.get(node, 0) for node, size in self.node_bytes.items()},
+        )
 
 
 class Tally:
@@ -64,7 +83,7 @@ class Tally:
         self._clock = clock
         self._began = clock()
         self._ended: float | None = None
-        self._recent: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._recent: deque[tuple[float, int, int]] = deque([(self._began, 0, 0)])
         self._total = work.bytes
         self._done = 0
         self._cached = 0
@@ -75,7 +94,17 @@ class Tally:
         self._files_done = 0
         self.node_bytes = dict.fromkeys(work.bytes_by_node, 0)
         self.source_bytes = 0
+        self.taken: dict[str, int] = {}
+        self._paced = 0
         self._files_total = 0
+
+    def begun(self, *, node: str, size: int) -> None:
+        """So many bytes are on their way to a node, which keeps room for them."""
+        self.taken[node] = self.taken.get(node, 0) + size
+
+    def paced(self, size: int) -> None:
+        """So many of them were asked of the source; less than nothing when they are counted otherwise now."""
+        self._paced += size
 
     def expect(self, *, block: int, copies: int) -> None:
         """Something of the work is going to be placed; to be called once for each of its entries, before that."""
@@ -83,9 +112,10 @@ class Tally:
         self._files_total += self._open[file] == 0
         self._open[file] += copies
 
-    def placed(self, *, block: int, node: str) -> None:
-        """A block lies on a node where it was wanted."""
+    def placed(self, *, block: int, node: str, copied: bool) -> None:
+        """A block lies on a node where it was wanted: `copied` from another one, or read from the source."""
         length = self._table.length(block)
+        self.source_bytes += 0 if copied else length
         self.node_bytes[node] += length
         self._done += length
         if not self._reached[block]:
@@ -111,12 +141,15 @@ class Tally:
 
     def progress(self) -> LoadProgress:
         """All of it at this moment."""
+        read, copied = self._rates()
         return LoadProgress(
             bytes_total=self._total,
             bytes_done=self._done,
+            bytes_moving=self._paced,
             files_total=self._files_total,
             files_done=self._files_done,
-            bytes_per_second=self._rate(),
+            bytes_per_second=read,
+            copied_per_second=copied,
             source_bytes=self.source_bytes,
             node_bytes=dict(self.node_bytes),
             cached_bytes=self._cached,
@@ -124,13 +157,17 @@ class Tally:
             failures=tuple(self._failures),
         )
 
-    def _rate(self) -> float:
+    def _rates(self) -> tuple[float, float]:
+        """Bytes a second from the source, and from other nodes."""
+        read, copied = self.source_bytes, self._done - self.source_bytes
         if self._ended is not None:
-            return self._done / max(self._ended - self._began, 0.001)
-        now = self._clock()
+            took = max(self._ended - self._began, 0.001)
+            return read / took, max(copied, 0) / took
+        now, read = self._clock(), read + self._paced
         if now > self._recent[-1][0] + RATE_SECONDS / 20:
-            self._recent.append((now, self._done))
+            self._recent.append((now, read, copied))
         while len(self._recent) > 2 and self._recent[1][0] < now - RATE_SECONDS:
             self._recent.popleft()
-        since, before = self._recent[0]
-        return (self._done - before) / max(now - since, 0.001)
+        since, read_before, copied_before = self._recent[0]
+        took = max(now - since, 0.001)
+        return max(read - read_before, 0) / took, max(copied - copied_before, 0) / took

@@ -1,23 +1,39 @@
 """Deleting a Dataset: first the claim, then, when no pod reads it any more, the blocks and the mount."""
 
+from collections.abc import Callable
+
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.context import Context
+from tdcs.controllers.dataset import using
+from tdcs.controllers.dataset.background import Background
 from tdcs.controllers.dataset.data import MountedData
 from tdcs.controllers.dataset.source import RETRY_SOON, NotYetError, as_not_yet
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.api import Object
 from tdcs.kube.apply import belongs
-from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 
 POLL = 1.0
 """Seconds between looks at an object that is going away."""
 
 
 async def tear_down(
-    *, context: Context, obj: Object, dataset: Dataset, data: MountedData | None
+    *,
+    context: Context,
+    obj: Object,
+    dataset: Dataset,
+    data: MountedData | None,
+    on_done: Callable[[], None],
 ) -> float | None:
     """One step of the deletion; gives the seconds until the next look, None when all is gone.
+
+    Args:
+        context: the controller's world.
+        obj: the Dataset as it was read.
+        dataset: the same, parsed.
+        data: its mount; None when it has none.
+        on_done: called when the unmounting has ended.
 
     Raises:
         NotYetError: something holds the deletion up; it says what.
@@ -28,7 +44,9 @@ async def tear_down(
     if waiting is not None:
         return waiting
     if data is not None and not is_shared(context=context, obj=obj, data=data):
-        await _unmounted(context=context, dataset=dataset, data=data)
+        waiting = await _unmounted(context=context, dataset=dataset, data=data, on_done=on_done)
+        if waiting is not None:
+            return waiting
     await _without_finalizer(context=context, obj=obj)
     return None
 
@@ -62,9 +80,8 @@ async def _claim_gone(*, context: Context, obj: Object) -> float | None:
             return POLL
         raise NotYetError(
             reason="InUse",
-            message=f"pods still use the claim {namespace}/{name}, and the cached data is kept for them: delete "
-            "these pods or their TrainingJobs, the finished ones too",
-            retry_after=POLL,
+            message=await _users(context=context, claim=claim),
+            retry_after=RETRY_SOON,
             mounted=True,
         )
     context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
@@ -78,17 +95,48 @@ async def _claim_gone(*, context: Context, obj: Object) -> float | None:
     return None
 
 
-async def _unmounted(*, context: Context, dataset: Dataset, data: MountedData) -> None:
+async def _users(*, context: Context, claim: Object) -> str:
+    """Who keeps a claim that is being deleted, and what to do."""
+    namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+    pods = await context.api.list(PODS, namespace=namespace, fields=using.ON_A_NODE, keep=using.user_of)
+    told = using.in_words(pods.items, namespace=namespace, claim=name)
+    if not told:
+        kept = ", ".join(claim["metadata"].get("finalizers") or ()) or "none"
+        return (
+            f"the claim {namespace}/{name} is being deleted, no pod with a node names it, and it is still there "
+            f"(finalizers: {kept}): if that lasts, see kubectl describe pvc -n {namespace} {name}"
+        )
+    return (
+        f"the claim {namespace}/{name} is still used by {told}; the cached data is kept for them: delete these pods or "
+        "their TrainingJobs, the ended ones too"
+    )
+
+
+async def _unmounted(
+    *, context: Context, dataset: Dataset, data: MountedData, on_done: Callable[[], None]
+) -> float | None:
+    """Drop the blocks and the mount, in the background; seconds until the next look, None when they are gone."""
     cluster = context.stores.cache_clusters.get(("", dataset.spec.cache_cluster))
     if cluster is None:
-        return  # the cache is gone, and the blocks with it
+        return None  # the cache is gone, and the blocks with it
+    if data.lock.locked():
+        return POLL
     engine = context.engines.get(cluster=data.cluster)
     async with data.lock:
-        await data.close()
-        data.runs = {}
         try:
-            if data.path in await engine.mounts():
-                await engine.unmount(path=data.path)
+            work = data.unmounting
+            if work is None:
+                await data.close()
+                if data.path in await engine.mounts():
+                    data.unmounting = Background(
+                        engine.unmount(path=data.path), name="unmount", on_done=on_done
+                    )
+                    return POLL
+            elif work.running:
+                return POLL
+            else:
+                data.unmounting = None
+                work.result()
         except EngineError as error:
             cause = as_not_yet(error, mounted=True)
             raise NotYetError(
@@ -98,6 +146,7 @@ async def _unmounted(*, context: Context, dataset: Dataset, data: MountedData) -
                 mounted=True,
             ) from error
         data.forget()
+    return None
 
 
 async def _without_finalizer(*, context: Context, obj: Object) -> None:

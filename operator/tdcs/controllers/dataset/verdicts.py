@@ -1,10 +1,13 @@
 """The conditions of a Dataset, in words that say what to do. Pure."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import DatasetState
 from tdcs.controllers.dataset.plan import WantPlan
-from tdcs.controllers.dataset.report import Holdings, Progress, Trouble, extent
+from tdcs.controllers.dataset.report import Holdings, Progress, Trouble, Wrong, extent, own_extent
 from tdcs.controllers.sizes import counted, human
 
 ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
@@ -25,11 +28,13 @@ def mounting(uri: str) -> list[Finding]:
     ]
 
 
-def blocked(*, reason: str, message: str, mounted_too: bool = False) -> list[Finding]:
-    """Nothing can be done until a cause is gone. `mounted_too`: the cause came after the mount."""
+def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = "") -> list[Finding]:
+    """Nothing can be done until a cause is gone. `mounted_too`: the cause came after the mount; `uri`: what this pass
+    has found mounted."""
     found = [finding(names.READY, False, reason, message)]
-    if mounted_too:
-        return [finding(names.LOADED, False, reason, message), *found]
+    if uri or mounted_too:
+        there = [mounted(uri)] if uri else []
+        return [*there, finding(names.LOADED, False, reason, message), *found]
     return [
         finding(names.MOUNTED, False, reason, message),
         finding(names.LOADED, None, reason, "cannot be known until the source is mounted"),
@@ -37,8 +42,25 @@ def blocked(*, reason: str, message: str, mounted_too: bool = False) -> list[Fin
     ]
 
 
-def reachable(trouble: tuple[str, str] | None = None) -> Finding:
-    """Whether the source and its keys could be used when last looked at; with reason and message if not."""
+def unplaced(*, uri: str, selector: Mapping[str, str]) -> list[Finding]:
+    """No node can hold any of it; it is read from the source."""
+    reason, text = "NoCacheNode", no_node(selector)
+    return [finding(names.PLACED, False, reason, text), *blocked(reason=reason, message=text, uri=uri)]
+
+
+def reachable(trouble: tuple[str, str] | None = None, *, differs: str = "") -> Finding:
+    """Whether the source and its keys could be used when last looked at; with reason and message if not.
+
+    Args:
+        trouble: what was wrong.
+        differs: whose keys are used, when they are not this Dataset's own.
+    """
+    if trouble is None and differs:
+        text = (
+            f"the source is read with the keys of {differs}, which were the last to change: those of "
+            "spec.source.secretRef differ. Put the same keys into both Secrets"
+        )
+        return finding(names.SOURCE_REACHABLE, True, "KeysDiffer", text)
     if trouble is None:
         text = "the source could be listed when it was last looked at"
         return finding(names.SOURCE_REACHABLE, True, "Reachable", text)
@@ -51,14 +73,15 @@ def reachable(trouble: tuple[str, str] | None = None) -> Finding:
     )
 
 
-def on_demand(*, held: Holdings, uri: str) -> list[Finding]:
-    """Preload is off: the data can be used, and jobs fill the cache."""
+def on_demand(*, held: Holdings, uri: str, shared: bool = False) -> list[Finding]:
+    """Preload is off: the data can be used, and jobs fill the cache. `shared`: so do other Datasets of the source."""
+    whose = " (with what other Datasets of this source have there)" if shared else ""
     text = "the cache is filled by what jobs read"
     return [
         mounted(uri),
         finding(names.PLACED, None, "PreloadDisabled", text),
         finding(names.LOADED, False, "PreloadDisabled", text),
-        finding(names.READY, True, "Mounted", f"{extent(held)}; more is cached as jobs read"),
+        finding(names.READY, True, "Mounted", f"{extent(held)}{whose}; more is cached as jobs read"),
     ]
 
 
@@ -91,7 +114,7 @@ def loading(*, progress: Progress, uri: str, plan: WantPlan, trouble: Trouble | 
 def loaded(*, held: Holdings, uri: str, plan: WantPlan) -> list[Finding]:
     """The listing shows everything that was to be cached on its nodes."""
     where = placed(plan)
-    reason, text = "Loaded", f"{extent(held)}{manner(plan)}"
+    reason, text = "Loaded", f"{own_extent(held, plan)}{manner(plan)}"
     if where.status != "True":
         reason, text = where.reason, f"{text}; {where.message}"
     return [
@@ -99,6 +122,37 @@ def loaded(*, held: Holdings, uri: str, plan: WantPlan) -> list[Finding]:
         where,
         finding(names.LOADED, True, reason, text),
         finding(names.READY, True, reason, text),
+    ]
+
+
+def with_wrong(findings: list[Finding], *, wrong: Mapping[str, Wrong]) -> list[Finding]:
+    """The conditions of data of which some copies were found to differ from the source twice."""
+    count = sum(one.count for one in wrong.values())
+    nodes = sorted({node for one in wrong.values() for node in one.copies})
+    told = ", ".join(file.path for one in wrong.values() for file in one.files)
+    more = " and others" if count > sum(len(one.files) for one in wrong.values()) else ""
+    text = (
+        f"{counted(count, 'file')} differed from the source on {', '.join(nodes[:5])}, also when loaded again: "
+        f"{told}{more}. The wrong copies were dropped, and what reads them reads the source. Check the source and the "
+        f"nodes' disks, then delete {', '.join(sorted(wrong))} to have them loaded again"
+    )
+    kept = [one for one in findings if one.type not in {names.LOADED, names.READY}]
+    ready = next((one for one in findings if one.type == names.READY), None)
+    if ready is None or ready.status != "True":
+        return findings
+    return [
+        *kept,
+        finding(names.LOADED, False, "CopiesWrong", text),
+        finding(names.READY, True, "CopiesWrong", text),
+    ]
+
+
+def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
+    """The conditions of data whose source, or keys, cannot be used just now: the sentence that people are shown first
+    has the cause, too."""
+    return [
+        replace(one, message=f"{one.message}; {reason}: {message}") if one.type == names.READY else one
+        for one in findings
     ]
 
 
@@ -122,6 +176,16 @@ def placed(plan: WantPlan) -> Finding:
     return finding(names.PLACED, True, "Placed", f"on {counted(len(set(plan.nodes)), 'node')}{manner(plan)}")
 
 
+def no_node(selector: Mapping[str, str]) -> str:
+    """No worker can take a byte: which nodes were meant, and what to do."""
+    told = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    which = f"the labels of spec.placement.nodeSelector ({told})" if told else "a live cache worker"
+    return (
+        f"no node with {which} has a live cache worker with free space: see kubectl get cacheclusters -o wide, "
+        "free or add cache capacity, or change the selector"
+    )
+
+
 def manner(plan: WantPlan) -> str:
     """Such as `` (Replicate)`` or `` (Partition, 2 copies)``."""
     if not plan.copies:
@@ -141,6 +205,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         "Mounting": "Mounting",
         "Scheduled": "Scheduled",
         "Loading": "Loading",
+        "CacheClusterDeleting": "Pending",
         "CacheClusterNotFound": "Pending",
         "CacheUnavailable": "Pending",
     }

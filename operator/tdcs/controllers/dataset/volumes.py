@@ -1,11 +1,14 @@
 """The PersistentVolume and the claim through which any pod of the namespace reads a Dataset."""
 
+from collections.abc import Mapping, Sequence
+
 from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset.source import RETRY_LATER, NotYetError
 from tdcs.kube.api import Object
-from tdcs.kube.apply import ForeignObjectError, belongs, owner_reference
+from tdcs.kube.apply import ForeignObjectError, belongs, foreign, owner_reference
 from tdcs.kube.errors import InvalidError
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
 
@@ -31,17 +34,17 @@ async def check(*, context: Context, obj: Object) -> Object | None:
     ]
     for resource, one in found:
         if one is not None and not belongs(one, obj):
-            place = one["metadata"].get("namespace", "")
-            error = ForeignObjectError(
-                resource=resource, namespace=place, name=one["metadata"]["name"], owner=f"Dataset {name}"
-            )
+            error = foreign(resource=resource, live=one, owner=obj)
             raise NotYetError(reason="NameTaken", message=str(error), retry_after=RETRY_LATER)
     return live
 
 
-async def provide(*, context: Context, obj: Object, cluster: str, path: str, size: int) -> None:
-    """See to the volume and the claim. Their size is that of the data when they were made: it cannot change later,
-    and has no meaning for a read-only volume but to be shown.
+async def provide(*, context: Context, obj: Object, cluster: str, path: str, size: int) -> bool:
+    """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
+    made: it cannot change later, and has no meaning for a read-only volume but to be shown.
+
+    While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
+    would be refused by the scheduler once and wait for its next round.
 
     Raises:
         NotYetError: a name is taken, or the server refused an object.
@@ -56,16 +59,26 @@ async def provide(*, context: Context, obj: Object, cluster: str, path: str, siz
             context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
             live = None
         storage = live["spec"]["capacity"]["storage"] if live is not None else storage_of(size)
-        wanted = volume(dataset=obj, cluster=cluster, path=path, storage=storage)
+        known = live["spec"].get("csi", {}).get("volumeAttributes") if live is not None else None
+        wanted = volume(
+            dataset=obj,
+            storage=storage,
+            # They cannot be changed; those of a volume that an earlier version made lack the tiers.
+            attributes=known or attributes(cluster=cluster, path=path, tiers=_tiers(context, cluster)),
+        )
         live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
         if is_unseen(live, now=context.now()):
             context.queue.add_after(WorkKey(DATASETS, namespace, name), UNSEEN_RETRY)
-            return
+            return False
         found = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
         asked = found["spec"]["resources"]["requests"]["storage"] if found is not None else storage
-        await context.applier.apply(
+        made = await context.applier.apply(
             PERSISTENT_VOLUME_CLAIMS, wanted=claim(dataset=obj, storage=asked), live=found, owner=obj
         )
+        if is_unseen(made, now=context.now()):
+            context.queue.add_after(WorkKey(DATASETS, namespace, name), UNSEEN_RETRY)
+            return False
+        return True
     except ForeignObjectError as error:
         raise NotYetError(reason="NameTaken", message=str(error)) from error
     except InvalidError as error:
@@ -86,7 +99,28 @@ def labels_of(*, namespace: str, name: str) -> dict[str, str]:
     }
 
 
-def volume(*, dataset: Object, cluster: str, path: str, storage: str) -> Object:
+def attributes(*, cluster: str, path: str, tiers: Sequence[str] = ()) -> dict[str, str]:
+    """What the node plugin is told of a volume: where the data is in the cache, and where its blocks are on the nodes.
+
+    Tiers at the default place are left out.
+    """
+    told = {names.VOLUME_CLUSTER: cluster, names.VOLUME_PATH: path}
+    if tiers and tuple(tiers) != (names.cache_path(cluster=cluster),):
+        told[names.VOLUME_TIERS] = ",".join(tiers)
+    return told
+
+
+def _tiers(context: Context, cluster: str) -> list[str]:
+    """Folders of a cluster's blocks, the largest tier's first: the views lie there, for most links lead there."""
+    obj = context.stores.cache_clusters.get(("", cluster))
+    if obj is None:
+        return []
+    tiers = CacheClusterSpec.model_validate(obj.get("spec") or {}).storage.tiers
+    ordered = sorted(tiers, key=lambda tier: -tier.capacity_bytes)
+    return [tier.path or names.cache_path(cluster=cluster) for tier in ordered]
+
+
+def volume(*, dataset: Object, storage: str, attributes: Mapping[str, str]) -> Object:
     """The PersistentVolume: read-only for many, bound to the claim of the same Dataset from the start."""
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
     volume_name = names.volume_name(namespace=namespace, dataset=name)
@@ -109,7 +143,7 @@ def volume(*, dataset: Object, cluster: str, path: str, storage: str) -> Object:
                 "driver": names.CSI_DRIVER,
                 "volumeHandle": volume_name,
                 "readOnly": True,
-                "volumeAttributes": {"cluster": cluster, "path": path},
+                "volumeAttributes": dict(attributes),
             },
         },
     }
@@ -141,19 +175,19 @@ def mounted_path(volume: Object | None) -> str:
     """The engine path that a live PersistentVolume leads to; empty when there is none."""
     if volume is None:
         return ""
-    attributes = volume["spec"].get("csi", {}).get("volumeAttributes", {})
-    return str(attributes.get("path", ""))
+    told = volume["spec"].get("csi", {}).get("volumeAttributes", {})
+    return str(told.get(names.VOLUME_PATH, ""))
 
 
-def is_unseen(volume: Object, *, now: str) -> bool:
-    """Whether the volume controller has not taken in a new volume yet.
+def is_unseen(made: Object, *, now: str) -> bool:
+    """Whether the volume controller has not taken in a new volume, or has not bound a new claim yet.
 
     A claim that it meets before the volume waits for its next round, 15 seconds later; one that comes after
-    the volume is bound at once. Where no such controller runs, the claim is made after a few seconds.
+    the volume is bound at once. Where no such controller runs, it is waited for a few seconds only.
     """
-    if volume.get("status", {}).get("phase") in {"Available", "Bound"}:
+    if made.get("status", {}).get("phase") in {"Available", "Bound"}:
         return False
-    created = volume["metadata"].get("creationTimestamp")
+    created = made["metadata"].get("creationTimestamp")
     return bool(created) and seconds_between(created, now) < UNSEEN_SECONDS
 
 

@@ -1,10 +1,11 @@
 """From Datasets and Preloads to what a mount's data is wanted for. Pure."""
 
+import itertools
 from collections.abc import Iterable
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
-from tdcs.api.dataset import Dataset, Kept
+from tdcs.api.dataset import KEPT_BYTES, KEPT_PRELOADS, Dataset, Kept
 from tdcs.api.preload import Preload, Verify
 from tdcs.api.quantities import to_bytes
 from tdcs.api.selection import Selection
@@ -75,14 +76,23 @@ def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
 
 
 def kept_now(
-    *, known: Iterable[Kept], preloads: Iterable[tuple[str, Preload]], generation: int, limit: int = 16
+    *,
+    known: Iterable[Kept],
+    preloads: Iterable[tuple[str, Preload]],
+    generation: int,
+    limit: int = KEPT_PRELOADS,
+    most_bytes: int = KEPT_BYTES,
 ) -> list[Kept]:
     """What of completed Preloads is kept: until the Dataset's spec changes, and the newest ones only.
+
+    A fixed point: called with its own result it gives the same, whatever Preloads there are beside.
 
     Args:
         known: what the status says so far.
         preloads: the Preloads of the Dataset that there are, by name.
         generation: the Dataset's.
+        limit: how many at most.
+        most_bytes: the room that they may take in the status.
     """
     there = dict(preloads)
     found = {
@@ -99,13 +109,17 @@ def kept_now(
         found[name] = Kept(
             name=name,
             generation=generation,
+            completion_time=status.completion_time,
             paths=spec.paths,
             fraction=spec.fraction,
             amount=spec.amount_bytes,
             copies=spec.copies,
             nodes=spec.nodes,
         )
-    return list(found.values())[-limit:]
+    newest = sorted(found.values(), key=lambda kept: (kept.completion_time or "", kept.name), reverse=True)
+    sizes = itertools.accumulate(len(kept.model_dump_json().encode()) for kept in newest)
+    fitting = [kept for kept, size in zip(newest, sizes, strict=True) if size <= most_bytes]
+    return fitting[:limit][::-1]
 
 
 def is_complete(preload: Preload) -> bool:

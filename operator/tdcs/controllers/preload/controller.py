@@ -10,8 +10,9 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
 from tdcs.controllers import status
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.dataset import wants
+from tdcs.controllers.dataset import sharing, wants
 from tdcs.controllers.dataset.controller import DatasetController
+from tdcs.controllers.dataset.data import MountedData
 from tdcs.controllers.invalid import explain
 from tdcs.controllers.preload import plan as plans
 from tdcs.controllers.preload.plan import Verdict, View
@@ -32,6 +33,8 @@ class PreloadController:
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
         obj = await self._context.api.get(PRELOADS, name=key.name, namespace=key.namespace)
+        if obj is None:
+            self._context.gone(key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return None
         try:
@@ -82,6 +85,12 @@ class PreloadController:
         expected = wants.of_preload(
             namespace=key.namespace, name=key.name, preload=preload, dataset=dataset, now=now
         )
+        if not is_true(dataset.status.conditions, names.MOUNTED) and not _runs(data, mine):
+            # Its Dataset has lost the cache, or its mount: nothing goes on before it has them back.
+            waiting = ("DatasetNotReady", _why(dataset, spec.dataset))
+            return dataclasses.replace(
+                view, waiting=waiting, plan=data.want(mine), progress=data.progress(mine)
+            )
         found = data.want(mine)
         if found is None or found.want != expected:
             self._wake_dataset(key, preload)  # it has not looked at this Preload yet, or at what it says now
@@ -115,12 +124,21 @@ class PreloadController:
         return None
 
     def _is_kept(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> bool:
-        """Whether the Dataset's status remembers what was loaded, or the Dataset has changed or gone since."""
+        """Whether the Dataset's status remembers what was loaded, or never will: it has changed or gone since, or
+        keeps newer ones only."""
         obj = self._context.stores.datasets.get((key.namespace, preload.spec.dataset))
         if obj is None or obj["metadata"].get("generation") != known.dataset_generation:
             return True
-        kept = (obj.get("status") or {}).get("kept") or ()
-        return any(one.get("name") == key.name for one in kept)
+        try:
+            dataset = Dataset.model_validate(obj)
+        except ValidationError:
+            return False  # its own pass says so
+        kept = dataset.status.kept if dataset.status is not None else []
+        there = sharing.preloads_of(
+            stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset
+        )
+        due = wants.kept_now(known=kept, preloads=there, generation=known.dataset_generation)
+        return any(one.name == key.name for one in kept) or all(one.name != key.name for one in due)
 
     def _wake_dataset(self, key: WorkKey, preload: Preload) -> None:
         self._context.queue.add(WorkKey(DATASETS, key.namespace, preload.spec.dataset))
@@ -133,6 +151,11 @@ class PreloadController:
             status=wanted,
             findings=plans.findings_of(verdict),
         )
+
+
+def _runs(data: MountedData, key: str) -> bool:
+    run = data.runs.get(key)
+    return run is not None and run.running
 
 
 def _why(dataset: Dataset, name: str) -> str:

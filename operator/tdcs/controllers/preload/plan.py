@@ -10,7 +10,7 @@ from tdcs.controllers.dataset.plan import WantPlan
 from tdcs.controllers.dataset.report import Progress, Trouble
 from tdcs.controllers.dataset.verdicts import manner, placed
 from tdcs.controllers.dataset.verify import VerifyProgress
-from tdcs.controllers.sizes import human, percent
+from tdcs.controllers.sizes import human, percent, speed
 
 TRIES = 2
 """After so many loads in a row that left something out, a Preload has failed. Each tries a block several times."""
@@ -66,12 +66,15 @@ def judge(view: View) -> Verdict:
     """Where a Preload that has not ended stands."""
     plan = view.plan
     if view.suspended:
-        text = f"spec.suspend holds it at {view.progress}; set it to false to go on"
+        held = f"holds it at {view.progress}" if view.progress.wanted_bytes else "keeps it from beginning"
+        text = f"spec.suspend {held}; set it to false to go on"
         return Verdict(state="Suspended", reason="Suspended", message=text)
     if view.starts_in > 0:
         return Verdict(state="Scheduled", reason="Scheduled", message=f"it begins at {view.start}")
     if view.waiting is not None:
-        return Verdict(state="Pending", reason=view.waiting[0], message=view.waiting[1])
+        reason, text = view.waiting
+        so_far = f"; {view.progress} so far" if view.progress.wanted_bytes else ""
+        return Verdict(state="Pending", reason=reason, message=f"{text}{so_far}")
     if plan is None:
         return Verdict(state="Pending", reason="Planning", message="its blocks are being looked for")
     if plan.unknown_paths:
@@ -137,33 +140,53 @@ def findings_of(verdict: Verdict) -> list[Finding]:
 
 def status_of(view: View, *, verdict: Verdict, now: str) -> PreloadStatus:
     """The status without its conditions."""
-    known, progress, plan = view.known, view.progress, view.plan
+    known, done, plan = view.known, view.progress, view.plan
     begun = verdict.state in {"Loading", "Verifying", "Complete", "Failed"}
     ended = verdict.state in {"Complete", "Failed"}
-    rate = progress.bytes_per_second or (
-        0 if verdict.state in {"Suspended", "Pending"} else known.bytes_per_second
-    )
+    read, copied = done.bytes_per_second, done.copied_per_second
+    if not (read or copied) and verdict.state not in {"Suspended", "Pending"}:
+        read, copied = known.bytes_per_second, known.copied_bytes_per_second
+    rate = speed(read=read, copied=copied)
     if plan is None:  # nothing new is known
-        return known.model_copy(update={"state": verdict.state, "bytes_per_second": rate})
+        told = {
+            "state": verdict.state,
+            "bytes_per_second": read,
+            "copied_bytes_per_second": copied,
+            "rate": rate,
+            "progress": progress(done=known.bytes_done, total=known.bytes_total, state=verdict.state),
+        }
+        return known.model_copy(update=told)
+    total = plan.wanted_bytes + plan.unplaced_bytes
     files = view.trouble.files if view.trouble is not None else ()
     if view.verify is not None:
         files = tuple((failure.path, failure.reason) for failure in view.verify.failures)
     return PreloadStatus(
         state=verdict.state,
+        bytes_per_second=read,
+        copied_bytes_per_second=copied,
+        rate=rate,
         start_time=known.start_time or (now if begun else None),
         completion_time=now if ended else None,
-        bytes_total=progress.wanted_bytes,
-        bytes_done=progress.placed_bytes,
-        files_total=progress.wanted_files,
-        files_done=progress.placed_files,
-        bytes_per_second=rate,
-        progress=percent(progress.placed_bytes, progress.wanted_bytes),
-        rate=f"{human(rate)}/s" if rate else None,
+        bytes_total=total,
+        bytes_done=done.placed_bytes,
+        files_total=done.wanted_files,
+        files_done=done.placed_files,
+        progress=progress(done=done.placed_bytes, total=total, state=verdict.state),
         failed_files=[FailedFile(path=path, reason=reason) for path, reason in files[:FAILED_FILES_KEPT]],
         nodes=sorted(set(plan.nodes)),
         verified_bytes=view.verify.bytes_done if view.verify is not None else 0,
         dataset_generation=view.generation if verdict.state == "Complete" else 0,
     )
+
+
+def progress(*, done: int, total: int, state: PreloadState) -> str | None:
+    """The share that is there; None when nothing says what all of it is, or when all is there and the Preload is
+    neither done nor on its way: 100% would look like an end."""
+    if not total and state != "Complete":
+        return None
+    if done >= total and state in {"Pending", "Failed"}:
+        return None
+    return percent(done, total)
 
 
 def ended_seconds(status: PreloadStatus, *, now: str) -> float:

@@ -14,8 +14,11 @@ READERS: frozenset[Role] = frozenset({"Chief", "Worker"})
 """The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
 left to those who gain from it."""
 
-COPY = "0"
-"""The copy that jobs read: there is one."""
+FIRST_COPY = "0"
+"""The copy that a job reads as long as none was chosen for it."""
+
+BACKOFF_LIMIT = 6
+"""The API's own default for a Job."""
 
 IGNORE_DISRUPTIONS = {
     "rules": [
@@ -68,12 +71,13 @@ def job(
     suspended: bool,
     scheduler_name: str = names.SCHEDULER_NAME,
     preferred: list[Object] | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> Object:
     """The Indexed Job of a role, as it is created; `changes` says what may follow."""
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     replicas = spec.replica_specs.by_role()[role].replicas
     template = pod_template(
-        owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred
+        owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred, copies=copies
     )
     made: dict[str, Any] = {
         "completionMode": "Indexed",
@@ -105,11 +109,13 @@ def changes(
     role: Role,
     suspended: bool,
     preferred: list[Object] | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """What to merge into a Job that exists, so that it is as wanted; empty when it is.
 
-    Only what the API lets change: its template stays what it was when it was made, but for the node affinity of a
-    Job that has not started. So an operator of a newer version leaves the Jobs of an older one alone.
+    Only what the API lets change: its template stays what it was when it was made, but for the node affinity and
+    the copies of a Job that has never started. So an operator of a newer version leaves the Jobs of an older one
+    alone.
     """
     replicas = spec.replica_specs.by_role()[role].replicas
     found: Mapping[str, Any] = live["spec"]
@@ -117,15 +123,47 @@ def changes(
     if spec.elastic is not None and role == "Worker":
         wanted |= {"completions": replicas, "parallelism": replicas}
     differing = {field: value for field, value in wanted.items() if found.get(field) != value}
-    # Nobody asked for a limit any more: the API's own default for the one, none for the other.
+    # Nobody asks for a limit any more: the API's own default for the one, none for the other.
+    if spec.run_policy.backoff_limit is None and found.get("backoffLimit", BACKOFF_LIMIT) != BACKOFF_LIMIT:
+        differing["backoffLimit"] = BACKOFF_LIMIT
     if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
         differing["activeDeadlineSeconds"] = None
-    if found.get("suspend") and not suspended and preferred and role in READERS:
-        given = spec.replica_specs.by_role()[role].template["spec"].get("affinity")
-        affinity = with_preferred(given, preferred)
-        if affinity != found["template"]["spec"].get("affinity"):
-            differing["template"] = {"spec": {"affinity": affinity}}
+    if found.get("suspend") and not suspended and not started(live) and role in READERS:
+        template: dict[str, Any] = {}
+        if preferred:
+            given = spec.replica_specs.by_role()[role].template["spec"].get("affinity")
+            affinity = with_preferred(given, preferred)
+            if affinity != found["template"]["spec"].get("affinity"):
+                template["spec"] = {"affinity": affinity}
+        told = (found["template"].get("metadata") or {}).get("annotations") or {}
+        reads = reading(spec, namespace=live["metadata"]["namespace"], copies=copies)
+        if {**told, **reads} != told:
+            template["metadata"] = {"annotations": reads}
+        if template:
+            differing["template"] = template
     return {"spec": differing} if differing else {}
+
+
+def started(live: Object) -> bool:
+    """Whether a Job's pods were ever allowed to exist: from then on the API lets nobody change its template."""
+    return bool((live.get("status") or {}).get("startTime"))
+
+
+def reading(
+    spec: TrainingJobSpec, *, namespace: str, copies: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The annotation by which the extender knows what a pod reads; none for a job that reads nothing.
+
+    Args:
+        spec: the job's.
+        namespace: the job's.
+        copies: the chosen copy of each dataset by its name.
+    """
+    reads = [
+        {"dataset": f"{namespace}/{use.name}", "copy": (copies or {}).get(use.name, FIRST_COPY)}
+        for use in spec.datasets
+    ]
+    return {names.ANNOTATION_DATASETS: json.dumps(reads, separators=(",", ":"))} if reads else {}
 
 
 def _limits(spec: TrainingJobSpec) -> dict[str, Any]:
@@ -150,6 +188,7 @@ def pod_template(
     role: Role = "Worker",
     scheduler_name: str = names.SCHEDULER_NAME,
     preferred: list[Object] | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> Object:
     """The user's template with what TDCS adds: names, scheduler, volumes of the datasets, environment.
 
@@ -157,18 +196,18 @@ def pod_template(
         owner: the TrainingJob.
         spec: its parsed spec.
         role: whose pods.
-        scheduler_name: who places pods of a template that names nobody; empty: the cluster's default scheduler.
+        scheduler_name: who places pods that read data, of a template that names nobody; empty: the cluster's
+            default scheduler, which also has all others: they would cost the extender a call for nothing.
         preferred: terms of preferred node affinity, in mode Affinity.
+        copies: the chosen copy of each dataset by its name.
     """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     template = spec.replica_specs.by_role()[role].template
     metadata, pod = template.get("metadata") or {}, template["spec"]
-    reads = [{"dataset": f"{namespace}/{use.name}", "copy": COPY} for use in spec.datasets]
-    annotations = {**(metadata.get("annotations") or {})}
-    if reads and role in READERS:
-        annotations[names.ANNOTATION_DATASETS] = json.dumps(reads, separators=(",", ":"))
+    reads = reading(spec, namespace=namespace, copies=copies) if role in READERS else {}
+    annotations = {**(metadata.get("annotations") or {}), **reads}
     variables = environment(job=name, namespace=namespace, spec=spec, role=role)
-    placed_by = scheduler_name if spec.scheduling.mode == "Extender" else ""
+    placed_by = scheduler_name if reads and spec.scheduling.mode == "Extender" else ""
     priority = spec.scheduling.priority_class_name
     made: Object = {
         **({"schedulerName": placed_by} if placed_by else {}),

@@ -1,6 +1,8 @@
 """One pass over a TrainingJob: observe, plan, apply, report."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -14,19 +16,31 @@ from tdcs.controllers import status
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.invalid import explain
-from tdcs.controllers.trainingjob import children, plan, report
+from tdcs.controllers.trainingjob import children, order, plan, release, report
 from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
+from tdcs.controllers.trainingjob.copies import CopyChoices
+from tdcs.controllers.trainingjob.holdings import wanted_near
 from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome
 from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.controllers.trainingjob.queue import GangQueue
 from tdcs.controllers.trainingjob.quotes import Quotes
+from tdcs.controllers.trainingjob.rendezvous import too_long
 from tdcs.kube.api import Object
-from tdcs.kube.apply import ForeignObjectError, belongs
+from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError
+from tdcs.kube.informer import Key
 from tdcs.kube.resources import JOBS, SERVICES, TRAINING_JOBS
+from tdcs.policy.admission import Reason
 
 REFUSED_RETRY = 30.0
 """Seconds until a child that the server refused (a quota, a policy) is tried again."""
+
+GOING_RETRY = 1.0
+"""Seconds until it is looked whether what an earlier job of the same name has left is gone."""
+
+
+SERVICE_CHECK = 60.0
+"""Seconds that a Service is taken to be as it was: nobody but people changes one, and jobs have many passes."""
 
 
 class TrainingJobController:
@@ -35,75 +49,130 @@ class TrainingJobController:
     Args:
         context: the controller's world.
         gangs: decides whose turn it is.
+        clock: seconds that only grow.
     """
 
-    def __init__(self, *, context: Context, gangs: GangQueue) -> None:
+    def __init__(
+        self, *, context: Context, gangs: GangQueue, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
         self._gangs = gangs
         self._quotes = Quotes(context=context)
+        self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
         obj = await self._context.api.get(TRAINING_JOBS, name=key.name, namespace=key.namespace)
+        if obj is None:
+            self._context.gone(key)
+            self._services.pop((key.namespace, key.name), None)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return None  # the garbage collector deletes the children
         try:
             job = TrainingJob.model_validate(obj)
         except ValidationError as error:
             # Whatever the status holds may be what does not parse: it is replaced.
-            found = finding(names.ADMITTED, False, "InvalidSpec", explain(error))
-            told = TrainingJobStatus(state="Waiting", reason=found.reason, message=found.message)
-            await self._publish(obj, told, [found])
+            await self._invalid(obj, TrainingJobStatus(), explain(error))
             return None
         live = await self._live(obj, job)
         seen = self._observe(obj, job, live)
         if seen.ended:
+            if seen.known.observed_generation != obj["metadata"].get("generation", 0):
+                obj = await self._publish(obj, seen.known, [])  # its time to live may have changed, say
             await self._clean(obj, seen, live)
             return await self._expire(obj, seen)
+        refusal = "" if seen.was_admitted else too_long(job=key.name, namespace=key.namespace, spec=job.spec)
+        if refusal:
+            await self._invalid(obj, seen.known, refusal)
+            return None
         try:
             own = await self._ensure(obj, seen, live)
             seen, again = await self._quotes.complete(seen, namespace=key.namespace)
             now = self._context.now()
             outcome = plan.outcome(seen, now=now)
-            decision = self._decide(obj, seen, now=now)
+            decision = self._decide(obj, seen, now=now, over=outcome is not None)
             if decision is None:
                 return None  # the queue has not looked at it yet, and wakes it when it has
-            if decision.admitted and not seen.was_admitted:
-                # The word is kept first: an operator that is killed before it acts finds the job admitted.
+            if decision.reason is Reason.RELEASED or (decision.admitted and not seen.was_admitted):
+                # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
-            await self._steer(seen, own, decision)
+            await self._steer(seen, own, decision, now=now)
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
         await self._report(obj, seen, decision, outcome, now=now)
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
-        return 0.0 if outcome is not None else _soonest(again, self._due(seen, now=now))
+        return 0.0 if outcome is not None else _soonest(again, self._due(obj, seen, now=now))
+
+    async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
+        """What is asked for cannot be made: only a change helps."""
+        self._gangs.take_back(obj["metadata"]["uid"])
+        found = finding(names.ADMITTED, False, "InvalidSpec", why)
+        told = {"state": "Waiting", "reason": found.reason, "message": found.message}
+        await self._publish(obj, known.model_copy(update=told), [found])
 
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that runs is not stopped for that."""
         self._gangs.take_back(obj["metadata"]["uid"])
+        going = isinstance(error, PredecessorError)
         reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
+        reason = "EarlierJobGoing" if going else reason
         told = {"reason": reason, "message": str(error)}
         if not seen.was_admitted:
             told["state"] = "Waiting"
         found = finding(names.ADMITTED, seen.was_admitted, reason, str(error))
         await self._publish(obj, seen.known.model_copy(update=told), [found])
-        return REFUSED_RETRY
+        return GOING_RETRY if going else REFUSED_RETRY
 
-    def _decide(self, obj: Object, seen: Observed, *, now: str) -> Decision | None:
-        """Whether the pods may exist; None when that is not known yet."""
-        data = plan.data(seen, now=now)
-        if seen.was_admitted and not seen.spec.run_policy.suspend:
-            return plan.decision_of(seen=seen, data=data)
-        if seen.spec.run_policy.suspend or not data.admitted or not seen.spec.scheduling.gang:
-            self._gangs.take_back(obj["metadata"]["uid"])
-            return plan.decision_of(seen=seen, data=data)
-        turn = self._gangs.turn(obj)
-        return None if turn is None else plan.decision_of(seen=seen, data=data, turn=turn)
+    def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
+        """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
+        data, uid = plan.data(seen, now=now), obj["metadata"]["uid"]
+        decision = self._release(seen, uid=uid, now=now) if not over else None
+        if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
+            decision = plan.decision_of(seen=seen, data=data)
+        elif decision is None and (
+            seen.spec.run_policy.suspend or not data.admitted or not seen.spec.scheduling.gang
+        ):
+            self._gangs.take_back(uid)
+            decision = plan.decision_of(seen=seen, data=data)
+        elif decision is None:
+            turn = self._gangs.turn(obj)
+            if turn is None:
+                return None
+            decision = plan.decision_of(seen=seen, data=data, turn=turn)
+        copies = self._copies.of(obj, seen, admitted=decision.admitted)
+        # What an earlier operator counted holds until this one has counted further.
+        passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
+        return replace(decision, copies=copies, passed=passed)
 
-    def _due(self, seen: Observed, *, now: str) -> float | None:
-        """Seconds until time alone changes something: a wait for data is over, or a grace is."""
+    def _release(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
+        """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
+        releases = self._gangs.releases
+        if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
+            return None
+        short = release.short_of(seen)
+        left = releases.left(uid, short=short, now=now)
+        if short is not None and left == 0:
+            waits = plan.data(seen, now=now, runs=False)
+            return plan.gave_back(message=releases.release(uid, short=short), data=waits)
+        if release.all_placed(seen):
+            releases.settled(uid)
+        return None
+
+    def _due(self, obj: Object, seen: Observed, *, now: str) -> float | None:
+        """Seconds until time alone changes something: a wait for data or for places is over, a pause, or a grace."""
+        uid, releases = obj["metadata"]["uid"], self._gangs.releases
         waits = [plan.patience_left(use, created=seen.created, now=now) for use in seen.spec.datasets]
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
+        places = releases.rest_left(uid)
+        if places is None and seen.was_admitted and seen.spec.scheduling.gang:
+            places = releases.left(uid, short=release.short_of(seen), now=now)
+        if places is not None:
+            dues.append(places)
+        waits_for_larger = order.next_start(seen, now=now) if seen.was_admitted else None
+        if waits_for_larger is not None:
+            dues.append(waits_for_larger)
         if plan.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
             dues.append(max(plan.ending_left(seen, now=now), 0.0))
         return min(dues, default=None)
@@ -140,6 +209,7 @@ class TrainingJobController:
             spec=job.spec,
             known=job.status or TrainingJobStatus(),
             name=name,
+            namespace=namespace,
             created=obj["metadata"].get("creationTimestamp", ""),
             datasets=datasets,
             present=frozenset(present),
@@ -163,19 +233,18 @@ class TrainingJobController:
         """
         context, metadata = self._context, obj["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
-        service = await context.api.get(SERVICES, name=name, namespace=namespace)
-        wanted = children.service(owner=obj, spec=seen.spec)
-        await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
+        key, (uid, at) = (namespace, name), self._services.get((namespace, name), ("", 0.0))
+        if uid != metadata["uid"] or self._clock() - at > SERVICE_CHECK:
+            service = await context.api.get(SERVICES, name=name, namespace=namespace)
+            wanted = children.service(owner=obj, spec=seen.spec)
+            await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
+            self._services[key] = (metadata["uid"], self._clock())
         admitted = seen.was_admitted and not seen.spec.run_policy.suspend
+        told = {use.dataset: use.copy_id for use in seen.known.copies}
         found = {}
         for role, known in live.items():
             if known is not None and not belongs(known, obj):
-                raise ForeignObjectError(
-                    resource=JOBS,
-                    namespace=namespace,
-                    name=names.role_job_name(job=name, role=role),
-                    owner=f"TrainingJob {name}",
-                )
+                raise foreign(resource=JOBS, live=known, owner=obj)
             if known is None:
                 made = children.job(
                     owner=obj,
@@ -183,23 +252,28 @@ class TrainingJobController:
                     role=role,
                     suspended=not admitted,
                     scheduler_name=context.settings.scheduler_name,
-                    preferred=self._preferred(seen) if admitted else None,
+                    preferred=self._preferred(seen, told) if admitted else None,
+                    copies=told,
                 )
                 known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
             found[role] = known
         return found
 
-    async def _steer(self, seen: Observed, live: Mapping[Role, Object], decision: Decision) -> None:
+    async def _steer(
+        self, seen: Observed, live: Mapping[Role, Object], decision: Decision, *, now: str
+    ) -> None:
         """Let the Jobs run or not, and follow what may change in them."""
-        preferred = self._preferred(seen) if decision.admitted else None
+        begins = order.may_start(seen, now=now) if decision.admitted else frozenset()
+        preferred = self._preferred(seen, decision.copies) if decision.admitted else None
         for role, found in live.items():
             if not seen.job(role).finished:  # in a Job that is over nothing matters any more
                 change = children.changes(
                     live=found,
                     spec=seen.spec,
                     role=role,
-                    suspended=not decision.admitted,
+                    suspended=role not in begins,
                     preferred=preferred,
+                    copies=decision.copies,
                 )
                 await self._change(found, change)
 
@@ -210,14 +284,14 @@ class TrainingJobController:
                 JOBS, name=metadata["name"], namespace=metadata["namespace"], patch=change
             )
 
-    def _preferred(self, seen: Observed) -> list[Object] | None:
+    def _preferred(self, seen: Observed, copies: Mapping[str, str]) -> list[Object] | None:
         if seen.spec.scheduling.mode != "Affinity":
             return None
         hostnames = {
             name: (node["metadata"].get("labels") or {}).get(HOSTNAME, name)
             for (_, name), node in self._context.stores.nodes.items()
         }
-        return preferred_terms(copies=plan.copies_of(seen.datasets), hostnames=hostnames)
+        return preferred_terms(copies=wanted_near(seen.datasets, chosen=copies), hostnames=hostnames)
 
     async def _clean(self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]) -> None:
         """End what still runs of a job that ended, as runPolicy.cleanPodPolicy says."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
 from tdcs.controllers.resources import CPU, PODS, Amounts
+from tdcs.controllers.trainingjob.quota import Allowances, Claim
 from tdcs.kube.informer import Key
 from tdcs.policy.admission import (
     MAX_PASSES,
@@ -36,6 +37,8 @@ class Member:
         possible: whether its pods would fit on empty nodes.
         passed: how many later jobs entered before it.
         groups: its pods.
+        claims: what they take of the quotas of its namespace.
+        short: why these do not let it in now; empty when they do.
     """
 
     key: Key
@@ -46,11 +49,13 @@ class Member:
     passed: int
     groups: tuple[PodGroup, ...]
     possible: bool = True
+    claims: tuple[Claim, ...] = ()
+    short: str = ""
 
     @property
     def ready(self) -> bool:
-        """Whether it could start, had it room. A job that can never run holds up nobody."""
-        return self.data_ready and self.possible
+        """Whether it could start, had it room. A job that never can, or lacks quota, holds up nobody."""
+        return self.data_ready and self.possible and not self.short
 
     @property
     def scarce(self) -> str:
@@ -101,6 +106,7 @@ def arrange(
     capacity: Mapping[str, Amounts],
     holder: str = "",
     max_passes: int = MAX_PASSES,
+    allowances: Allowances | None = None,
 ) -> Line:
     """Let jobs enter, one at a time, until nobody fits any more.
 
@@ -111,10 +117,14 @@ def arrange(
         capacity: what each node has when it is empty.
         holder: the uid of the job that nodes were set aside for before.
         max_passes: how often a job may be passed before nodes are set aside for it.
+        allowances: what quotas leave to these jobs; used up here.
     """
+    allowances = allowances or Allowances({})
     left = dict(free)
     place_most(groups=reserved, free=left, scarce=names.GPU_RESOURCE)
-    queue = _possible(sorted(waiting, key=queue_key), capacity)
+    # Times of creation are whole seconds: of jobs that came at once the order must outlive a restart all the same.
+    queue = _possible(sorted(waiting, key=lambda member: (*queue_key(member), member.uid)), capacity)
+    queue = _within_quotas(queue, allowances, max_passes=max_passes)
     entering: list[Member] = []
     while True:
         first = next((member for member in queue if member.uid == holder and member.ready), None)
@@ -139,9 +149,12 @@ def arrange(
             chosen = queue[turn.enters]
             left = {**left, **(room.after(chosen) or {})}
         place_ = queue.index(chosen)
-        queue[:place_] = [_passed(member) for member in queue[:place_]]
+        queue[:place_] = [_passed(member, by=chosen) for member in queue[:place_]]
         queue.remove(chosen)
         entering.append(chosen)
+        if chosen.claims:
+            allowances.take(chosen.key[0], chosen.claims)
+            queue = _within_quotas(queue, allowances, max_passes=max_passes)
     before = {member.uid: member.passed for member in waiting}
     return Line(
         members=tuple(queue),
@@ -184,8 +197,34 @@ def _placed(member: Member, free: Mapping[str, Amounts]) -> dict[str, Amounts] |
     return place(groups=member.groups, free=free, scarce=member.scarce)
 
 
-def _passed(member: Member) -> Member:
-    return replace(member, passed=member.passed + 1) if member.ready else member
+def _within_quotas(queue: Sequence[Member], allowances: Allowances, *, max_passes: int) -> list[Member]:
+    """The jobs, each with which quota is too small for it now.
+
+    A job that was passed too often closes the quotas of its namespace to those behind it, until they are large enough
+    for it; unless they never will be.
+    """
+    closed: dict[str, str] = {}
+    found = []
+    for member in queue:
+        namespace, short = member.key[0], ""
+        if member.claims:
+            short = allowances.short(namespace, member.claims)
+            if short and member.data_ready and member.possible and member.passed >= max_passes:
+                if allowances.ever(namespace, member.claims):
+                    closed.setdefault(namespace, "/".join(member.key))
+            elif not short and namespace in closed:
+                short = (
+                    f"the quotas of namespace {namespace} are kept for {closed[namespace]}, passed too often"
+                )
+        found.append(member if member.short == short else replace(member, short=short))
+    return found
+
+
+def _passed(member: Member, *, by: Member) -> Member:
+    """A job that another one has entered before; one that lacks quota, only by those who take of the same."""
+    rivals = bool(member.short and by.claims) and member.key[0] == by.key[0]
+    waits = member.ready or (rivals and member.data_ready and member.possible)
+    return replace(member, passed=member.passed + 1) if waits else member
 
 
 def turn_of(line: Line, uid: str) -> Admission:
@@ -193,13 +232,18 @@ def turn_of(line: Line, uid: str) -> Admission:
     place_, member = next((i, m) for i, m in enumerate(line.members) if m.uid == uid)
     if not member.possible:
         return _wait(Reason.NEVER, _never(member, line))
-    position = f"position {place_ + 1} of {len(line.members)} in the queue"
+    if member.short:
+        return _wait(Reason.QUOTA, f"{member.short}: it waits for others to end, or for a larger quota")
+    # Without how long the queue is: whoever joins it behind would change what all others are told. A job that no node
+    # can ever hold stands before nobody.
+    position = f"position {1 + sum(other.possible for other in line.members[:place_])} in the queue"
     before = next((other for other in reversed(line.members[:place_]) if other.ready), None)
     behind = f"; behind {'/'.join(before.key)}" if before is not None else ""
     held = ""
     if line.holder and line.holder != uid:
         owner = next("/".join(other.key) for other in line.members if other.uid == line.holder)
-        held = f"; {len(line.aside)} nodes are set aside for {owner}, which was passed too often"
+        are = "node is" if len(line.aside) == 1 else "nodes are"
+        held = f"; {len(line.aside)} {are} set aside for {owner}, which was passed too often"
     if fits(member, line.free):
         return _wait(Reason.BEHIND, f"its pods would fit, but others are first: {position}{behind}{held}")
     return _wait(Reason.NO_ROOM, f"{_missing(member, line.free)}; {position}{behind}{held}")
@@ -251,17 +295,19 @@ def _missing(member: Member, free: Mapping[str, Amounts]) -> str:
         needed = sum(group.count * group.request.get(resource, 0) for group in member.groups)
         there = sum(max(free[node].get(resource, 0), 0) for node in usable)
         if needed > there:
-            amounts = (
-                f"{shown(resource, needed)} at once, {shown(resource, there)} free on the {len(usable)} nodes"
-            )
+            amounts = f"{shown(resource, needed)} at once, {shown(resource, there)} free on {_nodes(usable)}"
             return f"needs {amounts} that its {_count(member)} may use"
     placed = sum(most_that_fit(group=group, free=free) for group in member.groups)
     scarce = member.scarce
     there = sum(max(free[node].get(scarce, 0), 0) for node in usable)
     return (
-        f"only {placed} of its {_count(member)} would find room at once: {shown(scarce, there)} are free on the "
-        f"{len(usable)} nodes that they may use, but spread over too many of them, or other resources are short there"
+        f"only {placed} of its {_count(member)} would find room at once: {shown(scarce, there)} are free on "
+        f"{_nodes(usable)} that they may use, but spread over too many of them, or other resources are short there"
     )
+
+
+def _nodes(usable: Sequence[str]) -> str:
+    return "the only node" if len(usable) == 1 else f"the {len(usable)} nodes"
 
 
 def _never(member: Member, line: Line) -> str:

@@ -1,7 +1,7 @@
 """What a TrainingJob waits for, and how it ends. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tdcs.api import names
@@ -11,13 +11,15 @@ from tdcs.api.durations import to_seconds
 from tdcs.api.trainingjob import DatasetUse, ReplicaSpecs, Role, TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.clock import seconds_between
-from tdcs.controllers.trainingjob.children import COPY
-from tdcs.controllers.trainingjob.pods import PodView, newest
+from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
+from tdcs.controllers.trainingjob.failing import failed
+from tdcs.controllers.trainingjob.pods import PodView, Unmade, newest
 from tdcs.policy.admission import Admission, DatasetReadiness, Reason, decide
-from tdcs.policy.scoring import CopyOnNodes
 
 ENDING_GRACE = 30.0
 """Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
+
+NOT_UNDERSTOOD = "it cannot be understood; its own status says which fields are wrong"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +55,27 @@ class Observed:
     Attributes:
         spec: what is asked for.
         known: the status as it is.
-        name: the job's name.
+        name: the job's name, and its namespace.
         created: when it was created.
         datasets: those of the job that can be used, by name.
         present: names of those that exist.
         deleting: names of those that are being deleted.
         jobs: the Indexed Jobs that exist and are its own, by role.
         pods: all pods of these Jobs.
+        unmade: pods that cannot even be made, and why; None when there are none, or nobody has said so.
     """
 
     spec: TrainingJobSpec
     known: TrainingJobStatus
     name: str = ""
+    namespace: str = ""
     created: str = ""
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
     deleting: frozenset[str] = frozenset()
     jobs: Mapping[Role, JobView] = field(default_factory=dict)
     pods: Sequence[PodView] = ()
+    unmade: Unmade | None = None
 
     @property
     def ended(self) -> bool:
@@ -86,15 +91,32 @@ class Observed:
         """The Job of a role; one that does not exist has done nothing."""
         return self.jobs.get(role) or JobView()
 
+    def absent(self, role: Role) -> int:
+        """How many pods of a role do not exist that should. One that failed counts as there: it is made anew."""
+        job, spec = self.job(role), self.spec.replica_specs.by_role()[role]
+        if not job.exists or job.suspended or job.finished:
+            return 0
+        pods = newest(pod for pod in self.pods if pod.role == role)
+        done = sum(pod.phase == "Succeeded" for pod in pods)
+        return max(spec.replicas - (len(pods) - done) - max(job.succeeded, done), 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether the pods may exist, and why; `data` is what the datasets alone say."""
+    """Whether the pods may exist, and why.
+
+    Attributes:
+        data: what the datasets alone say.
+        copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is let in.
+        passed: how many later jobs were let in before it, while it waited for room.
+    """
 
     admitted: bool
     reason: Reason
     message: str
     data: Admission
+    copies: Mapping[str, str] = field(default_factory=dict)
+    passed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +134,16 @@ def ended(known: TrainingJobStatus) -> bool:
     return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
 
 
-def data(seen: Observed, *, now: str) -> Admission:
-    """Whether the datasets let the pods exist."""
+def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
+    """Whether the datasets let the pods exist; of a job that runs, what is the matter with them.
+
+    Args:
+        seen: what was observed.
+        now: the time.
+        runs: whether the job runs; left out, as it was observed.
+    """
+    if runs is None:
+        runs = seen.was_admitted and not seen.spec.run_policy.suspend
     uses = [
         readiness(
             use,
@@ -124,7 +154,12 @@ def data(seen: Observed, *, now: str) -> Admission:
         )
         for use in seen.spec.datasets
     ]
-    return decide(suspended=False, datasets=uses)
+    found = decide(suspended=False, datasets=uses, runs=runs)
+    before = next((one for one in seen.known.conditions if one.type == names.DATA_READY), None)
+    if found.admitted and seen.was_admitted and before is not None and before.reason == Reason.TIMED_OUT:
+        # How it started stays true, whatever was loaded since.
+        return replace(found, reason=Reason.TIMED_OUT, message=before.message)
+    return found
 
 
 def decision_of(*, seen: Observed, data: Admission, turn: Admission | None = None) -> Decision:
@@ -140,7 +175,8 @@ def decision_of(*, seen: Observed, data: Admission, turn: Admission | None = Non
         return Decision(admitted=False, reason=wish.reason, message=wish.message, data=data)
     if seen.was_admitted:
         before = next(found for found in seen.known.conditions if found.type == names.ADMITTED)
-        reason = Reason.ENTERS if before.reason == Reason.ENTERS else Reason.READY
+        kept = (Reason.ENTERS, Reason.TIMED_OUT)
+        reason = next((reason for reason in kept if reason == before.reason), Reason.READY)
         text = before.message if before.reason == reason else data.message
         if not data.admitted:
             text = f"admitted before, and not taken back; now: {data.message}"
@@ -149,6 +185,11 @@ def decision_of(*, seen: Observed, data: Admission, turn: Admission | None = Non
         return Decision(admitted=True, reason=reason, message=text, data=data)
     said = turn if data.admitted and turn is not None else data
     return Decision(admitted=said.admitted, reason=said.reason, message=said.message, data=data)
+
+
+def gave_back(*, message: str, data: Admission) -> Decision:
+    """The decision on a gang that did not find all its places, and frees those that it has."""
+    return Decision(admitted=False, reason=Reason.RELEASED, message=message, data=data)
 
 
 def patience_left(use: DatasetUse, *, created: str, now: str) -> float | None:
@@ -173,17 +214,31 @@ def readiness(
     """
     if deleting or dataset is None or dataset.status is None:
         found = present or deleting or dataset is not None
-        return DatasetReadiness(name=use.name, found=found, deleting=deleting)
+        why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset)
+        return DatasetReadiness(name=use.name, found=found, deleting=deleting, why=why)
     final = not dataset.spec.preload.enabled or is_true(dataset.status.conditions, names.LOADED)
-    enough = final or (patience_left is not None and patience_left <= 0)
+    over = patience_left is not None and patience_left <= 0
     return DatasetReadiness(
         name=use.name,
         found=True,
-        readable=is_true(dataset.status.conditions, names.MOUNTED),
+        readable=is_true(dataset.status.conditions, names.MOUNTED) and bool(dataset.status.claim_name),
+        why=why_not_mounted(dataset),
         # Every wanted copy of a byte counts: replicated on three nodes, a third of it is there after the first.
         cached_ratio=dataset.status.loaded_ratio,
-        required_ratio=0.0 if enough else use.readiness.fraction,
+        required_ratio=0.0 if final else use.readiness.fraction,
+        waited=use.readiness.timeout or "" if over else "",
     )
+
+
+def why_not_mounted(dataset: Dataset) -> str:
+    """What the Dataset itself says of why it cannot be read; empty when it can, or says nothing."""
+    if dataset.status is None:
+        return "the operator has not looked at it yet"
+    told = {condition.type: condition for condition in dataset.status.conditions}
+    if is_true(dataset.status.conditions, names.MOUNTED):
+        return "" if dataset.status.claim_name else "its PersistentVolumeClaim is not bound yet"
+    found = told.get(names.MOUNTED) or told.get(names.READY)
+    return "" if found is None else f"{found.reason}: {found.message}".rstrip(": ")
 
 
 def deciding_role(specs: ReplicaSpecs) -> Role:
@@ -211,9 +266,17 @@ def outcome(seen: Observed, *, now: str) -> Outcome | None:
         if left <= 0 or decider.failure:
             text = "worker 0 succeeded, and so did the job"
             return Outcome(succeeded=True, reason="Completed", message=text)
+    limit = seen.spec.run_policy.backoff_limit
     for each, job in seen.jobs.items():
         if job.failure:
-            text = f"{each}: {job.failure}; the logs of its pods, which status.placement names, say why"
+            text = failed(
+                role=each,
+                verdict=job.failure,
+                limit=BACKOFF_LIMIT if limit is None else limit,
+                pods=[pod for pod in seen.pods if pod.role == each],
+                namespace=seen.namespace,
+                known=seen.known.conditions,
+            )
             return Outcome(succeeded=False, reason="JobFailed", message=text, time=job.completion_time)
     return None
 
@@ -270,16 +333,3 @@ def job_view(job: Mapping[str, Any] | None) -> JobView:
         start_time=status.get("startTime"),
         uid=(job.get("metadata") or {}).get("uid", ""),
     )
-
-
-def copies_of(datasets: Mapping[str, Dataset]) -> list[CopyOnNodes]:
-    """The copies that the job reads, for the definitions of locality."""
-    found = []
-    for dataset in datasets.values():
-        if dataset.status is None:
-            continue
-        node_bytes = {
-            node.name: node.bytes for copy in dataset.status.copies if copy.id == COPY for node in copy.nodes
-        }
-        found.append(CopyOnNodes(total_bytes=dataset.status.total_bytes, node_bytes=node_bytes))
-    return found

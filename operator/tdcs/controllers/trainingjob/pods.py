@@ -17,13 +17,29 @@ QUOTE_LIMIT = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why a pod does not run: the reason and the words of whoever holds it up (scheduler, kubelet, Job controller)."""
+    """Why a pod does not run: the reason and the words of whoever holds it up (scheduler, kubelet, Job controller).
+    `code` and `container`: how it ended, where a container did so by itself."""
 
     reason: str
     message: str = ""
+    code: int | None = None
+    container: str = ""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmade:
+    """Pods of a role that the Job controller cannot make: how many, and what it says (a quota, a policy)."""
+
+    role: Role
+    count: int
+    problem: Problem
+
+    def __str__(self) -> str:
+        pods = "pod" if self.count == 1 else "pods"
+        return f"{self.count} {pods} of the role {self.role} could not be made: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +156,10 @@ def _failure(status: Mapping[str, Any]) -> Problem:
             text = f"container {container.get('name', '')} ended with exit code {code}"
             told = quoted(ended.get("message"))
             return Problem(
-                reason=str(ended.get("reason") or "Error"), message=f"{text}: {told}" if told else text
+                reason=str(ended.get("reason") or "Error"),
+                message=f"{text}: {told}" if told else text,
+                code=code,
+                container=str(container.get("name", "")),
             )
     return Problem(reason=str(status.get("reason") or "Failed"), message=quoted(status.get("message")))
 

@@ -1,30 +1,30 @@
 """The gang queue of the whole cluster: lets one job in at a time, and remembers whom until the API server tells.
 
-Everything it decides from is observed anew each time: who waits and who was let in is in the jobs' own statuses, so
-a restart loses nothing but how often a job was passed.
+Everything it decides from is observed anew each time: who waits, who was let in and how often a job was passed is in
+the jobs' own statuses, so a restart loses nothing.
 """
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from pydantic import ValidationError
+from collections.abc import Collection, Mapping, Sequence
 
 from tdcs.api import names
-from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Stores, WorkKey
-from tdcs.controllers.resources import Amounts, amounts, pod_requests
+from tdcs.controllers.resources import Amounts, amounts
+from tdcs.controllers.trainingjob.children import READERS
 from tdcs.controllers.trainingjob.eligibility import may_run, signature
 from tdcs.controllers.trainingjob.line import Line, Member, arrange, turn_of, welcome
+from tdcs.controllers.trainingjob.quota import Allowances, Claim, claims_of
+from tdcs.controllers.trainingjob.release import PATIENCE, Releases
+from tdcs.controllers.trainingjob.shapes import Shape, Shapes, class_of
 from tdcs.controllers.usage import member_of
 from tdcs.kube.api import Object
 from tdcs.kube.informer import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import TRAINING_JOBS
 from tdcs.policy.admission import MAX_PASSES, Admission, Reason
-from tdcs.policy.fitting import PodGroup
+from tdcs.policy.fitting import PodGroup, most_that_fit
 
 PAUSE = 0.05
 """Seconds between a change and the next look at the queue, so that a burst of changes is one look."""
@@ -33,15 +33,6 @@ TOLD_AT_ONCE = 10
 """Jobs at the head of the queue that are told at once of a new position; the others hear with the next resync."""
 
 _EPOCH = "1970-01-01T00:00:00Z"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """What of a job's spec the queue needs, parsed once for each generation."""
-
-    generation: int
-    spec: TrainingJobSpec
-    requests: Mapping[Role, Mapping[str, int]]
 
 
 class GangQueue:
@@ -54,13 +45,25 @@ class GangQueue:
         stores: the live views.
         queue: where the passes of jobs are asked for.
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
+        patience: seconds that the pods of a job that was let in have to find their places.
+
+    Attributes:
+        releases: the jobs that did not find them, and pause.
     """
 
-    def __init__(self, *, stores: Stores, queue: KeyedQueue[WorkKey], max_passes: int = MAX_PASSES) -> None:
+    def __init__(
+        self,
+        *,
+        stores: Stores,
+        queue: KeyedQueue[WorkKey],
+        max_passes: int = MAX_PASSES,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.releases = Releases(patience=patience)
         self._stores = stores
         self._max_passes = max_passes
         self._queue = queue
-        self._shapes: dict[str, _Shape] = {}
+        self._shapes = Shapes(stores=stores)
         self._asked: dict[str, Key] = {}
         self._granted: dict[str, int] = {}
         self._passed: dict[str, int] = {}
@@ -71,8 +74,15 @@ class GangQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._cost = 0.0
 
-    def touch(self, *, nodes: bool = False) -> None:
-        """Something changed on which the queue may depend; `nodes`: labels, taints or sizes of nodes did."""
+    def touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
+        """Something changed on which the queue may depend.
+
+        Args:
+            nodes: labels, taints or sizes of nodes did.
+            overheads: what RuntimeClasses add to pods did.
+        """
+        if overheads:
+            self._shapes.clear()
         if nodes:
             self._eligible.clear()
             self._capacity.clear()
@@ -96,11 +106,13 @@ class GangQueue:
         key, uid = (metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
         if uid in self._granted:
             return welcome(self._granted[uid])
+        if (resting := self.releases.turn(uid)) is not None:
+            return resting
         if uid not in self._asked:
             self._asked[uid] = key
             self.touch()
-        shape = self._shape(obj)
-        missing = self._missing_class(shape.spec) if shape is not None else ""
+        shape = self._shapes.of(obj)
+        missing = self._shapes.missing_class(shape.spec) if shape is not None else ""
         if missing:
             return Admission(admitted=False, data_ready=True, reason=Reason.NO_PRIORITY, message=missing)
         members = self._line.members if self._line is not None else ()
@@ -113,6 +125,29 @@ class GangQueue:
         asked, granted = self._asked.pop(uid, None), self._granted.pop(uid, None)
         if asked is not None or granted is not None:
             self.touch()
+
+    def passed(self, uid: str) -> int:
+        """How many later jobs were let in before a job that waits."""
+        return self._passed.get(uid, 0)
+
+    def room_near(self, obj: Object, nodes: Collection[str]) -> int:
+        """How many of a job's pods that read data find room on these nodes, beside the pods that have one there."""
+        shape = self._shapes.of(obj)
+        if shape is None:
+            return 0
+        free = self._free(nodes)
+        return sum(
+            most_that_fit(
+                group=PodGroup(
+                    count=each.replicas,
+                    request=shape.requests[role],
+                    nodes=self._nodes_for(each.template["spec"]),
+                ),
+                free=free,
+            )
+            for role, each in shape.spec.replica_specs.by_role().items()
+            if role in READERS
+        )
 
     def _look(self) -> None:
         """Let in who fits, and wake those who have something new to tell."""
@@ -140,10 +175,11 @@ class GangQueue:
         """The queue as it is now, with everybody entering who fits."""
         waiting: list[Member] = []
         reserved: list[PodGroup] = []
-        bound = self._bound()
+        bound, made = self._bound(), self._made()
+        allowances, quotas = Allowances(self._stores.resource_quotas), self._quotas()
         live: set[str] = set()
         for key, obj in self._stores.training_jobs.items():
-            metadata, shape = obj["metadata"], self._shape(obj)
+            metadata, shape = obj["metadata"], self._shapes.of(obj)
             uid = metadata.get("uid", "")
             conditions = _conditions(obj)
             over = conditions.get(names.SUCCEEDED) == "True" or conditions.get(names.FAILED) == "True"
@@ -156,52 +192,39 @@ class GangQueue:
                 self._granted.pop(uid, None)  # from now on its status says so
             if admitted or uid in self._granted:
                 reserved += groups
-            elif shape.spec.scheduling.gang:
+                allowances.take(key[0], self._claims(quotas.get(key[0], ()), shape, made.get(key, {})))
+            elif shape.spec.scheduling.gang and self.releases.rest_left(uid) is None:
+                # What its status says of an earlier operator's count holds until this one counts itself.
+                self._passed.setdefault(uid, _passed_before(obj))
                 ready = uid in self._asked or conditions.get(names.DATA_READY) == "True"
                 waiting.append(
                     Member(
                         key=key,
                         uid=uid,
-                        priority=self._priority(shape.spec),
+                        priority=self._shapes.priority(shape.spec),
                         submitted=seconds_between(_EPOCH, metadata.get("creationTimestamp", _EPOCH)),
-                        data_ready=ready and not self._missing_class(shape.spec),
-                        passed=self._passed.get(uid, 0),
+                        data_ready=ready and not self._shapes.missing_class(shape.spec),
+                        passed=self._passed[uid],
                         groups=tuple(groups),
+                        claims=self._claims(quotas.get(key[0], ()), shape, {}),
                     )
                 )
         self._granted = {uid: pods for uid, pods in self._granted.items() if uid in live}
         self._asked = {uid: key for uid, key in self._asked.items() if uid in live}
         self._passed = {uid: count for uid, count in self._passed.items() if uid in live}
-        free, capacity = self._free() if waiting else ({}, {})
+        self.releases.forget_others(live)
+        free = self._free(self._sizes()) if waiting else {}
         return arrange(
             waiting=waiting,
             reserved=reserved,
             free=free,
-            capacity=capacity,
+            capacity=self._sizes(),
             holder=self._holder,
             max_passes=self._max_passes,
+            allowances=allowances,
         )
 
-    def _shape(self, obj: Object) -> _Shape | None:
-        """The parsed spec of a job; None when it cannot be understood."""
-        uid, generation = obj["metadata"].get("uid", ""), int(obj["metadata"].get("generation", 0))
-        known = self._shapes.get(uid)
-        if known is None or known.generation != generation:
-            try:
-                spec = TrainingJobSpec.model_validate(obj.get("spec"))
-            except ValidationError:
-                return None
-            requests = {
-                role: pod_requests(each.template["spec"])
-                for role, each in spec.replica_specs.by_role().items()
-            }
-            known = self._shapes[uid] = _Shape(generation=generation, spec=spec, requests=requests)
-            if len(self._shapes) > 2 * len(self._stores.training_jobs) + 100:
-                kept = {each["metadata"].get("uid") for each in self._stores.training_jobs.values()} | {uid}
-                self._shapes = {each: shape for each, shape in self._shapes.items() if each in kept}
-        return known
-
-    def _groups(self, shape: _Shape, bound: Mapping[str, int]) -> list[PodGroup]:
+    def _groups(self, shape: Shape, bound: Mapping[str, int]) -> list[PodGroup]:
         """The pods of a job that have no node yet."""
         found = []
         for role, each in shape.spec.replica_specs.by_role().items():
@@ -231,6 +254,35 @@ class GangQueue:
             found.setdefault(job, {})[role] = len(seen)
         return found
 
+    def _made(self) -> dict[Key, dict[str, int]]:
+        """By job, how many pods of each role exist, which quotas count already, or need not exist any more."""
+        found: dict[Key, dict[str, set[str]]] = {}
+        for pod in self._stores.pods.values() if self._stores.resource_quotas else ():
+            member = member_of(pod)
+            if member is not None and (pod.get("status") or {}).get("phase") != "Failed":
+                found.setdefault(member.job, {}).setdefault(member.role, set()).add(member.index)
+        return {job: {role: len(seen) for role, seen in roles.items()} for job, roles in found.items()}
+
+    def _quotas(self) -> dict[str, list[tuple[str, Object]]]:
+        """The ResourceQuotas of each namespace that has some, with their names."""
+        found: dict[str, list[tuple[str, Object]]] = {}
+        for (namespace, name), quota in self._stores.resource_quotas.items():
+            found.setdefault(namespace, []).append((name, quota))
+        return found
+
+    @staticmethod
+    def _claims(
+        quotas: Sequence[tuple[str, Object]], shape: Shape, made: Mapping[str, int]
+    ) -> tuple[Claim, ...]:
+        """What the pods of a job that do not exist yet take of its namespace's quotas."""
+        if not quotas:
+            return ()
+        pods = [
+            (max(each.replicas - made.get(role.lower(), 0), 0), each.template["spec"], shape.charges[role])
+            for role, each in shape.spec.replica_specs.by_role().items()
+        ]
+        return claims_of(quotas=quotas, pods=pods, priority_class=class_of(shape.spec))
+
     def _nodes_for(self, pod: Mapping[str, object]) -> frozenset[str]:
         sign = signature(pod)
         if sign not in self._eligible:
@@ -239,39 +291,31 @@ class GangQueue:
             )
         return self._eligible[sign]
 
-    def _free(self) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
-        """What each node has left, and what it has when it is empty."""
+    def _sizes(self) -> dict[str, Amounts]:
+        """What each node has when it is empty."""
         if not self._capacity:
             self._capacity = {
                 name: amounts((node.get("status") or {}).get("allocatable"))
                 for (_, name), node in self._stores.nodes.items()
             }
-        free: dict[str, Amounts] = {}
-        for name, whole in self._capacity.items():
-            taken = self._stores.usage.taken(name)
-            free[name] = {resource: value - taken.get(resource, 0) for resource, value in whole.items()}
-        return free, self._capacity
+        return self._capacity
 
-    def _priority(self, spec: TrainingJobSpec) -> int:
-        classes = self._stores.priority_classes
-        name = _class_of(spec)
-        if name:
-            return int((classes.get(("", name)) or {}).get("value", 0))
-        return max(
-            (int(each.get("value", 0)) for each in classes.values() if each.get("globalDefault")), default=0
-        )
-
-    def _missing_class(self, spec: TrainingJobSpec) -> str:
-        name = _class_of(spec)
-        if not name or ("", name) in self._stores.priority_classes:
-            return ""
-        return f"there is no PriorityClass {name}; create it, or correct spec.scheduling.priorityClassName"
+    def _free(self, nodes: Collection[str]) -> dict[str, Amounts]:
+        """What each of these nodes has left."""
+        sizes, free = self._sizes(), dict[str, Amounts]()
+        for name in nodes:
+            if name in sizes:
+                taken = self._stores.usage.taken(name)
+                free[name] = {
+                    resource: value - taken.get(resource, 0) for resource, value in sizes[name].items()
+                }
+        return free
 
 
-def _class_of(spec: TrainingJobSpec) -> str:
-    """The PriorityClass that the job names, or else its workers' template."""
-    named = spec.scheduling.priority_class_name
-    return named or str(spec.replica_specs.worker.template["spec"].get("priorityClassName") or "")
+def _passed_before(obj: Object) -> int:
+    """How often a job was passed, as its status says."""
+    told = (obj.get("status") or {}).get("passed")
+    return told if isinstance(told, int) else 0
 
 
 def _conditions(obj: Object) -> dict[str, str]:

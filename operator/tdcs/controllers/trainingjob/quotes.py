@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tdcs.api.trainingjob import Role
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context
-from tdcs.controllers.trainingjob.plan import JobView, Observed
-from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, problem_of, quoted
+from tdcs.controllers.trainingjob.plan import Observed
+from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade, newest, problem_of, quoted
 from tdcs.kube.api import Object
 from tdcs.kube.resources import EVENTS
 
@@ -15,7 +16,7 @@ PATIENCE = 10.0
 
 
 class Quotes:
-    """Reads events of pods that start slowly, and of Jobs that make no pods; of one object per pass."""
+    """Reads events of pods that start slowly, and of Jobs that do not make all pods; of one object per pass."""
 
     def __init__(self, *, context: Context) -> None:
         self._context = context
@@ -30,13 +31,14 @@ class Quotes:
         pods = newest(seen.pods)
         if problem_of(pods) is not None:
             return seen, None
-        now = self._context.now()
-        empty = next((job for job in seen.jobs.values() if _makes_no_pods(job)), None)
-        if empty is not None and not pods:
-            return await self._job(seen, empty, namespace=namespace, now=now)
+        now, again = self._context.now(), None
+        if (role := next((role for role in seen.jobs if seen.absent(role)), None)) is not None:
+            found, again = await self._unmade(seen, role, namespace=namespace, now=now)
+            if found.unmade is not None:
+                return found, again
         starting = [pod for pod in pods if pod.starting]
         if not starting:
-            return seen, None
+            return seen, again
         pod = min(starting, key=lambda pod: (pod.created, pod.name))
         age = seconds_between(pod.created, now) if pod.created else PATIENCE
         if age < PATIENCE:
@@ -46,23 +48,37 @@ class Quotes:
             return seen, PATIENCE
         return replace(seen, pods=held_up(seen.pods, uid=pod.uid, problem=problem)), PATIENCE
 
-    async def _job(
-        self, seen: Observed, job: JobView, *, namespace: str, now: str
+    async def _unmade(
+        self, seen: Observed, role: Role, *, namespace: str, now: str
     ) -> tuple[Observed, float | None]:
-        age = seconds_between(job.start_time, now) if job.start_time else 0.0
+        """Why pods of a role are missing, when that has lasted a little: most are about to be made."""
+        job = seen.job(role)
+        made = max((pod.created for pod in seen.pods if pod.role == role), default="")
+        since = max(made, job.start_time or "")
+        age = seconds_between(since, now) if since else 0.0
         if age < PATIENCE:
             return seen, PATIENCE - age
-        problem = await self._warning(uid=job.uid, namespace=namespace, reasons=("FailedCreate",))
+        # What was said before the newest pod was made is over.
+        problem = await self._warning(uid=job.uid, namespace=namespace, reasons=("FailedCreate",), since=made)
         if problem is None:
             return seen, PATIENCE
-        return replace(seen, pods=[PodView(name="no pod could be made", waiting=problem)]), PATIENCE
+        unmade = Unmade(role=role, count=seen.absent(role), problem=problem)
+        return replace(seen, unmade=unmade), PATIENCE
 
-    async def _warning(self, *, uid: str, namespace: str, reasons: tuple[str, ...]) -> Problem | None:
-        """The newest warning about an object whose reason begins with one of these."""
+    async def _warning(
+        self, *, uid: str, namespace: str, reasons: tuple[str, ...], since: str = ""
+    ) -> Problem | None:
+        """The newest warning about an object whose reason begins with one of these, if it is not older."""
         found = await self._context.api.list(
             EVENTS, namespace=namespace, fields=f"involvedObject.uid={uid},type=Warning"
         )
-        events = [event for event in found.items if str(event.get("reason", "")).startswith(reasons)]
+        events = [
+            event
+            for event in found.items
+            if str(event.get("reason", "")).startswith(reasons)
+            and event.get("reason") != "FailedScheduling"  # over, for a pod that has a node
+            and _time(event) >= since
+        ]
         if not events:
             return None
         event = max(events, key=_time)
@@ -72,10 +88,6 @@ class Quotes:
 def held_up(pods: Sequence[PodView], *, uid: str, problem: Problem) -> list[PodView]:
     """The pods, one of which waits for this."""
     return [replace(pod, waiting=problem) if pod.uid == uid else pod for pod in pods]
-
-
-def _makes_no_pods(job: JobView) -> bool:
-    return job.exists and not job.suspended and not job.finished and not job.active and not job.succeeded
 
 
 def _time(event: Object) -> str:

@@ -18,6 +18,9 @@ TENSORFLOW_PORT = 2222
 PYTORCH_PORT = 29500
 """Port of PyTorch's master, torchrun's default."""
 
+LONGEST_VARIABLE = 128 * 1024
+"""Bytes of one variable with its name that Linux passes to a program (MAX_ARG_STRLEN, 32 pages)."""
+
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """The variable that the Job controller gives to pods; declared here first, so that others can refer to it."""
 
@@ -49,6 +52,20 @@ def environment(*, job: str, namespace: str, spec: TrainingJobSpec, role: Role) 
             return _horovod(job=job, namespace=namespace, spec=spec)
         case _:
             return []
+
+
+def too_long(*, job: str, namespace: str, spec: TrainingJobSpec) -> str:
+    """Why no program could be started with the environment of these pods; empty when it can."""
+    for role in spec.replica_specs.by_role():
+        for variable in environment(job=job, namespace=namespace, spec=spec, role=role):
+            size = len(variable["name"]) + len("=") + len(variable.get("value", "")) + len("\0")
+            if size > LONGEST_VARIABLE:
+                return (
+                    f"the variable {variable['name']}, which lists every pod of the job, would have {size} bytes, and "
+                    f"Linux passes at most {LONGEST_VARIABLE} to a program: ask for fewer replicas, or give the job "
+                    "or its namespace a shorter name"
+                )
+    return ""
 
 
 def tf_config(*, job: str, namespace: str, spec: TrainingJobSpec, role: Role) -> str:
@@ -102,15 +119,16 @@ def _pytorch(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]
 
 
 def _horovod(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]:
-    """The workers as ``horovodrun -H`` takes them, and their number for ``-np``.
+    """The workers as ``horovodrun -H`` and Open MPI's ``mpirun -H`` take them, and their number for ``-np``.
 
     How the launcher starts processes in the workers (ssh, an agent) is the image's business: no keys are made and
     no ssh server is assumed.
     """
     worker = spec.replica_specs.worker
     slots = max(pod_requests(worker.template["spec"]).get(names.GPU_RESOURCE, 0), 1)
-    count = worker.replicas if spec.elastic is None else spec.elastic.max_replicas
-    hosts = [host(job=job, namespace=namespace, role="Worker", index=index) for index in range(count)]
+    hosts = [
+        host(job=job, namespace=namespace, role="Worker", index=index) for index in range(worker.replicas)
+    ]
     return [
         _value("TDCS_WORKER_HOSTS", ",".join(f"{each}:{slots}" for each in hosts)),
         _value("TDCS_WORKER_SLOTS", str(slots * worker.replicas)),

@@ -15,13 +15,16 @@ from tdcs.api.trainingjob_status import (
     ReplicaStatuses,
     TrainingJobStatus,
 )
-from tdcs.controllers.trainingjob.children import COPY, READERS, selector_of
-from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome, copies_of
+from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, READERS, selector_of
+from tdcs.controllers.trainingjob.holdings import held
+from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.policy.admission import Reason
 from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
 
-IN_THE_QUEUE = frozenset({Reason.NO_ROOM, Reason.BEHIND, Reason.NEVER, Reason.NO_PRIORITY})
+IN_THE_QUEUE = frozenset(
+    {Reason.NO_ROOM, Reason.BEHIND, Reason.NEVER, Reason.NO_PRIORITY, Reason.RELEASED, Reason.QUOTA}
+)
 """Reasons of a job that waits for its turn and for room, rather than for its data."""
 
 
@@ -90,6 +93,8 @@ def running(seen: Observed) -> Finding:
         return finding(names.RUNNING, True, "PodsReady", f"{up} of {wanted} pods run")
     text = f"{up} of {wanted} pods run"
     held = problem_of(newest(seen.pods))
+    if held is None and seen.unmade is not None:
+        return finding(names.RUNNING, False, seen.unmade.problem.reason, f"{text}; {seen.unmade}")
     if held is None:
         return finding(names.RUNNING, False, "PodsStarting", text)
     pod, problem, alike = held
@@ -108,7 +113,9 @@ def last_failure(seen: Observed) -> str | None:
     limit = seen.spec.run_policy.backoff_limit
     count = counts(seen, pod.role).failed
     told = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
-    return f"{told}; failure {count} of at most {6 if limit is None else limit} before the job fails"
+    return (
+        f"{told}; failure {count} of at most {BACKOFF_LIMIT if limit is None else limit} before the job fails"
+    )
 
 
 def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
@@ -129,8 +136,9 @@ def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacemen
 
 def status_of(seen: Observed, *, decision: Decision, outcome: Outcome | None, now: str) -> TrainingJobStatus:
     """The status without its conditions."""
-    known, copies = seen.known, copies_of(seen.datasets)
-    places = placement(seen, copies)
+    known, copies = seen.known, held(seen.datasets)
+    # What a gang gave back it has no more.
+    places = [] if decision.reason is Reason.RELEASED else placement(seen, copies)
     moved = [(place.pod, place.node) for place in places] != [
         (place.pod, place.node) for place in known.placement
     ]
@@ -152,7 +160,8 @@ def status_of(seen: Observed, *, decision: Decision, outcome: Outcome | None, no
         locality=None if near is None else round(near, 4),
         locality_percent=None if near is None else f"{math.floor(near * 100 + 1e-9)}%",
         local_share=None if share is None else round(share, 4),
-        copies=[CopyUse(dataset=use.name, copy_id=COPY) for use in seen.spec.datasets],
+        copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
+        passed=decision.passed or None,
         start_time=known.start_time or min(starts, default=now if decision.admitted else None),
         completion_time=known.completion_time or (None if outcome is None else outcome.time or now),
     )

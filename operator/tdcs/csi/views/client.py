@@ -5,18 +5,20 @@ import functools
 import logging
 import os
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from tdcs.csi import mountinfo
 from tdcs.csi.guard import Guard
-from tdcs.csi.source import Source, SourceNotReadyError, open_source
+from tdcs.csi.source import Source, SourceNotReadyError, open_source, see_clients
 from tdcs.csi.views.folders import DatasetFolder
-from tdcs.csi.views.freshen import changed_files, freshen
+from tdcs.csi.views.freshen import changed_files, forget_unused, freshen
 from tdcs.csi.views.listing import newest
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.view import View
 from tdcs.csi.volume import Volume
 from tdcs.engine.alluxio.concurrency import bounded
+from tdcs.engine.alluxio.spelling import for_alluxio
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,15 +54,20 @@ class Client:
         except TimeoutError as error:
             raise SourceNotReadyError(
                 f"{view} needs its FUSE client for some files, and it did not answer for {patience:g} s on node "
-                f"{self._settings.node}"
+                f"{self._settings.node}; {see_clients(cluster=view.volume.cluster)}"
             ) from error
         try:
             view.bind(source=source)
         finally:
             source.close()
 
-    async def freshen(self, view: View, *, folder: DatasetFolder) -> None:
+    async def freshen(self, view: View, *, folder: DatasetFolder, older_used: bool) -> None:
         """What pods of an older version read through FUSE must not be given to those of this one.
+
+        Args:
+            view: Of the new version.
+            folder: Of the dataset.
+            older_used: Whether pods still use an older version, and may have its files open.
 
         Raises SourceNotReadyError when the client cannot be asked about all changed files.
         """
@@ -72,13 +79,29 @@ class Client:
             if old is None
             else await asyncio.to_thread(lambda: list(changed_files(old=old, new=view.manifest)))
         )
-        root = os.path.join(self._settings.fuse_root, view.volume.cluster, *view.volume.parts)
-        begun = time.monotonic()
+        await self.forget(view.volume, changed=changed, open_too=older_used)
+        view.fresh = True
+
+    async def forget(self, volume: Volume, *, changed: Sequence[bytes], open_too: bool) -> None:
+        """Have the kernel forget what it remembers of files that have changed at their source.
+
+        Args:
+            volume: The dataset.
+            changed: Its files that have changed.
+            open_too: Whether some of them may be open now.
+
+        Raises SourceNotReadyError when the client cannot be asked about all of them.
+        """
+        if not changed or (await self.forget_unused(cluster=volume.cluster) and not open_too):
+            return
+        root, begun = os.path.join(self._settings.fuse_root, volume.cluster, *volume.parts), time.monotonic()
 
         async def one(path: bytes) -> None:
-            call = functools.partial(freshen, path=os.path.join(os.fsencode(root), path))
+            call = functools.partial(
+                freshen, path=os.fsencode(os.path.join(root, for_alluxio(os.fsdecode(path))))
+            )
             await self._guard.run(
-                key=view.volume.cluster,
+                key=volume.cluster,
                 call=call,
                 timeout_seconds=self._settings.answer_seconds,
                 discard=lambda _: None,
@@ -88,12 +111,40 @@ class Client:
             await bounded(one, changed, limit=_FRESHEN_AT_ONCE)
         except (OSError, TimeoutError) as error:
             raise SourceNotReadyError(
-                f"{view}: {len(changed)} files have changed at the source, and the FUSE client of node "
-                f"{self._settings.node} could not be asked about them: {error or 'no answer in time'}"
+                f"{len(changed)} files of dataset {volume.path} have changed at the source, and the FUSE client of "
+                f"node {self._settings.node} could not be asked about them: {error or 'no answer in time'}; "
+                f"{see_clients(cluster=volume.cluster)}"
             ) from error
-        view.fresh = True
-        if changed:
-            _log.info(
-                "%s: %d files have changed since version %s; the FUSE client was asked for them in %.1f s",
-                *(view, len(changed), old.version if old else "?", time.monotonic() - begun),
+        _log.info(
+            "dataset %s of cache cluster %s: %d files have changed; the FUSE client was asked for them in %.1f s",
+            *(volume.path, volume.cluster, len(changed), time.monotonic() - begun),
+        )
+
+    def read_by(self, *, pods: str, mounts: list[mountinfo.Mount]) -> list[Volume]:
+        """What volumes below the folder `pods` show of the clients' mounts, alone or inside a view."""
+        root = os.path.realpath(self._settings.fuse_root)
+        clusters = {
+            mount.device: os.path.basename(mount.point)
+            for mount in mounts
+            if os.path.dirname(mount.point) == root
+        }
+        return [
+            Volume(cluster=clusters[device], parts=tuple(path.strip("/").split("/")))
+            for device, path in {mount.shows for mount in mounts if mount.point.startswith(pods)}
+            if device in clusters and path != "/"
+        ]
+
+    async def forget_unused(self, *, cluster: str) -> bool:
+        """Have the kernel forget all that is not open at this moment; whether it did."""
+        point = os.path.join(self._settings.fuse_root, cluster)
+        try:
+            await self._guard.run(
+                key=cluster,
+                call=functools.partial(forget_unused, point=point),
+                timeout_seconds=self._settings.answer_seconds,
+                discard=lambda _: None,
             )
+        except (OSError, TimeoutError) as error:
+            _log.info("%s cannot be made to forget, its files are asked for one by one: %s", point, error)
+            return False
+        return True

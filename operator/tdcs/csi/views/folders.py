@@ -1,15 +1,19 @@
 """Where views lie on a node. Pure, but for what `os.path` computes.
 
     TIER/alluxioworker/BLOCK                     the worker's blocks
+    TIER/views/DATASET/.noticed                  the version that this node has dealt with
     TIER/views/DATASET/VERSION/manifest          what the version consists of
     TIER/views/DATASET/VERSION/tree/...          what pods are shown
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
+
+    CACHE_ROOT/.tiers/CLUSTER                    a cluster's tiers, where they are not at the default place
 
 Views lie below the tier's own folder, because links cannot cross mounts.
 """
 
 import hashlib
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -20,13 +24,59 @@ from tdcs.csi.volume import Volume
 TREE: Final = "tree"
 MANIFEST: Final = "manifest"
 SCRATCH: Final = "scratch"
+NOTICED: Final = ".noticed"
 
+_NOTES: Final = ".tiers"
 _LONGEST_KEY: Final = 120
 
 
-def tier_of(*, cache_root: str, cluster: str) -> str:
-    """The tier's folder of a cache cluster on this node, links resolved."""
-    return os.path.realpath(os.path.join(cache_root, cluster))
+def tiers_of(*, cache_root: str, cluster: str, tiers: Sequence[str]) -> list[str]:
+    """The folders of a cache cluster on this node, links resolved; the first one is for the views.
+
+    Tiers that are not there count as absent: the plugin may not have been given their folder. Without any, all is read
+    through FUSE, and the views lie at the default place.
+    """
+    there = [os.path.realpath(tier) for tier in tiers if os.path.isdir(tier)]
+    return there or [os.path.realpath(os.path.join(cache_root, cluster))]
+
+
+def remember(*, cache_root: str, volume: Volume) -> None:
+    """Note a cluster's tiers for the next process, which finds the views by them."""
+    text, file = "".join(f"{tier}\n" for tier in volume.tiers), _note(cache_root, volume.cluster)
+    if _read(file) == text:
+        return
+    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    with open(f"{file}.new", "w", encoding="utf-8") as new:
+        new.write(text)
+    os.replace(f"{file}.new", file)
+
+
+def remembered(*, cache_root: str) -> dict[str, tuple[str, ...]]:
+    """The tiers of each cluster that has something on this node; none for those at the default place."""
+    clusters = {name for name in _entries(cache_root) if not name.startswith(".")}
+    noted = {name for name in _entries(os.path.join(cache_root, _NOTES)) if not name.endswith(".new")}
+    return {
+        cluster: tuple(_read(_note(cache_root, cluster)).splitlines()) for cluster in sorted(clusters | noted)
+    }
+
+
+def _note(cache_root: str, cluster: str) -> str:
+    return os.path.join(cache_root, _NOTES, cluster)
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8") as text:
+            return text.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def key_of(*, volume: Volume) -> str:
@@ -70,6 +120,11 @@ class DatasetFolder:
 
     path: str
 
+    @property
+    def noticed(self) -> str:
+        """The file with the version that the master told last."""
+        return os.path.join(self.path, NOTICED)
+
     def of(self, version: str) -> VersionFolder:
         """The folder of this version."""
         return VersionFolder(path=os.path.join(self.path, version))
@@ -84,5 +139,18 @@ class DatasetFolder:
 
 def dataset_folder(*, cache_root: str, volume: Volume) -> DatasetFolder:
     """The folder of a volume's dataset on this node."""
-    tier = tier_of(cache_root=cache_root, cluster=volume.cluster)
+    tier = tiers_of(cache_root=cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
     return DatasetFolder(path=os.path.join(tier, names.VIEWS_FOLDER, key_of(volume=volume)))
+
+
+def dataset_folders(*, cache_root: str) -> Iterator[tuple[str, tuple[str, ...], DatasetFolder]]:
+    """Cluster, tiers and folder of every dataset that has views on this node."""
+    for cluster, noted in remembered(cache_root=cache_root).items():
+        # The default place, too: a tier's folder may not have been there when the views were made.
+        places = {
+            tiers_of(cache_root=cache_root, cluster=cluster, tiers=tiers)[0]: tiers for tiers in ((), noted)
+        }
+        for place, tiers in places.items():
+            views = os.path.join(place, names.VIEWS_FOLDER)
+            for key in _entries(views):
+                yield cluster, tiers, DatasetFolder(path=os.path.join(views, key))

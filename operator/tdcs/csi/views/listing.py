@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tdcs.csi.source import SourceNotReadyError
+from tdcs.csi.source import MOUNTED, SourceNotReadyError
 from tdcs.csi.views.folders import DatasetFolder, dataset_folder
 from tdcs.csi.views.manifest import BadManifestError, Builder, Manifest, decode
 from tdcs.csi.volume import Volume
@@ -20,12 +20,18 @@ _log: Final = logging.getLogger(__name__)
 _SHARE_OF_TIME: Final = 1
 """A listing may be this many times as old as it took to make, so that large datasets do not keep the master busy."""
 
+_VERSIONS_SECONDS: Final = 2.0
+"""How long a listing waits for the versions that the master has been told."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
     manifest: Manifest
+    begun: float
     at: float
     seconds: float
+    told: str | None
+    """What the master told as the dataset's version before."""
 
     def fresh(self, *, seconds: float) -> bool:
         return time.monotonic() - self.at < max(seconds, _SHARE_OF_TIME * self.seconds)
@@ -58,14 +64,28 @@ class Listings:
         known = self._listed.get(volume)
         if known is not None and known.fresh(seconds=self._fresh_seconds):
             return known.manifest
-        task = self._running.get(volume)
-        if task is None:
-            task = asyncio.create_task(self._list(volume))
-            self._running[volume] = task
-            task.add_done_callback(lambda _: self._running.pop(volume, None))
-            # A failure that no caller waits for any more is found again by the next one.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        return await asyncio.shield(self._running.get(volume) or self._start(volume))
+
+    async def renewed(self, *, volume: Volume) -> Manifest:
+        """The same from a listing that begins now. Raises SourceNotReadyError when the master does not answer."""
+        since = time.monotonic()
+        known = self._listed.get(volume)
+        while known is None or known.begun < since:
+            running = self._running.get(volume)
+            await asyncio.shield(running or self._start(volume))
+            known = self._listed.get(volume)
+            if running is None and (known is None or known.begun < since):
+                raise SourceNotReadyError(
+                    f"the master of cache cluster {volume.cluster} does not list {volume.path}"
+                )
+        return known.manifest
+
+    def last(self, *, volume: Volume) -> Manifest | None:
+        """The manifest that was the current one when the master was asked last; from the disk in a new process."""
+        known = self._listed.get(volume)
+        if known is not None:
+            return known.manifest
+        return newest(folder=dataset_folder(cache_root=self._cache_root, volume=volume))
 
     def age(self, *, folder: DatasetFolder, version: str) -> float | None:
         """Seconds since the master was last seen to have this version; None when it has no manifest."""
@@ -79,6 +99,11 @@ class Listings:
         known = self._listed.get(volume)
         return None if known is None else known.manifest.version
 
+    def told(self, *, volume: Volume) -> str | None:
+        """What the master told as the dataset's version (`Engine.versions`) before it was asked for the files last."""
+        known = self._listed.get(volume)
+        return None if known is None else known.told
+
     def forget(self, *, volume: Volume) -> None:
         """Keep nothing of this dataset in memory."""
         self._listed.pop(volume, None)
@@ -90,6 +115,14 @@ class Listings:
                 return volume.path in await self._engine(volume.cluster).mounts()
         except (EngineError, TimeoutError):
             return None
+
+    def _start(self, volume: Volume) -> "asyncio.Task[Manifest]":
+        task = asyncio.create_task(self._list(volume))
+        self._running[volume] = task
+        task.add_done_callback(lambda _: self._running.pop(volume, None))
+        # A failure that no caller waits for any more is found again by the next one.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     async def close(self) -> None:
         """End what is under way."""
@@ -113,8 +146,9 @@ class Listings:
                 return stored
             raise SourceNotReadyError(
                 f"the files of {volume.path} cannot be listed and no list of them is on this node: the master of cache "
-                f"cluster {volume.cluster} does not answer ({error or 'no answer in time'}); look at its pod: kubectl "
-                f"get pods -A | grep {volume.cluster}-master"
+                f"cluster {volume.cluster} does not answer ({error or 'no answer in time'}); look at its pod (kubectl "
+                f"get pods -A | grep {volume.cluster}-master) and at the CacheCluster (kubectl describe cachecluster "
+                f"{volume.cluster})"
             ) from error
         except EngineError as error:
             raise SourceNotReadyError(
@@ -126,9 +160,12 @@ class Listings:
         async with asyncio.timeout(self._patience):
             if volume.path not in await engine.mounts():
                 raise SourceNotReadyError(
-                    f"{volume.path} is not mounted in cache cluster {volume.cluster}; see whether the condition "
-                    "Mounted of its Dataset is True: kubectl get datasets -A"
+                    f"{volume.path} is not mounted in cache cluster {volume.cluster}; {MOUNTED}"
                 )
+        told = None
+        with contextlib.suppress(EngineError, TimeoutError):  # it saves a second listing, no more
+            async with asyncio.timeout(min(self._patience, _VERSIONS_SECONDS)):
+                told = (await engine.versions()).get(volume.path)
         begin = time.monotonic()
         builder = Builder(path=volume.path)
         async for page in engine.files(path=volume.path):
@@ -136,8 +173,7 @@ class Listings:
         manifest = await asyncio.to_thread(builder.finish)
         if not len(manifest):
             raise SourceNotReadyError(
-                f"{volume.path} of cache cluster {volume.cluster} has no file; see whether the condition Mounted of "
-                "its Dataset is True: kubectl get datasets -A"
+                f"{volume.path} of cache cluster {volume.cluster} has no file; {MOUNTED}"
             )
         known = self._listed.get(volume)
         if known is not None and known.manifest.version == manifest.version:
@@ -149,7 +185,8 @@ class Listings:
                 *(volume.path, volume.cluster, manifest.skipped),
             )
         await asyncio.to_thread(_store, folder=folder, manifest=manifest)
-        self._listed[volume] = _Listed(manifest, time.monotonic(), time.monotonic() - begin)
+        now = time.monotonic()
+        self._listed[volume] = _Listed(manifest, begin, now, now - begin, told)
         return manifest
 
 

@@ -6,18 +6,22 @@ import hashlib
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Final
 
 import msgspec
 
 from tdcs.engine.protocol import CachedFile
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 HIDDEN: Final = ".tdcs"
-"""The folder of a view that leads to what is not on the node; no dataset may have an entry of that name."""
+"""The folder of a view that leads to what is not on the node."""
 
+_SAMPLE: Final = 1024
+_PARTS: Final = 64
 _LONGEST_NAME: Final = 255
 _LONGEST_PATH: Final = 4000  # a symbolic link's target has at most 4,095 bytes, and begins with some `../`
 
@@ -44,12 +48,12 @@ class _Columns(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     version: str
     folders: list[bytes]
-    starts: bytes
-    names: bytes
-    ends: bytes
-    kinds: bytes
-    blocks: bytes
-    lengths: bytes
+    starts: memoryview
+    names: memoryview
+    ends: memoryview
+    kinds: memoryview
+    blocks: memoryview
+    lengths: memoryview
     skipped: int
 
 
@@ -68,35 +72,48 @@ class Manifest:
 
     __slots__ = (
         *("path", "version", "folders", "kinds", "blocks", "lengths", "skipped"),
-        *("_starts", "_names", "_ends", "_sorted_blocks", "_order"),
+        *("_columns", "_starts", "_names", "_ends", "_sorted_blocks", "_order", "__dict__"),
     )
 
     def __init__(self, columns: _Columns) -> None:
+        self._columns: Final = columns
         self.path: Final = columns.path
         self.version: Final = columns.version
         self.folders: Final = columns.folders
         self.kinds: Final = columns.kinds
-        self.blocks: Final = array("q", columns.blocks)
-        self.lengths: Final = array("q", columns.lengths)
+        self.blocks: Final = columns.blocks.cast("q")
+        self.lengths: Final = columns.lengths.cast("q")
         self.skipped: Final = columns.skipped
-        self._starts: Final = array("Q", columns.starts)
+        self._starts: Final = columns.starts.cast("Q")
         self._names: Final = columns.names
-        self._ends: Final = array("Q", columns.ends)
-        order = sorted(
-            (index for index, kind in enumerate(self.kinds) if kind == Kind.BLOCK),
-            key=self.blocks.__getitem__,
-        )
-        self._order: Final = array("Q", order)
-        self._sorted_blocks: Final = array("q", (self.blocks[index] for index in order))
+        self._ends: Final = columns.ends.cast("Q")
+        self._order: Final = _by_block(kinds=self.kinds, blocks=self.blocks)
+        self._sorted_blocks: Final = array("q", (self.blocks[index] for index in self._order))
 
     def __len__(self) -> int:
         return len(self.kinds)
 
-    @property
-    def hides_itself(self) -> bool:
-        """Whether the dataset has a top-level entry of the name that a view needs for itself."""
-        name = os.fsencode(HIDDEN)
-        return name in self.folders or any(self.name(index) == name for index in self.in_folder(0))
+    @cached_property
+    def way_folder(self) -> bytes | None:
+        """The folder that can hold HIDDEN with the least harm; None when each has an entry of that name.
+
+        One with files and no folders, if there is one: programs take the folders of a folder for classes, and what
+        lies between a class's files for files, of which they pick those with a known ending.
+        """
+        hidden = os.fsencode(HIDDEN)
+        parents = {folder.rpartition(b"/")[0] for folder in self.folders if folder}
+        taken = {
+            folder.rpartition(b"/")[0] for folder in self.folders if folder.rpartition(b"/")[2] == hidden
+        }
+        free = [
+            folder
+            for number, folder in enumerate(self.folders)
+            if len(self.in_folder(number))
+            and folder not in taken
+            and hidden not in folder.split(b"/")
+            and not any(self.name(index) == hidden for index in self.in_folder(number))
+        ]
+        return next((folder for folder in free if folder not in parents), next(iter(free), None))
 
     def in_folder(self, folder: int) -> range:
         """Indices of the files that lie directly in the folder of this number."""
@@ -104,7 +121,7 @@ class Manifest:
 
     def name(self, index: int) -> bytes:
         """The file's own name."""
-        return self._names[self._ends[index - 1] if index else 0 : self._ends[index]]
+        return bytes(self._names[self._ends[index - 1] if index else 0 : self._ends[index]])
 
     def entries(self, indices: Iterable[int]) -> Iterator[tuple[int, bytes, bytes]]:
         """Index, folder and name of files; fast for ascending indices."""
@@ -128,21 +145,24 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The form on disk."""
-        return msgspec.msgpack.encode(
-            _Columns(
-                format=FORMAT,
-                path=self.path,
-                version=self.version,
-                folders=self.folders,
-                starts=self._starts.tobytes(),
-                names=self._names,
-                ends=self._ends.tobytes(),
-                kinds=self.kinds,
-                blocks=self.blocks.tobytes(),
-                lengths=self.lengths.tobytes(),
-                skipped=self.skipped,
-            )
-        )
+        return msgspec.msgpack.encode(self._columns)
+
+
+def _by_block(*, kinds: Sequence[int], blocks: Sequence[int]) -> "array[int]":
+    """Indices of the files of one block, by the block's id.
+
+    Sorted in parts: a million indices at once are a hundred megabytes of numbers.
+    """
+    sample = sorted(blocks[index] for index in range(0, len(blocks), len(blocks) // _SAMPLE + 1))
+    bounds = sample[:: _SAMPLE // _PARTS]
+    parts = [array("Q") for _ in range(len(bounds) + 1)]
+    for index, kind in enumerate(kinds):
+        if kind == Kind.BLOCK:
+            parts[bisect_left(bounds, blocks[index])].append(index)
+    order = array("Q")
+    for part in parts:
+        order.extend(sorted(part, key=blocks.__getitem__))
+    return order
 
 
 def decode(content: bytes) -> Manifest:
@@ -156,12 +176,42 @@ def decode(content: bytes) -> Manifest:
     return Manifest(columns)
 
 
+class _Folder:
+    """The files of one folder, in columns and in the order in which they were listed."""
+
+    __slots__ = ("blocks", "ends", "kinds", "lengths", "names")
+
+    def __init__(self) -> None:
+        self.names: Final = bytearray()
+        self.ends: Final = array("Q")
+        self.kinds: Final = bytearray()
+        self.blocks: Final = array("q")
+        self.lengths: Final = array("q")
+
+    def add(self, *, name: bytes, kind: Kind, block: int, length: int) -> None:
+        self.names.extend(name)
+        self.ends.append(len(self.names))
+        self.kinds.append(kind)
+        self.blocks.append(block)
+        self.lengths.append(length)
+
+    def in_order(self) -> Iterator[tuple[bytes, int]]:
+        """Name and place of each file by name; of two of one name the later one."""
+        names = [bytes(self.names[begin:end]) for begin, end in pairwise(chain((0,), self.ends))]
+        order: Sequence[int] = range(len(names))
+        if any(one >= other for one, other in pairwise(names)):  # a listing comes in order as a rule
+            order = sorted(order, key=names.__getitem__)  # stable
+        for position, place in enumerate(order, 1):
+            if position == len(order) or names[place] != names[order[position]]:
+                yield names[place], place
+
+
 class Builder:
-    """Makes a manifest from the pages of a listing."""
+    """Makes a manifest from the pages of a listing. A million files take some 50 MB meanwhile."""
 
     def __init__(self, *, path: str) -> None:
         self._path: Final = path
-        self._by_folder: Final[dict[bytes, dict[bytes, tuple[Kind, int, int]]]] = {b"": {}}
+        self._by_folder: Final[dict[bytes, _Folder]] = {b"": _Folder()}
         self._skipped = 0
 
     def add(self, files: Iterable[CachedFile]) -> None:
@@ -175,26 +225,27 @@ class Builder:
             kind = Kind.PARTS if len(blocks) > 1 else Kind.BLOCK if blocks else Kind.EMPTY
             if sum(block.length for block in blocks) != file.length:
                 kind = Kind.PARTS  # the master does not know all of its blocks: leave it to the client
-            self._folder(folder)[name] = (
-                kind,
-                blocks[0].id if blocks else 0,
-                file.length,
+            self._folder(folder).add(
+                name=name, kind=kind, block=blocks[0].id if blocks else 0, length=file.length
             )
 
     def finish(self) -> Manifest:
-        """The manifest of all pages."""
+        """The manifest of all pages. The builder is empty then."""
         folders = sorted(self._by_folder)
-        for folder in folders[1:]:  # an object store can have both `a` and `a/b`, a file system cannot
-            parent, _, name = folder.rpartition(b"/")
-            if self._by_folder[parent].pop(name, None) is not None:
-                self._skipped += 1
         starts, ends, blocks, lengths = array("Q"), array("Q"), array("q"), array("q")
         names, kinds = bytearray(), bytearray()
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(b"%d" % FORMAT)  # a tree of another format is another tree
+        known = frozenset(folders)
         for folder in folders:
             starts.append(len(kinds))
             digest.update(b"\0%s\0" % folder)
-            for name, (kind, block, length) in sorted(self._by_folder[folder].items()):
+            files = self._by_folder.pop(folder)
+            for name, place in files.in_order():
+                if (folder + b"/" + name if folder else name) in known:
+                    # An object store can have both `a` and `a/b`, a file system cannot.
+                    self._skipped += 1
+                    continue
+                kind, block, length = files.kinds[place], files.blocks[place], files.lengths[place]
                 names += name
                 ends.append(len(names))
                 kinds.append(kind)
@@ -208,22 +259,27 @@ class Builder:
                 path=self._path,
                 version=digest.hexdigest()[:16],
                 folders=folders,
-                starts=starts.tobytes(),
-                names=bytes(names),
-                ends=ends.tobytes(),
-                kinds=bytes(kinds),
-                blocks=blocks.tobytes(),
-                lengths=lengths.tobytes(),
+                starts=_bytes_of(starts),
+                names=memoryview(names),
+                ends=_bytes_of(ends),
+                kinds=memoryview(kinds),
+                blocks=_bytes_of(blocks),
+                lengths=_bytes_of(lengths),
                 skipped=self._skipped,
             )
         )
 
-    def _folder(self, folder: bytes) -> dict[bytes, tuple[Kind, int, int]]:
+    def _folder(self, folder: bytes) -> _Folder:
         found = self._by_folder.get(folder)
         if found is None:
             self._folder(folder.rpartition(b"/")[0])  # parents have an entry too
-            found = self._by_folder[folder] = {}
+            found = self._by_folder[folder] = _Folder()
         return found
+
+
+def _bytes_of(column: "array[int]") -> memoryview:
+    # An empty view cannot be cast.
+    return memoryview(column).cast("B") if column else memoryview(b"")
 
 
 def _can_exist(folder: bytes, name: bytes) -> bool:

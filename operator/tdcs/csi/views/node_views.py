@@ -1,12 +1,10 @@
 """All views of this node: makes them for volumes, keeps them in step while pods read them, removes them later."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
 from tdcs.api import names
@@ -14,29 +12,27 @@ from tdcs.csi import mountinfo
 from tdcs.csi.guard import Guard
 from tdcs.csi.source import Source, SourceNotReadyError
 from tdcs.csi.views.client import Client
-from tdcs.csi.views.folders import TREE, DatasetFolder, dataset_folder, key_of, tier_of
-from tdcs.csi.views.listing import Listings, load
-from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.disk import clear_abandoned, on_disk
+from tdcs.csi.views.folders import (
+    TREE,
+    DatasetFolder,
+    dataset_folder,
+    key_of,
+    remember,
+    tiers_of,
+)
+from tdcs.csi.views.freshen import changed_files
+from tdcs.csi.views.listing import Listings
+from tdcs.csi.views.manifest import HIDDEN, Manifest
+from tdcs.csi.views.noticing import Noticing
 from tdcs.csi.views.settings import ViewSettings
+from tdcs.csi.views.sight import all_see
 from tdcs.csi.views.store import Store
-from tdcs.csi.views.view import Counts, Repairs, View
-from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
+from tdcs.csi.views.view import Report, View
+from tdcs.csi.volume import Volume
 from tdcs.engine.protocol import Engine
 
 _log: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One view, for metrics."""
-
-    cluster: str
-    path: str
-    version: str
-    used: bool
-    counts: Counts
-    repairs: Repairs
-    manifest_age_seconds: float | None
 
 
 class NodeViews:
@@ -53,7 +49,16 @@ class NodeViews:
             patience=settings.answer_seconds,
             fresh_seconds=settings.fresh_seconds,
         )
+        self._noticing: Final = Noticing(
+            engine=engine,
+            cache_root=self._cache_root,
+            patience=settings.answer_seconds,
+            deal=self._forget_changed,
+        )
+        self._notice: asyncio.Task[None] | None = None
+        self._notice_at = 0.0
         self._views: Final[dict[tuple[Volume, str], View]] = {}
+        self._missing: Final[dict[str, tuple[str, ...]]] = {}
         self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
 
     async def open(self, *, volume: Volume) -> Source | None:
@@ -63,11 +68,13 @@ class NodeViews:
 
         Raises SourceNotReadyError when that is not so for now.
         """
+        self._tell_of_tiers(volume)
         manifest = await self._listings.current(volume=volume)
-        if manifest.hides_itself:
+        if manifest.way_folder is None:
             _log.warning(
-                "dataset %s of cache cluster %s has an entry .tdcs, which views need: it is read through FUSE alone",
-                *(volume.path, volume.cluster),
+                "dataset %s of cache cluster %s has an entry %s in every folder with files, which views need: it is "
+                "read through FUSE alone",
+                *(volume.path, volume.cluster, HIDDEN),
             )
             return None
         view = self._view(volume=volume, manifest=manifest)
@@ -78,14 +85,26 @@ class NodeViews:
                 if view.due or not view.known:
                     await view.complete()
                 if not view.native:
-                    await self._client.bind(view)
-                    await self._client.freshen(view, folder=self._folder(view.volume))
+                    await self._bind(view)
+                    self._noticing.dealt(volume=volume, version=self._listings.told(volume=volume))
                 return view.open()
             except OSError as error:
                 raise SourceNotReadyError(
                     f"{view} cannot be made on node {self._settings.node}: {error.strerror or error} "
                     f"({error.filename or view.folder.path}); see whether the disk of {self._cache_root} is full"
                 ) from error
+
+    def _tell_of_tiers(self, volume: Volume) -> None:
+        remember(cache_root=self._cache_root, volume=volume)
+        missing = tuple(tier for tier in volume.tiers if not os.path.isdir(tier))
+        if missing != self._missing.get(volume.cluster, ()):
+            self._missing[volume.cluster] = missing
+            for tier in missing:
+                _log.warning(
+                    "tier %s of cache cluster %s is no folder that the plugin of node %s sees: what it holds is read "
+                    "through FUSE; name it in csi.tierFolders of the chart's values",
+                    *(tier, volume.cluster, self._settings.node),
+                )
 
     def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
@@ -103,14 +122,16 @@ class NodeViews:
             tidied = time.monotonic()
             while True:
                 self._start_ticks()
+                self._start_notice()
                 if time.monotonic() - tidied >= self._settings.tidy_seconds:
                     await self._tidy()
                     tidied = time.monotonic()
                 await asyncio.sleep(self._settings.tick_seconds)
         finally:
-            for task in self._ticks.values():
+            tasks = [*self._ticks.values(), *([self._notice] if self._notice else [])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._ticks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._listings.close()
 
     def reports(self) -> list[Report]:
@@ -139,7 +160,9 @@ class NodeViews:
                 volume=volume,
                 folder=self._folder(volume).of(manifest.version),
                 manifest=manifest,
-                store=Store(tier=tier_of(cache_root=self._cache_root, cluster=volume.cluster)),
+                store=Store(
+                    tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
+                ),
             )
         return self._views[key]
 
@@ -149,6 +172,15 @@ class NodeViews:
         except (OSError, SourceNotReadyError):
             return False  # its tree is not there
         return any(found.shows == shows and found.point.startswith(self._pods) for found in mounts)
+
+    def _others_used(self, view: View) -> bool:
+        """Whether pods use another version of the same dataset."""
+        mounts = mountinfo.read()
+        return any(
+            self._used(other, mounts=mounts)
+            for (volume, _), other in self._views.items()
+            if volume == view.volume and other is not view
+        )
 
     def _start_ticks(self) -> None:
         """Look after every view in a task of its own: one that has to wait for its client keeps no other waiting."""
@@ -164,6 +196,36 @@ class NodeViews:
                 task = None
             if task is None and not view.lock.locked() and self._needs_care(view, mounts=mounts):
                 self._ticks[key] = asyncio.create_task(self._care(view))
+
+    def _start_notice(self) -> None:
+        """Ask in a task of its own whether what pods read through FUSE has changed."""
+        if self._notice is not None and self._notice.done():
+            if error := self._notice.exception():
+                _log.error("asking for changed datasets broke down; it is tried again", exc_info=error)
+            self._notice = None
+        if self._notice is not None or time.monotonic() < self._notice_at:
+            return
+        self._notice_at = time.monotonic() + self._settings.notice_seconds
+        read = self._client.read_by(pods=self._pods, mounts=mountinfo.read())
+        volumes = {(volume.cluster, volume.path): volume for volume in read}
+        # Those of views know their tiers, too.
+        views = {(volume.cluster, volume.path): volume for volume, _ in self._views}
+        found = [views.get(key, volume) for key, volume in volumes.items()]
+        if found:
+            self._notice = asyncio.create_task(self._noticing.look(volumes=found))
+
+    async def _forget_changed(self, volume: Volume) -> None:
+        """Have the kernel forget the files that are not any more as pods, or the master, knew them."""
+        last = await asyncio.to_thread(self._listings.last, volume=volume)
+        olds = {view.manifest.version: view.manifest for (of, _), view in self._views.items() if of == volume}
+        if last is not None:
+            olds[last.version] = last
+        new = await self._listings.renewed(volume=volume)
+
+        def changed() -> list[bytes]:
+            return sorted({path for old in olds.values() for path in changed_files(old=old, new=new)})
+
+        await self._client.forget(volume, changed=await asyncio.to_thread(changed), open_too=True)
 
     def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         return (
@@ -197,7 +259,7 @@ class NodeViews:
                 await self._follow(view)
                 mounts = mountinfo.read()
                 if self._outdated(view, mounts=mounts):
-                    await self._client.bind(view)
+                    await self._bind(view)
                 elif self._way_is_needless(view, mounts=mounts):
                     view.unbind()
         except SourceNotReadyError as error:  # such as a client that is only starting
@@ -211,7 +273,7 @@ class NodeViews:
         if view.due:
             await view.complete()
         if view.given_up and self._release_is_due(view, used=used):
-            if not used or await self._may_release(view, mounts=mounts):
+            if not used or await self._may_release(view):
                 await view.release()
             else:
                 view.keep()
@@ -219,35 +281,47 @@ class NodeViews:
     def _release_is_due(self, view: View, *, used: bool) -> bool:
         return not used or time.monotonic() >= view.release_at
 
-    async def _may_release(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        """Whether a file of a view in use can be read through FUSE instead: the client must be there, and must have
-        the same content. Otherwise the link stays, and with it what the pod was given."""
-        if view.fuse_mount(mounts=mounts) is None:
+    async def _may_release(self, view: View) -> bool:
+        """Whether files of a view in use can be read through FUSE instead: the client must be there and have the same
+        content, and every pod must see it. Otherwise the links stay, and with them what the pods were given."""
+        if self._listings.known_version(volume=view.volume) not in (None, view.manifest.version):
+            return False  # for ever: what has changed does not become again what it was
+        if time.monotonic() < view.blind_until:
             return False
+        needless = view.native and view.fuse_mount(mounts=mountinfo.read()) is None
         try:
-            current = await self._listings.current(volume=view.volume)
-        except SourceNotReadyError:
-            return False
-        return current.version == view.manifest.version
+            await self._bind(view)
+            if await asyncio.to_thread(self._all_see, view):
+                # A file that has changed loses its block, too: a listing from before may not know it yet.
+                current = await self._listings.renewed(volume=view.volume)
+                if current.version == view.manifest.version:
+                    return True
+            else:
+                view.blind_until = time.monotonic() + self._settings.blind_seconds
+        except SourceNotReadyError as error:
+            _log.debug("%s: %s", view, error)
+        if needless and view.fuse_mount(mounts=mountinfo.read()) is not None:
+            view.unbind()
+        return False
+
+    def _all_see(self, view: View) -> bool:
+        bound = view.fuse_mount(mounts=mountinfo.read())
+        proc = self._settings.proc
+        return (
+            bound is not None
+            and proc is not None
+            and all_see(proc=proc, view=view.shows, inside=view.way_inside, shown=bound.shows)
+        )
+
+    async def _bind(self, view: View) -> None:
+        """Show the FUSE client's folder inside a view. Raises SourceNotReadyError."""
+        await self._client.bind(view)
+        await self._client.freshen(view, folder=self._folder(view.volume), older_used=self._others_used(view))
 
     async def _resume(self) -> None:
         """Take up the views that an earlier process left."""
-        for volume, manifest in await asyncio.to_thread(lambda: list(self._on_disk())):
+        for volume, manifest in await asyncio.to_thread(lambda: list(on_disk(cache_root=self._cache_root))):
             self._view(volume=volume, manifest=manifest)
-
-    def _on_disk(self) -> Iterator[tuple[Volume, Manifest]]:
-        """Dataset and version of each tree below the cache's folders."""
-        for cluster in _entries(self._cache_root):
-            views = os.path.join(tier_of(cache_root=self._cache_root, cluster=cluster), names.VIEWS_FOLDER)
-            for key in _entries(views):
-                folder = DatasetFolder(path=os.path.join(views, key))
-                for version in folder.versions():
-                    manifest = load(folder=folder, version=version.version)
-                    if manifest is None or not os.path.isdir(version.tree):
-                        continue
-                    with contextlib.suppress(InvalidVolumeError):
-                        volume = parse_volume(attributes={"cluster": cluster, "path": manifest.path})
-                        yield volume, manifest
 
     async def _tidy(self) -> None:
         """Remove what no pod uses any more."""
@@ -270,10 +344,5 @@ class NodeViews:
             _log.info("%s is removed: no pod has used it for %.0f s", view, idle)
             if not newer:
                 self._listings.forget(volume=volume)
-
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        known = {view.folder.path for view in self._views.values()}
+        clear_abandoned(cache_root=self._cache_root, pods=self._pods, known=known, mounts=mounts)

@@ -20,11 +20,17 @@ class ViewSettings:
     kubelet: Path
     """kubelet's folder: what is mounted below it, pods use."""
 
+    proc: Path | None = None
+    """The host's /proc, in which the pods' processes are; None when the plugin has only its own."""
+
     answer_seconds: float = 10.0
     """How long the FUSE client, or the master, may take to answer a small question."""
 
     fresh_seconds: float = 5.0
     """The master is not asked for the files of a dataset again within this time."""
+
+    notice_seconds: float = 2.0
+    """Pause between two questions to the masters whether datasets have changed."""
 
     tick_seconds: float = 0.5
     """Pause between two looks at mounts and blocks."""
@@ -37,6 +43,9 @@ class ViewSettings:
 
     keep_way_seconds: float = 30.0
     """How long the way to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
+
+    blind_seconds: float = 600.0
+    """Pause between two trials whether every pod of a view sees what is mounted in it: `.tdcs` shows briefly."""
 
     tidy_seconds: float = 30.0
     """Pause between two looks for what can be removed."""

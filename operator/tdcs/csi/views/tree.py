@@ -12,17 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tdcs.csi.views.manifest import HIDDEN, Kind, Manifest
+from tdcs.csi.views.manifest import Kind, Manifest
 from tdcs.csi.views.plan import Form, Step
 from tdcs.csi.views.store import Store
+from tdcs.csi.views.way import TARGET, Way
+from tdcs.engine.alluxio.spelling import for_alluxio
 
 FOLDER_MODE: Final = 0o555
 FILE_MODE: Final = 0o444
-HIDDEN_MODE: Final = 0o111
-"""Whoever walks the tree without being root does not meet everything a second time below `.tdcs`."""
-
-FUSE: Final = "fuse"
-"""The mount point inside HIDDEN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,10 @@ class Tree:
         self._scratch: Final = os.path.join(os.fsencode(scratch), b"new")
         self._manifest: Final = manifest
         self._store: Final = store
+        self._way_folder: Final = manifest.way_folder or b""
+        self.way: Final = Way(
+            folder=os.fsdecode(os.path.join(self.folder, self._way_folder)).rstrip("/"), scratch=scratch
+        )
         self.forms: Final = bytearray(len(manifest))
         self.linked: Final = array("Q", bytes(8 * len(manifest)))
 
@@ -100,8 +101,9 @@ class Tree:
                     linked += 1
             if form is Form.SYMLINK:
                 depth = folder.count(b"/") + 1 if folder else 0
-                target = b"../" * depth + os.fsencode(f"{HIDDEN}/{FUSE}/") + os.path.join(folder, name)
-                os.symlink(target, self._scratch)
+                there = os.fsencode(for_alluxio(os.fsdecode(os.path.join(folder, name))))
+                way = os.path.join(self._way_folder, os.fsencode(TARGET))
+                os.symlink(b"../" * depth + os.path.join(way, there), self._scratch)
                 os.rename(self._scratch, path)
                 symlinked += 1
             elif form is Form.EMPTY:
@@ -127,41 +129,13 @@ class Tree:
             else:
                 os.link(block, self._scratch, follow_symlinks=False)
                 os.rename(self._scratch, path)
-        except FileNotFoundError:
-            return None
+        except OSError as error:
+            # Gone meanwhile, or seen through another mount than the tree: to be read through the client.
+            if error.errno in (errno.ENOENT, errno.EXDEV):
+                return None
+            raise
         self.linked[index] = found.st_ino
         return found.st_size
-
-    @property
-    def hidden(self) -> str:
-        """The folder that holds the FUSE client's mount."""
-        return os.path.join(os.fsdecode(self.folder), HIDDEN)
-
-    @property
-    def fuse(self) -> str:
-        """The mount point of the FUSE client's folder of this dataset."""
-        return os.path.join(self.hidden, FUSE)
-
-    def make_mount_point(self) -> None:
-        """Make the place for the FUSE client's mount. Asks nothing of what may be mounted there."""
-        for folder, mode in ((self.hidden, HIDDEN_MODE), (self.fuse, FOLDER_MODE)):
-            try:
-                os.mkdir(folder)
-            except FileExistsError:
-                continue
-            os.chmod(folder, mode)
-
-    def remove_mount_point(self) -> None:
-        """Remove the place; nothing may be mounted there any more."""
-        for folder in (self.fuse, self.hidden):
-            try:
-                os.rmdir(folder)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    raise
-                return  # something is mounted there after all
 
 
 def _unlink(path: bytes) -> None:

@@ -8,13 +8,14 @@ import shutil
 import time
 from array import array
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from tdcs.csi import mount, mountinfo
 from tdcs.csi.source import Source, shown
 from tdcs.csi.views.folders import VersionFolder
 from tdcs.csi.views.manifest import Manifest
-from tdcs.csi.views.plan import Form, Step, is_native, plan
+from tdcs.csi.views.plan import Form, is_native, plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.csi.volume import Volume
@@ -59,6 +60,19 @@ class Counts:
     kept_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One view, for metrics."""
+
+    cluster: str
+    path: str
+    version: str
+    used: bool
+    counts: Counts
+    repairs: Repairs
+    manifest_age_seconds: float | None
+
+
 @dataclass(slots=True)
 class _Cache:
     """The last scan."""
@@ -85,6 +99,8 @@ class View:
         """How many links keep a block that the worker has given up, at the last look."""
         self.release_at = 0.0
         """When to ask again whether they may be released."""
+        self.blind_until = 0.0
+        """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
         self._tree = self._new_tree()
         self._prepared = False
@@ -136,7 +152,7 @@ class View:
     async def release(self) -> None:
         """Turn links to blocks that the worker has given up into symbolic links, which frees their bytes."""
         released = self.given_up
-        await self._apply(self._steps(release=True))
+        await self._apply(release=True)
         self.given_up = 0
         self.repairs.released += released
         self._note()
@@ -155,12 +171,11 @@ class View:
         begin = time.monotonic()
         stamp = self._store.stamp()
         self._scan.local = await asyncio.to_thread(self._store.scan, manifest=self.manifest)
-        steps = await asyncio.to_thread(lambda: self._steps(release=False))
-        self._scan.not_before = begin + _SCAN_SHARE * (time.monotonic() - begin)
-        self.repairs.relinked += sum(
-            step.form is Form.LINK and self._tree.forms[step.index] == Form.LINK for step in steps
-        )
-        refused = await self._apply(steps)
+        looked = time.monotonic()
+        steps, refused = await self._apply(release=False)
+        if not steps:  # to compare was a part of the look
+            looked = time.monotonic()
+        self._scan.not_before = begin + _SCAN_SHARE * (looked - begin)
         self._scan.stamp = stamp
         if refused:  # it may be put right without the folder's time changing: look again in a while
             self._scan.stamp, self._scan.not_before = -1, time.monotonic() + _REFUSED_SECONDS
@@ -176,23 +191,22 @@ class View:
                 *(self, counts.linked, counts.symlinked, counts.empty),
             )
 
-    def _steps(self, *, release: bool) -> "list[Step]":
-        tree = self._tree
-        return list(
-            plan(
-                kinds=self.manifest.kinds,
-                forms=tree.forms,
-                linked=tree.linked,
-                local=self._scan.local,
-                release=release,
-            )
+    async def _apply(self, *, release: bool) -> tuple[int, int]:
+        """Bring the tree into step, some files at a time; how many changed, and how many blocks were refused."""
+        tree, refused, done = self._tree, list[int](), 0
+        steps = plan(
+            kinds=self.manifest.kinds,
+            forms=tree.forms,
+            linked=tree.linked,
+            local=self._scan.local,
+            release=release,
         )
-
-    async def _apply(self, steps: list[Step]) -> int:
-        refused: list[int] = []
-        for begin in range(0, len(steps), _BATCH):
-            outcome = await asyncio.to_thread(self._tree.apply, steps[begin : begin + _BATCH])
-            refused += outcome.wrong_length
+        while batch := await asyncio.to_thread(lambda: list(islice(steps, _BATCH))):
+            done += len(batch)
+            self.repairs.relinked += sum(
+                step.form is Form.LINK and tree.forms[step.index] == Form.LINK for step in batch
+            )
+            refused += (await asyncio.to_thread(tree.apply, batch)).wrong_length
         if refused:
             self.repairs.refused += len(refused)
             _log.warning(
@@ -200,7 +214,7 @@ class View:
                 "files are read through FUSE",
                 *(self, len(refused), refused[0]),
             )
-        return len(refused)
+        return done, len(refused)
 
     def _note(self) -> None:
         if not self.native:
@@ -247,7 +261,12 @@ class View:
 
     def fuse_mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
         """The FUSE client's folder as the tree has it mounted."""
-        return mountinfo.top(mounts=mounts, point=self._tree.fuse)
+        return mountinfo.top(mounts=mounts, point=self._tree.way.fuse)
+
+    @property
+    def way_inside(self) -> str:
+        """Where in the tree the FUSE client's folder is mounted."""
+        return os.path.relpath(self._tree.way.fuse, self.folder.tree)
 
     def bind(self, *, source: Source) -> None:
         """Show the FUSE client's folder `source` inside the tree, in the place of an older client's."""
@@ -255,16 +274,17 @@ class View:
         if present is not None and present.shows == source.shows:
             return
         if present is not None:
-            mount.detach(target=self._tree.fuse)
+            mount.detach(target=self._tree.way.fuse)
             self.repairs.rebound += 1
             _log.info("%s: the FUSE client was replaced; its files can be read again", self)
-        self._tree.make_mount_point()
-        mount.attach(source=source.folder, target=self._tree.fuse)
+        self._tree.way.make()
+        mount.attach(source=source.folder, target=self._tree.way.fuse)
 
     def unbind(self) -> None:
         """Take the FUSE client's folder out of the tree, and its place."""
-        mount.detach(target=self._tree.fuse)
-        self._tree.remove_mount_point()
+        mount.detach(target=self._tree.way.fuse)
+        self._tree.way.remove()
+        self.fresh = False  # changes are not followed for what nobody reads
 
     async def remove(self, *, keep_manifest: bool) -> None:
         """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
@@ -275,6 +295,15 @@ class View:
         self._forget()
         path = self.folder.tree if keep_manifest else self.folder.path
         await asyncio.to_thread(_remove, path)
+
+
+def clear(folder: VersionFolder) -> None:
+    """Delete a version's tree and all that is mounted in it. No pod may use it any more; raises OSError."""
+    below = folder.path + "/"
+    for mounted in sorted(mountinfo.read(), key=lambda found: len(found.point), reverse=True):
+        if mounted.point.startswith(below):
+            mount.detach(target=mounted.point)
+    _remove(folder.path)
 
 
 def _remove(path: str) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from tdcs.engine.protocol import Block
 
 MAX_BYTES = 16 << 20
-"""A worker takes one direct buffer per block of a request, and hangs for minutes above its limit of direct memory. It
-also gives up every block of a request that is not there after 30 seconds, so little may be under way over a slow
-link."""
+"""A worker takes one direct buffer per block of a request, and hangs for minutes above its limit of direct memory.
+Little under way also keeps a request far below its deadline over a slow link."""
 
 LOADED = MAX_BYTES // 4
 """Blocks up to this size travel in a Load request, each in a direct buffer of its full length."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from tdcs.engine.alluxio.rpc import BLOCK_WORKER, Rpc, RpcFailureError
 from tdcs.engine.protocol import Block
+
+T = TypeVar("T")
 
 _SLOWEST = 200_000
 """Bytes a second; what is slower than this is given up."""
@@ -84,8 +85,7 @@ class BlockStreams(Rpc):
                 await pace(min(_CHUNK, block.length))
             await call.send(**request)
             while received < block.length:
-                async with _patience():
-                    answer = await call.receive()
+                answer = await _soon(call.receive(), single=pace is None and block.length <= _CHUNK)
                 if answer is None:
                     break
                 data: bytes = answer.chunk.data
@@ -104,20 +104,22 @@ class BlockStreams(Rpc):
 
     async def read(self, block: Block) -> bytes:
         """All of a block that this worker holds; for small ones."""
-        async for attempt in self.retrying():
-            with attempt:
-                return b"".join([chunk async for chunk in self.chunks(block)])
-        raise AssertionError("tenacity either returns or raises")
+
+        async def once() -> bytes:
+            return b"".join([chunk async for chunk in self.chunks(block)])
+
+        return await self.patiently(once)
 
     async def digest(self, block: Block, *, from_source: bool = False) -> str:
         """SHA-256 of a block's content, in hexadecimal."""
-        async for attempt in self.retrying():
-            with attempt:
-                digest = hashlib.sha256()
-                async for chunk in self.chunks(block, from_source=from_source):
-                    digest.update(chunk)
-                return digest.hexdigest()
-        raise AssertionError("tenacity either returns or raises")
+
+        async def once() -> str:
+            digest = hashlib.sha256()
+            async for chunk in self.chunks(block, from_source=from_source):
+                digest.update(chunk)
+            return digest.hexdigest()
+
+        return await self.patiently(once)
 
     async def write(
         self, block: Block, content: Callable[[], AsyncIterator[bytes]], *, paced: bool = False
@@ -133,9 +135,8 @@ class BlockStreams(Rpc):
         Raises:
             RpcFailureError: With DATA_LOSS when the content is not as long as the block.
         """
-        async for attempt in self.retrying():
-            with attempt:
-                await self._write(block, content(), deadline=_PACED_DEADLINE if paced else _deadline(block))
+        deadline = _PACED_DEADLINE if paced else _deadline(block)
+        await self.patiently(lambda: self._write(block, content(), deadline=deadline))
 
     async def _write(self, block: Block, content: AsyncIterator[bytes], *, deadline: float) -> None:
         command = {
@@ -151,8 +152,9 @@ class BlockStreams(Rpc):
             async for piece in content:
                 written += len(piece)
                 for begin in range(0, len(piece), _CHUNK):
-                    async with _patience():
-                        await call.send(chunk={"data": piece[begin : begin + _CHUNK]})
+                    part = piece[begin : begin + _CHUNK]
+                    single = deadline < _PACED_DEADLINE and len(part) == block.length
+                    await _soon(call.send(chunk={"data": part}), single=single)
             if written != block.length:
                 text = f"its content has {written} bytes instead of {block.length}"
                 raise RpcFailureError(code=grpc.StatusCode.DATA_LOSS, text=text)
@@ -182,12 +184,13 @@ class BlockStreams(Rpc):
         )
 
 
-@asynccontextmanager
-async def _patience() -> AsyncIterator[None]:
-    """A bound for each single step: a paced stream has no other."""
+async def _soon(step: Awaitable[T], *, single: bool) -> T:
+    """A bound for each single step: a paced stream has no other, and one of a single step needs no other."""
+    if single:
+        return await step
     try:
         async with asyncio.timeout(_STEP):
-            yield
+            return await step
     except TimeoutError as error:
         text = f"nothing moved for {_STEP:.0f} seconds"
         raise RpcFailureError(code=grpc.StatusCode.DEADLINE_EXCEEDED, text=text) from error

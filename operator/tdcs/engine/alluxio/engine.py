@@ -8,19 +8,24 @@ from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Self
 
 from tdcs.engine.alluxio.blocks import Pace
+from tdcs.engine.alluxio.concurrency import bounded
 from tdcs.engine.alluxio.contents import Contents
 from tdcs.engine.alluxio.copies import Copier, GiverAwayError, SourceReader
 from tdcs.engine.alluxio.failures import engine_error
 from tdcs.engine.alluxio.master import Master
+from tdcs.engine.alluxio.outdated import outdated_blocks
 from tdcs.engine.alluxio.placements import Place, Placements
+from tdcs.engine.alluxio.recent import RecentPlacements
 from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.engine.alluxio.sources import BLOCK_SIZE, mount_properties, mounted_digest
 from tdcs.engine.alluxio.worker import Worker
-from tdcs.engine.paths import canonical_uri, check_mountable, checked_path
+from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
+    CHANGED,
     Block,
     CachedFile,
     EngineError,
@@ -36,6 +41,10 @@ _LOADS_AT_ONCE = 2
 
 _COPIES_AT_ONCE = 2
 """Batches that travel at a time within one call of `copy`."""
+
+_VERSION = "alluxio.user.app.id"
+"""The setting of a path in which its version is told. Alluxio takes keys that it knows only; of a path it makes no use
+of this one."""
 
 
 class AlluxioEngine:
@@ -57,6 +66,7 @@ class AlluxioEngine:
         self._workers: dict[str, Worker] = {}
         self._loading = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_LOADS_AT_ONCE))
         self._contents = Contents()
+        self._recent = RecentPlacements()
         self._placements = Placements(master=self._master, client=self._worker)
         self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
 
@@ -151,10 +161,32 @@ class AlluxioEngine:
                 pace=pace,
             )
             async with self._loading[worker]:
-                return await reader.load(batch)
+                failures, present = await reader.load(batch)
+            failed = {failure.block_id for failure in failures}
+            read = [block for block in batch if block.id not in failed]
+            try:
+                outdated = await outdated_blocks(read, master=self._master)
+            except RpcFailureError:
+                # Nobody would compare them later: what is there counts as placed. What lay there before is older.
+                new = {block.id for block in read}.difference(present)
+                await bounded(self._worker(info.address).remove, sorted(new), limit=16)
+                raise
+            if outdated:
+                await self._placements.drop(worker=worker, ids=array("q", outdated), attempted=attempted)
+            gone = set(outdated)
+            failures += [
+                PutFailure(block_id=number, reason=CHANGED, retryable=False, outdated=True)
+                for number in outdated
+            ]
+            return failures, [number for number in present if number not in gone]
 
         return await self._placed(
-            worker=worker, blocks=blocks, attempted=attempted, place=load, at_once=_LOADS_AT_ONCE
+            worker=worker,
+            blocks=blocks,
+            attempted=attempted,
+            place=load,
+            at_once=_LOADS_AT_ONCE,
+            from_source=True,
         )
 
     async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
@@ -168,7 +200,7 @@ class AlluxioEngine:
                 giver_info=giver,
                 receiver=self._worker(info.address),
                 receiver_name=worker,
-                holders=self._placements.locations,
+                holders=self._holders,
                 contents=self._contents,
             )
             try:
@@ -179,24 +211,47 @@ class AlluxioEngine:
                 raise
 
         return await self._placed(
-            worker=worker, blocks=blocks, attempted=attempted, place=copied, at_once=_COPIES_AT_ONCE
+            worker=worker,
+            blocks=blocks,
+            attempted=attempted,
+            place=copied,
+            at_once=_COPIES_AT_ONCE,
+            from_source=False,
         )
 
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
         ids = array("q", dict.fromkeys(block_ids))
         self._contents.forget(ids)
+        self._recent.forget(ids)
         attempted = f"remove {len(ids)} blocks from worker {worker}"
         with self._errors(attempted=attempted, worker=worker):
             failures = await self._placements.drop(worker=worker, ids=ids, attempted=attempted)
         return [self._plain(failure) for failure in failures]
 
+    async def _holders(self, block_ids: list[int]) -> list[frozenset[str]]:
+        """The workers that hold each block: from memory where that is sure, else as the master knows it."""
+        known = {block_id: self._recent.holders(block_id) for block_id in block_ids}
+        unknown = [block_id for block_id in block_ids if known[block_id] is None]
+        asked = dict(zip(unknown, await self._placements.locations(unknown), strict=True)) if unknown else {}
+        return [known[block_id] or asked.get(block_id, frozenset()) for block_id in block_ids]
+
     async def _placed(
-        self, *, worker: str, blocks: Sequence[Block], attempted: str, place: Place, at_once: int
+        self,
+        *,
+        worker: str,
+        blocks: Sequence[Block],
+        attempted: str,
+        place: Place,
+        at_once: int,
+        from_source: bool,
     ) -> list[PutFailure]:
         with self._errors(attempted=attempted, worker=worker):
             failures = await self._placements.place(
                 worker=worker, blocks=blocks, attempted=attempted, place=place, at_once=at_once
             )
+        failed = {failure.block_id for failure in failures}
+        done = (block for block in blocks if block.id not in failed and worker not in block.workers)
+        self._recent.note(worker=worker, blocks=done, from_source=from_source)
         return [self._plain(failure) for failure in failures]
 
     async def digest(self, *, block: Block, worker: str | None = None) -> str:
@@ -221,10 +276,19 @@ class AlluxioEngine:
         with self._errors(attempted=f"set {', '.join(sorted(properties))} of {path}", path=path):
             await self._master.set_path_properties(path=checked_path(path), properties=properties)
 
+    async def set_version(self, *, path: str, version: str) -> None:
+        with self._errors(attempted=f"tell the version of {path}", path=path):
+            await self._master.set_path_properties(path=checked_path(path), properties={_VERSION: version})
+
+    async def versions(self) -> Mapping[str, str]:
+        with self._errors(attempted="read the settings of paths"):
+            settings = await self._master.path_properties()
+        return {path: found[_VERSION] for path, found in settings.items() if _VERSION in found}
+
     async def pin(self, *, path: str, pinned: bool) -> None:
         attempted = f"{'pin' if pinned else 'unpin'} {path}"
         with self._errors(attempted=attempted, path=path):
-            await self._require_mount(path=path, attempted=attempted)
+            await self._require_mount(path=path, attempted=attempted, whole=False)
             await self._master.pin(path=path, pinned=pinned)
 
     @property
@@ -251,8 +315,9 @@ class AlluxioEngine:
                 return
             after = page.last
 
-    async def _require_mount(self, *, path: str, attempted: str) -> None:
-        if path not in await self._master.mount_table():
+    async def _require_mount(self, *, path: str, attempted: str, whole: bool = True) -> None:
+        mounts = await self._master.mount_table()
+        if path not in mounts and (whole or not any(inside(inner=path, outer=mounted) for mounted in mounts)):
             raise NoSuchPathError(
                 attempted=attempted,
                 reason="nothing is mounted there",
@@ -268,7 +333,7 @@ class AlluxioEngine:
     def _plain(self, failure: PutFailure) -> PutFailure:
         """A failure without secrets: `EngineError` has the one place that hides them."""
         error = EngineError(attempted="", reason=failure.reason, remedy="", secrets=self._secrets)
-        return PutFailure(block_id=failure.block_id, reason=error.reason, retryable=failure.retryable)
+        return replace(failure, reason=error.reason)
 
     @contextmanager
     def _errors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import grpc
 
 from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc, RpcFailureError
+from tdcs.engine.alluxio.spelling import for_source
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Block, CachedFile, WorkerInfo
 
@@ -17,6 +19,9 @@ _SHORT, _LONG = 30.0, 900.0
 
 _METADATA_NEVER, _METADATA_ONCE, _METADATA_ALWAYS = 0, 1, 2
 _WRITE_MUST_CACHE = 1
+_TURNED = 250
+"""Entries of a page that are read in a stretch: whoever has to do with other paths shall not wait for all of it."""
+
 _ALL_WORKERS = 1
 _ALL_FIELDS = tuple(range(1, 13))
 
@@ -111,10 +116,30 @@ class Master(Rpc):
             options["startAfter"] = after
         response = await self._file_system("ListStatusPartial", deadline=_LONG, path=path, options=options)
         entries = response.fileInfos
+        files: list[CachedFile] = []
+        for number, info in enumerate(entries):
+            if number % _TURNED == 0:
+                await asyncio.sleep(0)
+            if not info.folder:
+                files.append(_cached_file(info=info, below=path))
         return Page(
-            files=[_cached_file(info=info, below=path) for info in entries if not info.folder],
+            files=files,
             last=entries[-1].path if response.isTruncated and entries else None,
         )
+
+    async def current_blocks(self, *, path: str) -> frozenset[int]:
+        """Ids of a file's blocks, after the master has compared it with its source; none when it is gone there.
+
+        A file that has changed gets new ones, and its old blocks are given up.
+        """
+        options = {"loadMetadataType": _METADATA_ONCE, "commonOptions": {"syncIntervalMs": 0}}
+        try:
+            response = await self._file_system("GetStatus", path=path, options=options)
+        except RpcFailureError as failure:
+            if failure.code is grpc.StatusCode.NOT_FOUND:
+                return frozenset()
+            raise
+        return frozenset(response.fileInfo.blockIds)
 
     async def workers(self) -> list[WorkerInfo]:
         """One entry a name, ordered by name: of several registrations of one name the live one, else the latest."""
@@ -169,6 +194,19 @@ class Master(Rpc):
             options={},
         )
 
+    async def path_properties(self) -> dict[str, dict[str, str]]:
+        """The client properties of each path that has some."""
+        response = await self.unary(
+            service=CONFIGURATION,
+            method="GetConfiguration",
+            deadline=_SHORT,
+            ignoreClusterConf=True,
+        )
+        return {
+            path: {each.name: each.value for each in told.properties}
+            for path, told in response.pathConfigs.items()
+        }
+
     async def remove_path_properties(self, *, path: str) -> None:
         """Remove all client properties of a path."""
         await self.unary(
@@ -221,7 +259,7 @@ def _cached_file(*, info: Any, below: str) -> CachedFile:
         for place in info.fileBlockInfos
     )
     return CachedFile(
-        path=info.path.removeprefix(below).lstrip("/"),
+        path=for_source(info.path.removeprefix(below).lstrip("/")),
         length=info.length,
         blocks=tuple(sorted((block for block in blocks if block.length), key=lambda block: block.offset)),
     )

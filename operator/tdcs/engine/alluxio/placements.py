@@ -141,7 +141,9 @@ class Placements:
                 checked = True
                 places = await self.locations(block.id for block in blocks)
                 blocks = [block for block, held in zip(blocks, places, strict=True) if worker not in held]
-            elif self._removals.pending(worker=worker):  # counted as used until the worker's next heartbeat
+            elif self._reserved[worker] or self._removals.pending(worker=worker):
+                # What others are placing counts twice once it is there, until their batch has ended; and what was
+                # removed counts until the worker's next heartbeat.
                 await asyncio.sleep(0.2)
             else:
                 raise CapacityError(

@@ -215,6 +215,7 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         f"-XX:ActiveProcessorCount={processors}",
         *collector,
         *compiler,
+        *(_LOADING if role is Role.WORKER else ()),
         # Better a restart than a process that answers nothing.
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.net.preferIPv4Stack=true",
@@ -223,6 +224,15 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
         "-Dorg.apache.ratis.thirdparty.io.netty.allocator.useCacheForAllThreads=false",
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
     ]
+
+
+_LOADING = (
+    # After this time (30 s by default) a worker gives up a block that it loads, and gives the buffer that the source is
+    # still read into to the next block: that one gets wrong bytes of the right length, or the late read turns round and
+    # round on a full buffer for ever. So it must be longer than any read: the S3 client ends one that hangs by itself,
+    # and the caller has deadlines of its own. Workers only: it is also how long a dead master's connection is kept.
+    "-Dalluxio.user.network.rpc.keepalive.timeout=5min",
+)
 
 
 _OVERHEAD = 192 * _MIB

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from tdcs.engine.alluxio.descriptors import method_types
+
+T = TypeVar("T")
 
 FILE_SYSTEM = "alluxio.grpc.file.FileSystemMasterClientService"
 BLOCK_MASTER = "alluxio.grpc.block.BlockMasterClientService"
@@ -63,25 +65,29 @@ class Duplex:
 
     async def send(self, **fields: Any) -> None:
         """Send a request of `fields`."""
-        with _plain_failures():
-            try:
-                await self._call.write(self._request_type(**fields))
-            except asyncio.InvalidStateError:  # the other side has ended the call: its status says why
-                await self._require_success()
+        try:
+            await self._call.write(self._request_type(**fields))
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from error
+        except asyncio.InvalidStateError:  # the other side has ended the call: its status says why
+            await self._require_success()
 
     async def receive(self) -> Any | None:
         """The next answer; None when the other side has ended the call with success."""
-        with _plain_failures():
-            answer = await self._call.read()
-            if answer is not grpc.aio.EOF:
-                return answer
-            await self._require_success()
-            return None
+        try:
+            answer = await self._call.read()  # raises when the end is not a success
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from error
+        return None if answer is grpc.aio.EOF else answer
 
     async def finish(self) -> None:
         """Send nothing more, and wait until the other side has ended the call with success."""
-        with _plain_failures(), suppress(asyncio.InvalidStateError):
+        try:
             await self._call.done_writing()
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from error
+        except asyncio.InvalidStateError:  # it has ended already; the next answer says how
+            pass
         while await self.receive() is not None:
             pass
 
@@ -91,12 +97,8 @@ class Duplex:
             raise RpcFailureError(code=code, text=await self._call.details() or "")
 
 
-@contextmanager
-def _plain_failures() -> Iterator[None]:
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        raise RpcFailureError(code=error.code(), text=error.details() or "") from error
+def _failure(error: grpc.aio.AioRpcError) -> RpcFailureError:
+    return RpcFailureError(code=error.code(), text=error.details() or "")
 
 
 class Rpc:
@@ -126,14 +128,15 @@ class Rpc:
         """
         request_type, response_type = method_types(service, method)
         request = request_type(**fields)
-        async for attempt in self.retrying():
-            with attempt:
-                call = self._call("unary_unary", service, method, response_type)
-                try:
-                    return await call(request, timeout=deadline)
-                except grpc.aio.AioRpcError as error:
-                    raise RpcFailureError(code=error.code(), text=error.details() or "") from error
-        raise AssertionError("tenacity either returns or raises")
+
+        async def once() -> Any:
+            call = self._call("unary_unary", service, method, response_type)
+            try:
+                return await call(request, timeout=deadline)
+            except grpc.aio.AioRpcError as error:
+                raise _failure(error) from error
+
+        return await self.patiently(once)
 
     async def stream(
         self, *, service: str, method: str, deadline: float, **fields: Any
@@ -154,7 +157,7 @@ class Rpc:
                         begun = True
                         yield response
                 except grpc.aio.AioRpcError as error:
-                    failure = RpcFailureError(code=error.code(), text=error.details() or "")
+                    failure = _failure(error)
                     if begun:
                         failure.text = f"the answer broke off: {failure.text}"
                         failure.code = grpc.StatusCode.ABORTED
@@ -174,7 +177,8 @@ class Rpc:
         try:
             yield Duplex(call=call, request_type=request_type)
         finally:
-            call.cancel()
+            if not call.done():
+                call.cancel()
 
     async def close(self) -> None:
         """Close the channel; calls in flight are cancelled."""
@@ -194,6 +198,18 @@ class Rpc:
                 response_deserializer=response_type.FromString,
             )
         return self._calls[key]
+
+    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What `attempt` gives; it is called again as long as the process is only away or starting."""
+        try:
+            return await attempt()  # nearly always; the machinery below costs as much as a small call
+        except RpcFailureError as failure:
+            if not failure.starting:
+                raise
+        async for again in self.retrying():
+            with again:
+                return await attempt()
+        raise AssertionError("tenacity either returns or raises")
 
     def retrying(self) -> AsyncRetrying:
         """Attempts, with growing and random pauses, as long as the process is only away or starting."""

@@ -76,10 +76,22 @@ def test_the_version_changes_with_names_lengths_and_contents_alone() -> None:
         assert other.version != first.version
 
 
-@pytest.mark.parametrize("path", [".tdcs", ".tdcs/x"])
-def test_a_dataset_that_uses_the_views_own_name_is_recognised(path: str) -> None:
-    assert manifest_of(listed(path, 1)).hides_itself
-    assert not manifest_of(listed("a/" + path, 1)).hides_itself
+@pytest.mark.parametrize(
+    ("paths", "folder"),
+    [
+        (["a", "b"], b""),
+        (["0/x.jpg", "1/x.jpg"], b"0"),
+        (["README", "0/x.jpg", "1/x.jpg"], b"0"),
+        (["README", "train/labels", "train/0/x.jpg"], b"train/0"),
+        ([".tdcs/x"], None),
+        ([".tdcs"], None),
+        ([".tdcs", "0/x"], b"0"),
+        (["0/.tdcs", "1/x"], b"1"),
+        (["0/.tdcs/x", "1/x"], b"1"),
+    ],
+)
+def test_the_way_begins_where_no_program_takes_it_for_data(paths: list[str], folder: bytes | None) -> None:
+    assert manifest_of(*(listed(path, 1) for path in paths)).way_folder == folder
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x80"])
@@ -103,7 +115,7 @@ def test_a_large_manifest_is_read_back_at_once() -> None:
     assert time.process_time() - begin < 2
 
 
-def test_files_with_another_content_are_told_from_those_that_are_new_gone_or_the_same() -> None:
+def test_files_that_are_gone_or_have_another_content_are_told_from_those_that_are_new_or_the_same() -> None:
     old = manifest_of(
         listed("same", 1, first_block=1),
         listed("d/changed", 1, first_block=2),
@@ -117,6 +129,6 @@ def test_files_with_another_content_are_told_from_those_that_are_new_gone_or_the
     )
     newer = manifest_of(listed("d/parts", 1, 1, first_block=30))
 
-    assert list(changed_files(old=old, new=new)) == [b"d/changed"]
-    assert list(changed_files(old=new, new=newer)) == [b"d/parts"]
+    assert list(changed_files(old=old, new=new)) == [b"gone", b"d/changed"]
+    assert list(changed_files(old=new, new=newer)) == [b"new", b"same", b"d/changed", b"d/parts"]
     assert list(changed_files(old=new, new=new)) == []

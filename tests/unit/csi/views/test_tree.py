@@ -1,13 +1,16 @@
 """Trees of links on a real disk."""
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.unit.csi.views.builders import drop_block, listed, manifest_of, put_blocks
 
 from tdcs.api import names
+from tdcs.csi import mount
 from tdcs.csi.views.manifest import Manifest
 from tdcs.csi.views.plan import Form, plan
 from tdcs.csi.views.store import Store
@@ -22,7 +25,7 @@ class Disk:
     def __init__(self, tier: Path, manifest: Manifest) -> None:
         self.tier = tier
         self.manifest = manifest
-        self.store = Store(tier=str(tier))
+        self.store = Store(tiers=[str(tier)])
         self.root = tier / "tree"
         self.tree = self.reopened()
 
@@ -51,10 +54,10 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
+def disk(tmp_path: Path) -> Iterator[Disk]:
     """Block 1 is on the node, block 2 is not, blocks 3 and 4 are one file's, the last file is empty."""
     put_blocks(tmp_path, {1: b"here"})
-    return Disk(
+    disk = Disk(
         tmp_path,
         manifest_of(
             listed("d/here", 4, first_block=1),
@@ -63,6 +66,8 @@ def disk(tmp_path: Path) -> Disk:
             listed("d/e/empty"),
         ),
     )
+    yield disk
+    disk.tree.way.remove()
 
 
 def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
@@ -71,18 +76,17 @@ def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
     here = disk.root / "d/here"
     assert here.read_text() == "here"
     assert here.stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
-    assert os.readlink(disk.root / "d/away") == "../.tdcs/fuse/d/away"
-    assert os.readlink(disk.root / "parts") == ".tdcs/fuse/parts"
+    assert os.readlink(disk.root / "d/away") == "../d/e/.tdcs/way/data/d/away"
+    assert os.readlink(disk.root / "parts") == "d/e/.tdcs/way/data/parts"
     assert (disk.root / "d/e/empty").read_bytes() == b""
 
 
 def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: Disk) -> None:
     disk.follow()
-    disk.tree.make_mount_point()
+    disk.tree.way.make()
 
     for folder, _, files in os.walk(disk.root):
-        expected = 0o111 if folder.endswith(".tdcs") else 0o555
-        assert stat.S_IMODE(os.stat(folder).st_mode) == expected
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o555
         for name in files:
             found = os.lstat(os.path.join(folder, name))
             assert stat.S_ISLNK(found.st_mode) or stat.S_IMODE(found.st_mode) == 0o444
@@ -107,7 +111,7 @@ def test_a_block_that_goes_is_kept_until_it_is_released(disk: Disk) -> None:
     assert (disk.root / "d/here").read_text() == "here"
     disk.follow(release=True)
 
-    assert os.readlink(disk.root / "d/here") == "../.tdcs/fuse/d/here"
+    assert os.readlink(disk.root / "d/here") == "../d/e/.tdcs/way/data/d/here"
 
 
 def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
@@ -176,13 +180,12 @@ def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
     disk = Disk(tmp_path, manifest)
 
     disk.follow()
-    disk.tree.make_mount_point()
 
     for number, name in enumerate(STRANGE):
         shown = disk.root / name
         assert shown.is_symlink() == bool(number % 2)
         if number % 2:
-            target = disk.root / ".tdcs/fuse" / name
+            target = Path(disk.tree.way.fuse) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(str(number))
         assert shown.read_text() == str(number)
@@ -190,15 +193,29 @@ def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
 
 def test_the_place_of_the_clients_mount_comes_and_goes(disk: Disk) -> None:
     for _ in range(2):
-        disk.tree.make_mount_point()
-    assert (disk.root / ".tdcs/fuse").is_dir()
+        disk.tree.way.make()
+        assert Path(disk.tree.way.fuse).is_dir()
     for _ in range(2):
-        disk.tree.remove_mount_point()
-    assert not (disk.root / ".tdcs").exists()
+        disk.tree.way.remove()
+        assert not (disk.root / "d/e/.tdcs").exists()
+
+
+def test_without_overlays_the_way_is_a_plain_folder(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(mount, "overlay", refused)
+    for _ in range(2):
+        disk.tree.way.make()
+        assert Path(disk.tree.way.fuse).is_dir()
+    assert stat.S_IMODE((disk.root / "d/e/.tdcs").stat().st_mode) == 0o111
+    for _ in range(2):
+        disk.tree.way.remove()
+        assert not (disk.root / "d/e/.tdcs").exists()
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
-    store = Store(tier=str(tmp_path))
+    store = Store(tiers=[str(tmp_path)])
     assert store.stamp() == 0
     put_blocks(tmp_path, {1: b"x"})
     assert store.stamp() == -1  # too young to be relied on

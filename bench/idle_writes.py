@@ -1,0 +1,262 @@
+"""What the operator writes while nothing happens, and how soon it answers to many jobs at once. Prints two JSON lines.
+
+A real API server and scheduler, the operator's process with the rights of the chart and an engine in memory. Half of
+the jobs are created at once: `told` is when each of them was let in, or waits in the queue with a reason. Then the
+others follow, those that were let in run, and the rest wait for room: for some minutes the API server's audit log
+counts what the operator's service account writes. Renewals of its lease are told apart. From the root of the
+checkout::
+
+    PYTHONPATH=.:deploy/local:operator python bench/idle_writes.py
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from tests.controlplane.job_world import held_node
+from tests.controlplane.operator_command import allow_secrets, install_rights, start_operator
+from tests.support.controlplane import ControlPlane
+from tests.support.controlplane.audit import Call, service_account
+from tests.support.kube import Kube, Object, condition
+from tests.support.processes import Process
+from tests.support.waiting import eventually
+
+NAMESPACE, RELEASE = "idle", "tdcs"
+GPUS, NODES = 8, 25
+FILE_BYTES = 1_000_000
+TOLD_BAR_SECONDS = 30.0
+QUIET_SECONDS = 20.0
+CRDS = Path(__file__).parents[1] / "crds"
+
+
+@click.command()
+@click.option("--jobs", default=1000, show_default=True, type=click.IntRange(min=2))
+@click.option("--datasets", default=100, show_default=True, type=click.IntRange(min=1))
+@click.option("--minutes", default=10.0, show_default=True, type=click.FloatRange(min=0.1))
+def main(jobs: int, datasets: int, minutes: float) -> None:
+    """Measure both on one control plane."""
+    with (
+        tempfile.TemporaryDirectory(prefix="idle-writes-") as folder,
+        ControlPlane(folder=Path(folder)) as plane,
+    ):
+        nodes = prepare(plane)
+        sources = {f"s3://bucket/d{number:03d}": {"a.jpg": FILE_BYTES} for number in range(datasets)}
+        engine = {"sources": sources, "workers": dict.fromkeys(nodes[:3], 10**12)}
+        operator = start_operator(
+            plane, release=RELEASE, namespace=NAMESPACE, engine=engine, folder=Path(folder)
+        )
+        create_datasets(plane.kube, list(sources), operator=operator)
+        names = [f"job-{number:04d}" for number in range(jobs)]
+        click.echo(json.dumps(burst(plane, names=names[: jobs // 2], datasets=datasets)))
+        plane.kube.create_many(job(name, number, datasets) for number, name in rest(names, jobs // 2))
+        settle(plane, jobs=jobs)
+        click.echo(json.dumps(idle(plane, operator, seconds=60 * minutes, jobs=jobs, datasets=datasets)))
+
+
+def prepare(plane: ControlPlane) -> list[str]:
+    """The definitions, nodes whose kubelet is this program, and the operator's rights."""
+    kube = plane.kube
+    kube.install_crds(CRDS)
+    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    plane.wait_for_namespace(NAMESPACE)
+    nodes = [f"node-{number:02d}" for number in range(NODES)]
+    kube.create_many(held_node(name=name, gpus=GPUS, namespace=NAMESPACE) for name in nodes)
+    eventually(
+        lambda: not any(node["spec"].get("taints") for node in kube.list("Node")), deadline=60, interval=0.5
+    )
+    install_rights(kube, release=RELEASE, namespace=NAMESPACE, templates=["operator-rbac", "operator"])
+    allow_secrets(kube, release=RELEASE, namespace=NAMESPACE)
+    return nodes
+
+
+def create_datasets(kube: Kube, sources: Sequence[str], *, operator: Process) -> None:
+    """A cache cluster and a Dataset of each source; returns when all are Ready."""
+    kube.create(
+        {
+            "apiVersion": "tdcs.io/v1alpha1",
+            "kind": "CacheCluster",
+            "metadata": {"name": "default"},
+            "spec": {},
+        }
+    )
+    kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "keys", "namespace": NAMESPACE},
+            "stringData": {"accessKeyId": "me", "secretAccessKey": "s3cr3t"},
+        }
+    )
+    kube.create_many(
+        {
+            "apiVersion": "tdcs.io/v1alpha1",
+            "kind": "Dataset",
+            "metadata": {"name": uri.rpartition("/")[2], "namespace": NAMESPACE},
+            "spec": {"source": {"uri": uri, "secretRef": {"name": "keys"}}},
+        }
+        for uri in sources
+    )
+
+    def ready() -> bool:
+        # An operator that is starved of CPU loses its lease and ends: then nothing can be measured.
+        assert operator.alive, operator.tail()
+        return all(condition(found, "Ready") == "True" for found in kube.list("Dataset"))
+
+    eventually(ready, deadline=300, describe=operator.tail, interval=1)
+
+
+def job(name: str, number: int, datasets: int) -> Object:
+    """A job of one worker with one GPU that reads one of the datasets."""
+    container = {
+        "name": "main",
+        "image": "train:test",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    pod = {"schedulerName": "default-scheduler", "containers": [container]}
+    return {
+        "apiVersion": "tdcs.io/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "replicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": pod}}},
+            "datasets": [{"name": f"d{number % datasets:03d}", "mountPath": "/data"}],
+        },
+    }
+
+
+def rest(names: Sequence[str], first: int) -> list[tuple[int, str]]:
+    """The names from this one on, with their numbers."""
+    return list(enumerate(names))[first:]
+
+
+def burst(plane: ControlPlane, *, names: Sequence[str], datasets: int) -> dict[str, Any]:
+    """Create jobs at once, and wait until each is let in or knows why not."""
+    begin = time.monotonic()
+    plane.kube.create_many(job(name, number, datasets) for number, name in enumerate(names))
+    created = time.monotonic() - begin
+
+    def untold() -> list[str]:
+        return [
+            each["metadata"]["name"]
+            for each in plane.kube.list("TrainingJob", namespace=NAMESPACE)
+            if not _told(each)
+        ]
+
+    eventually(lambda: not untold(), deadline=300, describe=lambda: str(untold()[:5]), interval=2)
+    seconds = time.monotonic() - begin
+    states = Counter(each["status"]["state"] for each in plane.kube.list("TrainingJob", namespace=NAMESPACE))
+    return {
+        "benchmark": "idle_writes",
+        "part": "burst",
+        "jobs": len(names),
+        "created_s": round(created, 1),
+        "told_s": round(seconds, 1),
+        "states": dict(states),
+        "bar": {"told_s": TOLD_BAR_SECONDS},
+        "passed": seconds <= TOLD_BAR_SECONDS,
+        "cpus": os.cpu_count(),
+        "load_1m": round(os.getloadavg()[0], 1),
+    }
+
+
+def _told(found: Object) -> bool:
+    """Whether a job was let in, or is in the queue with a reason."""
+    status = found.get("status") or {}
+    queued = condition(found, "Queued") == "True" and bool(status.get("message"))
+    return condition(found, "Admitted") == "True" or queued
+
+
+def settle(plane: ControlPlane, *, jobs: int) -> None:
+    """Let the pods that have a node run, and wait until the operator has nothing more to say."""
+    kube = plane.kube
+
+    def places_taken() -> bool:
+        pods = kube.list("Pod", namespace=NAMESPACE)
+        waiting = [
+            pod for pod in pods if pod["status"].get("phase") == "Pending" and pod["spec"].get("nodeName")
+        ]
+        for pod in waiting:
+            run(kube, pod)
+        return not waiting and sum(bool(pod["spec"].get("nodeName")) for pod in pods) >= min(
+            NODES * GPUS, jobs
+        )
+
+    eventually(places_taken, deadline=300, interval=1)
+    eventually(
+        lambda: all(_told(each) for each in kube.list("TrainingJob", namespace=NAMESPACE)),
+        deadline=300,
+        interval=2,
+    )
+    heard: list[tuple[float, int]] = []
+
+    def quiet() -> bool:
+        now, count = time.monotonic(), sum(call.writes and call.resource != "leases" for call in calls(plane))
+        if not heard or heard[-1][1] != count:
+            heard.append((now, count))
+        return now - heard[-1][0] > QUIET_SECONDS
+
+    eventually(quiet, deadline=300, interval=2)
+
+
+def run(kube: Kube, pod: Object) -> None:
+    """Play the kubelet of a pod."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+    status = {"phase": "Running", "conditions": [*pod["status"]["conditions"], ready]}
+    kube.patch("Pod", pod["metadata"]["name"], {"status": status}, namespace=NAMESPACE, subresource="status")
+
+
+def calls(plane: ControlPlane, *, since: int = 0) -> list[Call]:
+    """What the operator asked of the API server."""
+    user = service_account(f"{RELEASE}-operator", namespace=NAMESPACE)
+    return list(plane.audit.calls(user=user, since=since))
+
+
+def idle(
+    plane: ControlPlane, operator: Process, *, seconds: float, jobs: int, datasets: int
+) -> Mapping[str, Any]:
+    """Let the time pass, and count what was written in it."""
+    states = Counter(each["status"]["state"] for each in plane.kube.list("TrainingJob", namespace=NAMESPACE))
+    start, spent = plane.audit.size, cpu_seconds(operator)
+    begin = time.monotonic()
+    eventually(lambda: time.monotonic() - begin >= seconds, deadline=seconds + 60, interval=5)
+    made = calls(plane, since=start)
+    written = Counter(f"{call.verb} {call.resource}" for call in made if call.writes)
+    leases = sum(count for what, count in written.items() if what.endswith(" leases"))
+    others = {what: count for what, count in written.items() if not what.endswith(" leases")}
+    return {
+        "benchmark": "idle_writes",
+        "part": "idle",
+        "jobs": jobs,
+        "datasets": datasets,
+        "states": dict(states),
+        "minutes": round(seconds / 60, 1),
+        "writes": sum(others.values()),
+        "written": others,
+        "lease_renewals": leases,
+        "reads": dict(Counter(f"{call.verb} {call.resource}" for call in made if not call.writes)),
+        "operator_cpu_s": round(cpu_seconds(operator) - spent, 1),
+        "bar": {"writes": 0},
+        "passed": not others,
+        "cpus": os.cpu_count(),
+        "load_1m": round(os.getloadavg()[0], 1),
+    }
+
+
+def cpu_seconds(process: Process) -> float:
+    """CPU time that a process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A training job lives through the loss of everything around it: operator, scheduler with extender, master, a worker.
+
+Uses the example Dataset, which lies whole on two of the three nodes.
+"""
+
+from typing import Any
+
+import pytest
+
+from e2e.test_training import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
+from e2e.test_views import SYSTEM
+from tdcs_local import demo
+from tdcs_local.kubectl import Kubectl, condition
+from tdcs_local.steps import Reporter
+
+JOB = "survivor"
+LOST = (
+    "app.kubernetes.io/component=operator",
+    "app.kubernetes.io/component=scheduler",
+    "tdcs.io/component=master",
+    "tdcs.io/component=worker",
+)
+"""One pod of each is killed, the scheduler's with its extender."""
+
+# Every file again and again, until told to end; a read that fails shows as another sum.
+READ_UNTIL_TOLD = f"until [ -e /tmp/end ]; do ({PRINT_CHECKSUMS}); done; echo told"
+
+
+@pytest.fixture(scope="module")
+def held(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> dict[str, int]:
+    """The nodes that hold the example Dataset, which is loaded if it is not."""
+    return demo.load_dataset(reporter=reporter, kubectl=kubectl).held
+
+
+def pods_of(kubectl: Kubectl) -> list[dict[str, Any]]:
+    return kubectl.list("pods", namespace=demo.NAMESPACE, selector=f"tdcs.io/training-job={JOB}")
+
+
+def has_read(kubectl: Kubectl, *, rounds: int) -> str | None:
+    """What is missing until every pod has read all files so often; None when nothing is."""
+    phases = [pod["status"].get("phase") for pod in pods_of(kubectl)]
+    if phases != ["Running"] * 2:
+        return f"its pods are {phases}"
+    counts = [len(log.splitlines()) for log in logs_of(kubectl, JOB)]
+    return None if min(counts) >= rounds else f"rounds read by each pod: {counts}"
+
+
+def kill(kubectl: Kubectl, selector: str) -> None:
+    """Kill one pod without notice, and wait until another one is ready in its place."""
+    victim = kubectl.list("pods", namespace=SYSTEM, selector=selector)[0]["metadata"]
+    kubectl("delete", "pod", victim["name"], "-n", SYSTEM, "--grace-period=0", "--force")
+
+    def back() -> str | None:
+        pods = kubectl.list("pods", namespace=SYSTEM, selector=selector)
+        if any(pod["metadata"]["uid"] == victim["uid"] for pod in pods):
+            return f"{victim['name']} is still there"
+        ready = [condition(pod, "Ready").get("status") == "True" for pod in pods]
+        return (
+            None if ready and all(ready) else f"{sum(ready)} of {len(ready)} pods with {selector} are ready"
+        )
+
+    kubectl.wait(back, what=f"no pod came in the place of {victim['name']}", seconds=180)
+
+
+def test_a_running_job_reads_on_and_succeeds_whatever_is_killed_around_it(
+    held: dict[str, int], kubectl: Kubectl, toolbox: str
+) -> None:
+    kubectl.delete("trainingjobs.tdcs.io", JOB, namespace=demo.NAMESPACE)
+    job = reading_job(JOB, image=toolbox, workers=2, script=READ_UNTIL_TOLD)
+    job["spec"]["runPolicy"] = {"backoffLimit": 0}
+    kubectl.apply(job)
+    kubectl.wait(lambda: has_read(kubectl, rounds=1), what=f"the pods of {JOB} do not read", seconds=180)
+
+    for selector in LOST:
+        kill(kubectl, selector)
+
+    rounds = max(len(log.splitlines()) for log in logs_of(kubectl, JOB))
+    kubectl.wait(
+        lambda: has_read(kubectl, rounds=rounds + 1), what=f"the pods of {JOB} stopped reading", seconds=180
+    )
+    for pod in pods_of(kubectl):
+        kubectl("exec", pod["metadata"]["name"], "-n", demo.NAMESPACE, "--", "touch", "/tmp/end")
+    status = succeeded(kubectl, JOB)
+
+    assert status["locality"] == 1.0
+    assert {pod["node"] for pod in status["placement"]} <= set(held)
+    assert status["replicaStatuses"]["Worker"]["failed"] == 0
+    for log in logs_of(kubectl, JOB):
+        *sums, end = log.splitlines()
+        assert end == "told"
+        assert {line.split()[0] for line in sums} == {expected_digest()}

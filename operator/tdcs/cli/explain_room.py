@@ -1,0 +1,72 @@
+"""What nodes have left for a pod, and why it is not on one of them. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tdcs.api import names
+from tdcs.controllers.resources import PODS, added, amounts, pod_requests
+from tdcs.controllers.trainingjob.eligibility import may_run
+from tdcs.controllers.trainingjob.line import shown
+from tdcs.kube.api import Object
+
+
+def why_not(
+    *,
+    spec: Mapping[str, Any],
+    asked: Mapping[str, int],
+    node: Object | None,
+    free: Mapping[str, int] | None,
+    listed: bool,
+    stranger: str,
+) -> str:
+    """Why a pod is not on a node, in words.
+
+    Args:
+        spec: the pod's.
+        asked: what it asks for.
+        node: None when there is no such node any more.
+        free: what the node has left; None when that cannot be known.
+        listed: whether nodes could be listed at all.
+        stranger: a scheduler that is not told where data is, and placed the pod; else empty.
+    """
+    if not listed:
+        return "whether it had room cannot be told: you may not list nodes"
+    if node is None:
+        return "there is no such node any more"
+    if not may_run(spec, node):
+        return "its labels or taints keep the pod away"
+    if free is None:
+        return "whether it had room cannot be told: you may not list the pods of all namespaces"
+    for resource, amount in sorted(asked.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
+        if free.get(resource, 0) < amount:
+            there = max(free.get(resource, 0), 0)
+            return f"it has {shown(resource, there)} free for the {shown(resource, amount)} that the pod asks for"
+    if stranger:
+        return f"it has room now; the pod was placed by {stranger}, which is not told where the data is"
+    return (
+        "it has room now; when the pod was placed it may have been full, without the data, or left to pods that waited "
+        "for other data there"
+    )
+
+
+def free_room(
+    *, nodes: Sequence[Object] | None, pods: Sequence[Object] | None
+) -> dict[str, dict[str, int]] | None:
+    """What each node has left; None when that cannot be known."""
+    if nodes is None or pods is None:
+        return None
+    taken: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
+            taken[node] = added((taken.get(node, {}), pod_requests(pod["spec"])))
+    return {
+        (name := node["metadata"]["name"]): {
+            resource: value - taken.get(name, {}).get(resource, 0)
+            for resource, value in {
+                PODS: 110,
+                **amounts((node.get("status") or {}).get("allocatable")),
+            }.items()
+        }
+        for node in nodes
+    }

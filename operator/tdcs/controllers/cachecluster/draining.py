@@ -1,0 +1,160 @@
+"""Taking workers out of the cache: first what only they hold goes to the others, then they go.
+
+The Datasets' controller does the moving: the status lists the worker as Draining, so it plans without it. That a
+worker leaves, and since when, is an annotation of its StatefulSet, so a restart of the operator forgets nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheWorker
+from tdcs.api.durations import to_seconds
+from tdcs.controllers.cachecluster import cleaning, leaving
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.controllers.cachecluster.leaving import Holdings
+from tdcs.controllers.clock import seconds_between
+from tdcs.controllers.context import Context
+from tdcs.engine.protocol import EngineError, NoSuchWorkerError, WorkerInfo
+from tdcs.kube.api import Object
+from tdcs.kube.resources import STATEFUL_SETS
+
+
+def node_of(worker_set: Object) -> str:
+    """The node that a worker's StatefulSet is for."""
+    return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_NODE, ""))
+
+
+def since_when(worker_set: Object) -> str:
+    """When a worker began to drain; empty when it does not."""
+    return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_DRAINING, ""))
+
+
+class Departure:
+    """The workers that leave a cache cluster in one pass.
+
+    Args:
+        context: the controller's world.
+        plan: the cluster.
+        staying: the nodes that shall have a worker.
+        holdings: what lies where.
+        workers: what the engine knows of the workers; None when it does not answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        plan: Blueprint,
+        staying: Collection[str],
+        holdings: Holdings,
+        workers: Sequence[WorkerInfo] | None,
+    ) -> None:
+        self._context = context
+        self._plan = plan
+        self._staying = frozenset(staying)
+        self._holdings = holdings
+        self._workers: Mapping[str, WorkerInfo] | None = (
+            None if workers is None else {worker.name: worker for worker in workers}
+        )
+
+    async def proceed(self, worker_sets: Sequence[Object]) -> list[CacheWorker]:
+        """One step for each worker that is not wanted any more; gives those that are still there."""
+        gone = frozenset(node_of(one) for one in worker_sets)
+        found = []
+        for one in worker_sets:
+            left = leaving.remaining(node=node_of(one), leaving=gone, mounts=self._holdings.mounts)
+            if await self._may_go(one, gone=gone, left=left) and await cleaning.remove_worker(
+                context=self._context, plan=self._plan, worker_set=one, views_too=False
+            ):
+                continue
+            found.append(self._described(node_of(one), left=left))
+        return found
+
+    async def stay(self, worker_set: Object) -> None:
+        """A worker that drained is wanted again."""
+        if not since_when(worker_set):
+            return
+        patch: Object = {"metadata": {"annotations": {names.ANNOTATION_DRAINING: None}}}
+        info = (self._workers or {}).get(node_of(worker_set))
+        if info is not None and not info.live and worker_set["spec"].get("replicas", 1):
+            # It was retired already, and only a new process registers again.
+            again = {names.ANNOTATION_RESTARTED: self._context.now()}
+            patch["spec"] = {"template": {"metadata": {"annotations": again}}}
+        await self._merge(worker_set, patch)
+        text = f"the worker of node {node_of(worker_set)} stays: it is wanted again"
+        await self._tell(reason="DrainCancelled", message=text)
+
+    async def _may_go(self, one: Object, *, gone: frozenset[str], left: int) -> bool:
+        node = node_of(one)
+        if one["spec"].get("replicas", 1) == 0 or one["metadata"].get("deletionTimestamp"):
+            return True  # it is on its way
+        if ("", node) not in self._context.stores.nodes or self._is_dead(one):
+            return True
+        timeout = self._plan.spec.scaling.drain_timeout
+        began = since_when(one)
+        waited = seconds_between(began, self._context.now()) if began else 0.0
+        late = waited >= to_seconds(timeout)
+        if not late and (
+            self._workers is None
+            or not leaving.is_drained(node=node, leaving=gone, staying=self._staying, holdings=self._holdings)
+        ):
+            if not began:
+                await self._begin(one, gone=gone)
+            return False
+        if not await self._retired(node, forced=late):
+            return False
+        hurt = sum(len(mount.readers) for mount in self._holdings.mounts if mount.bytes_on(node))
+        text = leaving.farewell(node=node, lost=left, readers=hurt, timeout=timeout if late else "")
+        await self._tell(reason="DataLeftBehind" if left else "Drained", message=text, warn=left > 0)
+        return True
+
+    def _is_dead(self, worker_set: Object) -> bool:
+        """Whether no worker answers on the node. A master that has just started does not know all of its workers yet,
+        so one that it does not know counts while its pod is ready."""
+        if self._workers is None:
+            return False
+        info = self._workers.get(node_of(worker_set))
+        if info is None:
+            return not (worker_set.get("status") or {}).get("readyReplicas")
+        return not info.live
+
+    async def _begin(self, worker_set: Object, *, gone: frozenset[str]) -> None:
+        annotations = {names.ANNOTATION_DRAINING: self._context.now()}
+        await self._merge(worker_set, {"metadata": {"annotations": annotations}})
+        if self._workers is not None:
+            text = leaving.forecast(
+                node=node_of(worker_set),
+                leaving=gone,
+                holdings=self._holdings,
+                workers=self._workers.values(),
+            )
+            await self._tell(reason="Draining", message=text)
+
+    async def _retired(self, node: str, *, forced: bool) -> bool:
+        try:
+            await self._context.engines.get(cluster=self._plan.cluster).retire(worker=node)
+        except NoSuchWorkerError:
+            return True
+        except EngineError:
+            return forced  # the master is away: it comes back, or the time is over
+        return True
+
+    def _described(self, node: str, *, left: int) -> CacheWorker:
+        info = (self._workers or {}).get(node)
+        return CacheWorker(
+            node=node,
+            state="Draining",
+            capacity_bytes=info.capacity_bytes if info else 0,
+            used_bytes=info.used_bytes if info else 0,
+            last_copy_bytes=left,
+        )
+
+    async def _merge(self, worker_set: Object, patch: Object) -> None:
+        metadata = worker_set["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        await self._context.api.merge(STATEFUL_SETS, name=name, namespace=namespace, patch=patch)
+
+    async def _tell(self, *, reason: str, message: str, warn: bool = False) -> None:
+        await self._context.recorder.record(
+            about=self._plan.owner, reason=reason, message=message, type_="Warning" if warn else "Normal"
+        )

@@ -1,0 +1,91 @@
+"""Which copy of each dataset a job reads: chosen when it is let in, near free GPUs, and kept from then on."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.controllers.context import Stores
+from tdcs.controllers.status import conditions_of
+from tdcs.controllers.trainingjob.children import FIRST_COPY
+from tdcs.controllers.trainingjob.holdings import copies_of
+from tdcs.controllers.trainingjob.plan import Observed
+from tdcs.kube.api import Object
+from tdcs.policy.admission import choose_copy
+
+Room = Callable[[Object, Collection[str]], int]
+"""How many of a job's pods that read data find room on these nodes."""
+
+
+class CopyChoices:
+    """Deals out jobs to the copies of their datasets.
+
+    Everything it decides from is observed, but for the choices that no status tells of yet.
+
+    Args:
+        stores: the live views.
+        room: of a job on some nodes.
+    """
+
+    def __init__(self, *, stores: Stores, room: Room) -> None:
+        self._stores = stores
+        self._room = room
+        self._untold: dict[str, Mapping[str, str]] = {}
+
+    def of(self, obj: Object, seen: Observed, *, admitted: bool) -> dict[str, str]:
+        """The copy of each dataset that the job reads, by the dataset's name; empty before it is let in.
+
+        Kubernetes lets nobody change the pods of a Job that has started: a job that is suspended and goes on keeps
+        its copies.
+        """
+        known = {use.dataset: use.copy_id for use in seen.known.copies}
+        if seen.was_admitted or any(job.start_time for job in seen.jobs.values()):
+            return {use.name: known.get(use.name, FIRST_COPY) for use in seen.spec.datasets}
+        if not admitted:
+            return {}
+        chosen = {use.name: self._choose(obj, seen, use.name) for use in seen.spec.datasets}
+        self._untold[obj["metadata"]["uid"]] = chosen
+        return chosen
+
+    def _choose(self, obj: Object, seen: Observed, name: str) -> str:
+        dataset = seen.datasets.get(name)
+        there = {} if dataset is None else copies_of(dataset)
+        copies = {copy: found for copy, found in there.items() if not found.brought}
+        if len(copies) < 2:
+            return next(iter(copies), FIRST_COPY)
+        metadata = obj["metadata"]
+        active = self._active(dataset=name, namespace=metadata["namespace"], but=metadata["uid"])
+        choice = choose_copy(
+            active={copy: active.get(copy, 0) for copy in copies},
+            room={
+                copy: self._room(obj, [node for node, worth in found.worth.items() if worth > 0])
+                for copy, found in copies.items()
+            },
+        )
+        return choice.copy or FIRST_COPY
+
+    def _active(self, *, dataset: str, namespace: str, but: str) -> dict[str, int]:
+        """How many jobs read each copy of a dataset."""
+        found: dict[str, int] = {}
+        there = set()
+        for (where, _), job in self._stores.training_jobs.items():
+            uid = job["metadata"].get("uid", "")
+            there.add(uid)
+            conditions = conditions_of(job)
+            over = is_true(conditions, names.SUCCEEDED) or is_true(conditions, names.FAILED)
+            if over or is_true(conditions, names.ADMITTED):
+                self._untold.pop(uid, None)  # from now on its status says so
+            if over or where != namespace or uid == but:
+                continue
+            copy = self._untold[uid].get(dataset) if uid in self._untold else _told(job, dataset)
+            if copy is not None:
+                found[copy] = found.get(copy, 0) + 1
+        self._untold = {uid: chosen for uid, chosen in self._untold.items() if uid in there}
+        return found
+
+
+def _told(job: Object, dataset: str) -> str | None:
+    """The copy of a dataset that a job reads, as its status says; None when it reads none of it."""
+    if not is_true(conditions_of(job), names.ADMITTED):
+        return None
+    copies = (job.get("status") or {}).get("copies") or ()
+    return next((str(use.get("copy")) for use in copies if use.get("dataset") == dataset), None)

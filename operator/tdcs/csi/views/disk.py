@@ -1,0 +1,63 @@
+"""What earlier processes left on the node's disk: trees to take up again, and trees that nobody uses any more."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from tdcs.api import names
+from tdcs.csi import mountinfo
+from tdcs.csi.views.folders import TREE, dataset_folders
+from tdcs.csi.views.listing import load
+from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.view import clear
+from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
+
+_log: Final = logging.getLogger(__name__)
+
+
+def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
+    """Dataset and version of each tree below the cache's folders."""
+    for cluster, tiers, folder in dataset_folders(cache_root=cache_root):
+        for version in folder.versions():
+            manifest = load(folder=folder, version=version.version)
+            if manifest is None or not os.path.isdir(version.tree):
+                continue
+            attributes = {
+                names.VOLUME_CLUSTER: cluster,
+                names.VOLUME_PATH: manifest.path,
+                names.VOLUME_TIERS: ",".join(tiers),
+            }
+            with contextlib.suppress(InvalidVolumeError):
+                yield parse_volume(attributes=attributes), manifest
+
+
+def clear_abandoned(
+    *, cache_root: str, pods: str, known: Collection[str], mounts: list[mountinfo.Mount]
+) -> None:
+    """Remove trees that nobody knows and no pod is shown, such as those of an earlier format: links keep bytes.
+
+    Args:
+        cache_root: Folder with the caches' folders.
+        pods: The folder below which pods' volumes are mounted.
+        known: Folders of versions that are looked after.
+        mounts: What is mounted.
+    """
+    shown = {found.root for found in mounts if found.point.startswith(pods)}
+    for _, _, folder in dataset_folders(cache_root=cache_root):
+        for version in folder.versions():
+            tail = os.path.join(names.VIEWS_FOLDER, os.path.basename(folder.path), version.version, TREE)
+            if (
+                version.path in known
+                or os.path.exists(version.manifest)
+                or not os.path.isdir(version.tree)
+                or any(root.endswith("/" + tail) for root in shown)
+            ):
+                continue
+            try:
+                clear(version)
+            except OSError as error:
+                _log.warning("%s, which no pod uses, cannot be removed: %s", version.path, error)
+            else:
+                _log.info("%s is removed: no pod uses it", version.path)

@@ -1,0 +1,162 @@
+"""Which data the pods wait for that have no node yet: so that one pod leaves to others what only they can use."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, Final
+
+from tdcs.api import names
+from tdcs_scheduler.protocol import BadAnnotationError, decode_annotation
+from tdcs_scheduler.view import DatasetView
+
+Key = tuple[str, str]
+
+Share = tuple[frozenset[str], float]
+"""Nodes, and how much some pods want each of them."""
+
+Shares = dict[str | None, Share]
+
+_NO_SHARE: Final[Share] = (frozenset(), 0.0)
+
+_REFERENCES: Final = "references"
+
+# Sums of shares that were added and taken away again: less than this is nothing.
+_NOTHING: Final = 1e-9
+
+
+def selector(*, scheduler_name: str) -> str:
+    """The field selector of the pods that this scheduler has yet to place."""
+    return f"spec.nodeName=,status.phase=Pending,spec.schedulerName={scheduler_name}"
+
+
+def waiting_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a pod without a node.
+
+    A pod that the scheduler found no room for, or that has a scheduling gate, waits for something else than its turn:
+    nothing is kept free for it, as it might be for ever. One that is being deleted waits for nothing.
+    """
+    metadata = pod["metadata"]
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    waits = not metadata.get("deletionTimestamp") and not any(
+        each.get("type") == "PodScheduled" and each.get("status") == "False" for each in conditions
+    )
+    text = (metadata.get("annotations") or {}).get(names.ANNOTATION_DATASETS) if waits else None
+    return {
+        "metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "resourceVersion")},
+        _REFERENCES: text,
+    }
+
+
+class Demand:
+    """How much the waiting pods want each node. Updates and reads happen in one thread.
+
+    A pod wants each of its datasets once, shared out evenly over the nodes that hold it.
+
+    `age_seconds`: since when nothing was heard of pods. Once that is more than `stale_after_seconds`, those that are
+    known to wait may long have a node: nothing is left to them, until there is news.
+    """
+
+    def __init__(
+        self,
+        *,
+        view: DatasetView,
+        age_seconds: Callable[[], float] = lambda: 0.0,
+        stale_after_seconds: float = math.inf,
+    ) -> None:
+        self._view: Final = view
+        self._age_seconds: Final = age_seconds
+        self._stale_after_seconds: Final = stale_after_seconds
+        self._pods: Final[dict[Key, list[tuple[str, str | None]]]] = {}
+        self._waiting: Final[dict[str, Counter[str | None]]] = {}
+        self._holders: Final[dict[str, dict[str | None, frozenset[str]]]] = {}
+        self._shares: Final[dict[str, Shares]] = {}
+        self._wanted: Final[dict[str, float]] = {}
+        self._changed: Final[set[str]] = set()
+
+    def __len__(self) -> int:
+        """How many pods count."""
+        return 0 if self._is_stale() else len(self._pods)
+
+    def on_pod(self, key: Key, pod: Mapping[str, Any] | None) -> None:
+        """Take the new state of a pod, as :func:`waiting_pod` keeps it; None: it has a node, or is gone."""
+        for dataset, copy in self._pods.pop(key, ()):
+            self._count(dataset, copy, -1)
+        if pod is None or not pod[_REFERENCES]:
+            return
+        try:
+            references = decode_annotation(text=pod[_REFERENCES])
+        except BadAnnotationError:
+            return  # its owner is told when it is scored
+        self._pods[key] = [(reference.dataset, reference.copy) for reference in references]
+        for dataset, copy in self._pods[key]:
+            self._count(dataset, copy, 1)
+
+    def on_dataset(self, key: Key) -> None:
+        """The view has something new of the Dataset with this (namespace, name)."""
+        name = "/".join(key)
+        if self._holders.pop(name, None) is not None:
+            self._changed.add(name)
+
+    def awaited(self, *, nodes: Iterable[str], apart_from: Set[str]) -> dict[str, float]:
+        """Those of the nodes that waiting pods want, and how much, apart from pods of these datasets."""
+        if self._waiting.keys() <= apart_from or self._is_stale():
+            return {}
+        self._settle()
+        wanted = self._wanted
+        found = {node: wanted[node] for node in nodes if node in wanted}
+        for dataset in apart_from:
+            for holders, share in self._shares.get(dataset, {}).values():
+                for node in holders & found.keys():
+                    found[node] -= share
+        return {node: want for node, want in found.items() if want > _NOTHING}
+
+    def _is_stale(self) -> bool:
+        return self._age_seconds() > self._stale_after_seconds
+
+    def _count(self, dataset: str, copy: str | None, change: int) -> None:
+        waiting = self._waiting.setdefault(dataset, Counter())
+        waiting[copy] += change
+        if not waiting[copy]:
+            del waiting[copy]
+        if not waiting:
+            del self._waiting[dataset]
+        self._changed.add(dataset)
+
+    def _settle(self) -> None:
+        """Share out anew what changed: once for many changes, and at the cost of those datasets' nodes alone."""
+        for dataset in self._changed:
+            before = self._shares.pop(dataset, {})
+            after = self._shared_out(dataset)
+            if after:
+                self._shares[dataset] = after
+            for copy in before.keys() | after.keys():
+                self._replace(before.get(copy, _NO_SHARE), after.get(copy, _NO_SHARE))
+        self._changed.clear()
+        if not self._shares:
+            self._wanted.clear()
+
+    def _shared_out(self, dataset: str) -> Shares:
+        """What the pods that wait for a dataset want of each node, by the copy that they name."""
+        if dataset not in self._waiting:
+            self._holders.pop(dataset, None)
+            return {}
+        holders = self._holders.setdefault(dataset, {})
+        found = {}
+        for copy, pods in self._waiting[dataset].items():
+            if copy not in holders:
+                seen = self._view.find(dataset=dataset, copy=copy)
+                there = () if seen is None else (node for node, worth in seen.worth.items() if worth > 0)
+                holders[copy] = frozenset(there)
+            if holders[copy]:
+                found[copy] = holders[copy], pods / len(holders[copy])
+        return found
+
+    def _replace(self, before: Share, after: Share) -> None:
+        wanted = self._wanted
+        (old_nodes, old), (nodes, new) = before, after
+        if old_nodes is nodes:  # the usual case: one pod more or less
+            old_nodes, new = _NO_SHARE[0], new - old
+        for node in old_nodes:
+            wanted[node] -= old
+        for node in nodes:
+            wanted[node] = wanted.get(node, 0.0) + new

@@ -1,0 +1,123 @@
+"""The command `tdcs operator` as a process with exactly the rights that the chart grants."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.controlplane.operator_world import CHECKOUT
+from tests.support.controlplane import ControlPlane
+from tests.support.kube import Kube, Object
+from tests.support.ports import free_ports
+from tests.support.processes import Process
+
+from tdcs_local import products
+
+TDCS = Path(sys.executable).parent / "tdcs"
+
+
+def install_rights(kube: Kube, *, release: str, namespace: str, templates: Sequence[str]) -> list[Object]:
+    """The service accounts and rights of some of the chart's templates, installed; no workload of theirs is."""
+    shown = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
+    rendered = subprocess.run(
+        [
+            products.ensure("helm") / "helm",
+            *("template", release, str(CHECKOUT / "charts" / "tdcs"), "--namespace", namespace),
+            *shown,
+            *("--kube-version", "1.34.0"),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    wanted = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    objects: list[Object] = [obj for obj in yaml.safe_load_all(rendered) if obj and obj["kind"] in wanted]
+    for obj in objects:
+        kube.apply(obj)
+    return objects
+
+
+def remove_cluster_wide(kube: Kube, objects: Sequence[Object]) -> None:
+    """What does not go with the namespace."""
+    for obj in objects:
+        if obj["kind"].startswith("ClusterRole"):
+            kube.delete(obj["kind"], obj["metadata"]["name"])
+
+
+def granted(objects: Sequence[Object]) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of everything that the roles allow."""
+    return {
+        (group, resource, verb)
+        for role in objects
+        for rule in role.get("rules") or ()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def start_operator(
+    plane: ControlPlane,
+    *,
+    release: str,
+    namespace: str,
+    engine: Mapping[str, Any],
+    folder: Path,
+    name: str = "operator",
+) -> Process:
+    """The operator's process, as its service account, once its health endpoint is green.
+
+    `engine` describes the memory engine: its sources, workers and bytesPerSecond.
+    """
+    described = folder / "engine.json"
+    described.write_text(json.dumps(engine))
+    (port,) = free_ports(1)
+
+    def healthy() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+    return plane.run(
+        name=name,
+        argv=[
+            str(TDCS),
+            "operator",
+            f"--namespace={namespace}",
+            f"--health-port={port}",
+            "--metrics-port=0",
+            f"--lease={release}-operator",
+            f"--secrets-role={release}-dataset-secrets",
+            f"--service-account={release}-operator",
+            "--engine=memory",
+            f"--memory-engine={described}",
+        ],
+        kubeconfig=plane.kubeconfig_as(service_account=f"{release}-operator", namespace=namespace),
+        ready=healthy,
+    )
+
+
+def allow_secrets(kube: Kube, *, release: str, namespace: str) -> None:
+    """What the owner of a namespace does, so that the operator may read its Secrets."""
+    kube.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "secrets", "namespace": namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": f"{release}-dataset-secrets",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": f"{release}-operator", "namespace": namespace}],
+        }
+    )

@@ -1,0 +1,123 @@
+"""A cache cluster grows and shrinks on a real control plane without losing what it holds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.controlplane.operator_process import Gate
+from tests.controlplane.operator_world import FILE_BYTES, TOTAL, World, world
+from tests.controlplane.test_operator_data import held, nodes_of
+from tests.support.kube import Object
+
+__all__ = ["world"]
+
+
+def workers(world: World) -> dict[str, Object]:
+    """status.workers of the cache cluster by node."""
+    cluster = world.kube.get("CacheCluster", world.cluster)
+    return {worker["node"]: worker for worker in (cluster.get("status") or {}).get("workers", ())}
+
+
+def states(world: World) -> dict[str, str]:
+    return {node: worker["state"] for node, worker in workers(world).items()}
+
+
+def draining(world: World) -> list[str]:
+    return [node for node, state in states(world).items() if state == "Draining"]
+
+
+def scale(world: World, replicas: int) -> None:
+    """As `kubectl scale` does it."""
+    patch = {"spec": {"replicas": replicas}}
+    world.kube.patch("CacheCluster", world.cluster, patch, subresource="scale")
+
+
+def events(world: World, reason: str) -> list[str]:
+    found = world.kube.list("Event", namespace="default")
+    return [
+        event["message"]
+        for event in found
+        if event["reason"] == reason and event["involvedObject"]["name"] == world.cluster
+    ]
+
+
+def worker_nodes(world: World) -> set[str]:
+    sets = world.kube.list("StatefulSet", namespace=world.namespace)
+    return {one["metadata"].get("annotations", {}).get("tdcs.io/node", "") for one in sets} - {""}
+
+
+@pytest.fixture
+def spread(world: World) -> World:
+    """A Dataset of which every node holds a third."""
+    world.create_cluster()
+    world.create_dataset(placement={"mode": "Partition", "nodeCount": 3})
+    return world
+
+
+def test_a_smaller_cache_keeps_every_byte_though_its_operator_is_replaced_meanwhile(spread: World) -> None:
+    world, gate = spread, Gate(spread.engine, operation="copy")
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: set(states(world).values()) == {"Ready"} and len(states(world)) == 3)
+        assert len(nodes_of(world.dataset())) == 3
+        gate.open.clear()
+        scale(world, 2)
+        world.wait(lambda: len(draining(world)) == 1)
+        (leaver,) = draining(world)
+        assert workers(world)[leaver]["lastCopyBytes"] > 0
+        status = world.kube.get("CacheCluster", world.cluster)["status"]
+        assert status["replicas"] == 2  # what an autoscaler reads
+    gate.open.set()
+    with world.operator():
+        world.wait(lambda: leaver not in worker_nodes(world) and leaver not in states(world))
+        # The Dataset's status is another controller's, and had this sum before the move, too.
+        world.wait(lambda: leaver not in nodes_of(world.dataset()))
+        world.wait(lambda: sum(nodes_of(world.dataset()).values()) == TOTAL)
+    assert world.engine.source_bytes_read == TOTAL  # what the first load read, and no more
+    assert len(worker_nodes(world)) == 2
+    assert any("has been moved" in text for text in events(world, "Drained"))
+
+
+def test_a_drain_is_called_off_and_a_worker_that_dies_in_one_is_gone(spread: World) -> None:
+    world, gate = spread, Gate(spread.engine, operation="copy")
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: len(states(world)) == 3)
+        gate.open.clear()
+        scale(world, 2)
+        world.wait(lambda: len(draining(world)) == 1)
+        scale(world, 3)
+        world.wait(lambda: states(world) == dict.fromkeys(world.nodes, "Ready"))
+        world.wait(lambda: events(world, "DrainCancelled"))
+        assert len(worker_nodes(world)) == 3
+        scale(world, 2)
+        world.wait(lambda: len(draining(world)) == 1)
+        (leaver,) = draining(world)
+        world.engine.set_worker(name=leaver, live=False)
+        world.wait(lambda: leaver not in worker_nodes(world))
+        gate.open.set()
+        world.wait(lambda: sum(nodes_of(world.dataset()).values()) == TOTAL)
+
+
+def test_what_finds_no_room_is_told_in_bytes(spread: World) -> None:
+    world = spread
+    with world.operator():
+        world.wait_ready()
+        world.wait(lambda: len(states(world)) == 3)
+        for node in world.nodes:
+            world.engine.set_worker(name=node, capacity=TOTAL // 2)
+        scale(world, 1)
+        world.wait(lambda: len(worker_nodes(world)) == 1)
+        (left,) = worker_nodes(world)
+        assert TOTAL // 2 - held(world)[left] < TOTAL // 2 * 0.02 + 2 * FILE_BYTES
+        assert all("no other node had room" in text for text in events(world, "DataLeftBehind"))
+        assert events(world, "DataLeftBehind")
+
+
+def test_the_status_follows_workers_that_die_and_come_back(spread: World) -> None:
+    world = spread
+    with world.operator():
+        world.wait(lambda: states(world) == dict.fromkeys(world.nodes, "Ready"))
+        world.engine.set_worker(name=world.nodes[1], live=False)
+        world.wait(lambda: states(world)[world.nodes[1]] == "Lost")
+        world.engine.set_worker(name=world.nodes[1])
+        world.wait(lambda: states(world)[world.nodes[1]] == "Ready")

@@ -1,0 +1,157 @@
+"""The rights that the chart grants are those that are used: no call is refused, what no call needs is named here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.controlplane.extender_world import SCHEDULER, put_dataset, start_extender
+from tests.controlplane.operator_command import (
+    allow_secrets,
+    granted,
+    install_rights,
+    remove_cluster_wide,
+    start_operator,
+)
+from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, reason_of, world
+from tests.support.controlplane.audit import Call, service_account
+from tests.support.controlplane.fixtures import FakeNodes
+from tests.support.kube import Object, condition
+from tests.support.objects import gpu_pod
+from tests.support.waiting import eventually
+
+from tdcs_scheduler.configuration import scheduler_configuration
+
+__all__ = ["world"]
+
+Right = tuple[str, str, str]
+
+UNUSED: dict[Right, str] = {
+    ("tdcs.io", "cacheclusters/finalizers", "update"): "asked by admission, when an owner blocks deletion",
+    ("tdcs.io", "datasets/finalizers", "update"): "asked by admission, when an owner blocks deletion",
+    ("tdcs.io", "trainingjobs/finalizers", "update"): "asked by admission, when an owner blocks deletion",
+    ("", "events", "get"): "an event that is there already is counted up",
+    ("", "events", "patch"): "an event that is there already is counted up",
+    ("", "persistentvolumes", "list"): "asked when a mount has no Dataset any more: do pods still use it?",
+    ("", "events", "list"): "quoted where pods are slow to start, or cannot be made",
+}
+"""What the operator's flow below does not need, and why it is granted all the same."""
+
+UNUSED_BY_EXTENDER: dict[Right, str] = {
+    ("", "events", "get"): "an event that is there already is counted up",
+    ("", "events", "patch"): "an event that is there already is counted up",
+}
+
+
+@pytest.fixture
+def release(world: World) -> str:
+    return f"tdcs-{world.cluster}"
+
+
+@pytest.fixture
+def operator_rights(world: World, release: str) -> Iterator[list[Object]]:
+    """What the chart grants the operator, but for the Secrets, which single namespaces grant."""
+    objects = install_rights(
+        world.kube, release=release, namespace=world.namespace, templates=["operator-rbac", "operator"]
+    )
+    yield [obj for obj in objects if obj["metadata"]["name"] != f"{release}-dataset-secrets"]
+    remove_cluster_wide(world.kube, objects)
+
+
+def used(made: list[Call]) -> set[Right]:
+    """The rights that calls needed; none of them was refused."""
+    refused = [call for call in made if call.code in {401, 403}]
+    assert not refused, refused[:3]
+    return {right for call in made for right in call.needed}
+
+
+def test_the_operator_needs_what_it_is_granted(
+    world: World, release: str, operator_rights: list[Object], tmp_path: Path
+) -> None:
+    kube, namespace = world.kube, world.namespace
+    allow_secrets(kube, release=release, namespace=namespace)
+    world.create_cluster()
+    world.create_dataset()
+    for name, policy in (("train", "Running"), ("cleaned", "All")):
+        world.create_job(
+            name, replicas=1, runPolicy={"ttlSecondsAfterFinished": 3600, "cleanPodPolicy": policy}
+        )
+    engine = {"sources": {SOURCE: FILES}, "workers": dict.fromkeys(world.nodes, 10 * TOTAL)}
+    start_operator(
+        world.plane,
+        release=release,
+        namespace=namespace,
+        engine=engine,
+        folder=tmp_path,
+        name="operator-with-rights",
+    )
+    world.wait_ready()
+    names = ("train", "cleaned")
+    world.wait(lambda: all(condition(world.job(name), "Succeeded") == "True" for name in names))
+    world.wait(lambda: kube.find("Job", "cleaned-worker", namespace=namespace) is None)
+    kube.create(
+        {
+            "apiVersion": "tdcs.io/v1alpha1",
+            "kind": "Preload",
+            "metadata": {"name": "more", "namespace": namespace},
+            "spec": {"dataset": "pictures", "ttlSecondsAfterFinished": 0},
+        }
+    )
+    world.wait(lambda: kube.find("Preload", "more", namespace=namespace) is None)
+    # Waits for a person, and says so twice.
+    world.create_job("stuck", datasets=[{"name": "nothing", "mountPath": "/data"}])
+    world.wait(lambda: reason_of(world.job("stuck"), "Admitted") == "DatasetNotFound")
+    for name in (*names, "stuck"):
+        kube.patch(
+            "TrainingJob", name, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}}, namespace=namespace
+        )
+    world.wait(lambda: kube.find("TrainingJob", "train", namespace=namespace) is None)
+    kube.delete("Dataset", "pictures", namespace=namespace)
+    world.wait(lambda: kube.find("Dataset", "pictures", namespace=namespace) is None)
+    kube.delete("CacheCluster", world.cluster)
+    world.wait(lambda: kube.find("CacheCluster", world.cluster) is None)
+    user = service_account(f"{release}-operator", namespace=namespace)
+    rights = granted(operator_rights)
+
+    def unneeded() -> list[Right]:
+        return sorted(rights - used(list(world.plane.audit.calls(user=user))) - UNUSED.keys())
+
+    # The last calls may not be in the log yet; a refused one ends in a failure all the same.
+    eventually(lambda: not unneeded(), deadline=30, describe=lambda: str(unneeded()))
+    assert UNUSED.keys() <= rights, "no longer granted"
+
+
+def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_nodes: FakeNodes) -> None:
+    plane, kube, namespace = world.plane, world.kube, world.namespace
+    objects = install_rights(
+        kube, release=release, namespace=namespace, templates=["scheduler-rbac", "scheduler"]
+    )
+    try:
+        account = f"{release}-scheduler"
+        extender = start_extender(
+            plane, kubeconfig=plane.kubeconfig_as(service_account=account, namespace=namespace)
+        )
+        plane.start_scheduler(
+            name="kube-scheduler-tdcs", config=scheduler_configuration(extender_url=extender.url)
+        )
+        put_dataset(extender, kube, namespace=namespace, held={world.nodes[0]: 1000})
+        kube.create(
+            gpu_pod(
+                name="bad",
+                namespace=namespace,
+                scheduler=SCHEDULER,
+                annotations={"tdcs.io/datasets": "pictures"},
+            )
+        )
+        user = service_account(account, namespace=namespace)
+
+        def needed() -> set[Right]:
+            return used(list(plane.audit.calls(user=user)))
+
+        eventually(lambda: ("", "events", "create") in needed(), deadline=90, describe=extender.process.tail)
+        rights = granted([obj for obj in objects if obj["metadata"]["name"] == f"{release}-extender"])
+        assert rights - needed() <= UNUSED_BY_EXTENDER.keys()
+        assert UNUSED_BY_EXTENDER.keys() <= rights, "no longer granted"
+    finally:
+        remove_cluster_wide(kube, objects)

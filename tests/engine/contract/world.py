@@ -1,0 +1,127 @@
+"""What the contract's tests are given: an engine, its workers, sources, mounts of their own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pytest
+from tests.support.waiting import eventually_async
+
+from tdcs.engine.protocol import (
+    Block,
+    CachedFile,
+    Engine,
+    Source,
+)
+
+MIB = 1 << 20
+BLOCK_SIZE = MIB
+"""The block size that a world must configure, so that small files have several blocks."""
+
+SMALL_CAPACITY = 8 * MIB
+"""What the world's small worker may hold; the large one has room for all tests."""
+
+
+class World(Protocol):
+    """An engine, its workers and the sources that it reads."""
+
+    engine: Engine
+    large: str
+    small: str
+
+    def source(self, files: Mapping[str, int]) -> Source:
+        """A source of its own with these files (path to length) and credentials that can read it."""
+
+    def write(self, source: Source, name: str, length: int) -> None:
+        """Add or replace a file at a source."""
+
+    def remove(self, source: Source, name: str) -> None:
+        """Delete a file at a source."""
+
+    def missing_source(self) -> Source:
+        """A bucket that does not exist, with good credentials."""
+
+    def refused(self, source: Source) -> Source:
+        """The same source with a secret that is wrong."""
+
+    def corrupt(self, worker: str, block: Block) -> None:
+        """Change a byte of a worker's copy, behind the engine's back."""
+
+    async def revive(self, worker: str) -> None:
+        """Start a worker's process again."""
+
+
+@dataclass
+class Mounts:
+    """Mounts of one test: each at a path of its own."""
+
+    engine: Engine
+
+    async def add(self, source: Source) -> str:
+        """Mount at a new path."""
+        path = self.new_path()
+        await self.engine.mount(path=path, source=source)
+        return path
+
+    def new_path(self) -> str:
+        """A path that nobody uses."""
+        return f"/datasets/{uuid.uuid4().hex[:16]}"
+
+
+async def files_of(engine: Engine, path: str, *, refresh: bool = False) -> list[CachedFile]:
+    """All pages of a listing as one list."""
+    return [file async for page in engine.files(path=path, refresh=refresh) for file in page]
+
+
+async def blocks_of(engine: Engine, path: str) -> list[Block]:
+    """All blocks of a listing."""
+    return [block for file in await files_of(engine, path) for block in file.blocks]
+
+
+async def used(engine: Engine, worker: str) -> int:
+    """Bytes that a worker reports as used."""
+    return next(info.used_bytes for info in await engine.workers() if info.name == worker)
+
+
+async def holders(engine: Engine, path: str) -> set[frozenset[str]]:
+    """The different sets of workers that hold the blocks under a path."""
+    return {block.workers for block in await blocks_of(engine, path)}
+
+
+async def placed(engine: Engine, *, worker: str, blocks: Sequence[Block]) -> None:
+    """Load blocks onto a worker, for a test of something else: what the worker of a busy machine gives up, and says
+    may be asked for again, is asked for again."""
+
+    async def all_there() -> bool:
+        failures = await engine.put(worker=worker, blocks=blocks)
+        refused = [failure for failure in failures if not failure.retryable]
+        if refused:
+            pytest.fail(f"worker {worker} refused {refused[0]}")
+        return not failures
+
+    condition: Callable[[], bool | Awaitable[bool]] = all_there
+    await eventually_async(condition, deadline=180)
+
+
+@pytest.fixture
+async def mounts(world: World) -> AsyncIterator[Mounts]:
+    """The test's own mounts. All mounts of the engine are gone when the test ends, and with them their blocks."""
+    yield Mounts(world.engine)
+    for path in await world.engine.mounts():
+        await world.engine.unmount(path=path)
+    for info in await world.engine.workers():
+        if info.live:
+            await becomes_empty(world.engine, info.name)
+
+
+async def becomes_empty(engine: Engine, worker: str) -> None:
+    """Wait until a worker reports that it holds nothing."""
+
+    async def empty() -> bool:
+        return await used(engine, worker) == 0
+
+    condition: Callable[[], bool | Awaitable[bool]] = empty
+    await eventually_async(condition, deadline=90, describe=f"worker {worker} still holds blocks")

@@ -1,0 +1,92 @@
+"""An object store whose keys are plain texts, as Amazon's are: `a` may stand beside `a/b`. Listings and reads only.
+
+The tier's S3 server keeps objects as files, and so cannot hold the two.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+PORT = 7171
+_WHEN = "2024-01-01T00:00:00.000Z"
+
+
+@contextmanager
+def flat_store(*, address: str, objects: Mapping[str, int]) -> Iterator[str]:
+    """Serve every bucket with these keys and lengths; gives the endpoint. Any credentials are right."""
+    server = ThreadingHTTPServer((address, PORT), partial(_Handler, dict(objects)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{address}:{PORT}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, objects: dict[str, int], *args: object) -> None:
+        self._objects = objects
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, *, with_body: bool) -> None:
+        parts = urlsplit(self.path)
+        key = unquote(parts.path).lstrip("/").partition("/")[2]
+        if not key:
+            asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+            self._send(
+                200, self._listing(asked.get("prefix", ""), asked.get("delimiter", "")), with_body=with_body
+            )
+        elif key in self._objects:
+            self._send(200, b"x" * self._objects[key], with_body=with_body)
+        else:
+            self._send(404, b"<Error><Code>NoSuchKey</Code></Error>", with_body=with_body)
+
+    def _send(self, status: int, body: bytes, *, with_body: bool) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Length": str(len(body)),
+            "ETag": '"x"',
+            "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def _listing(self, prefix: str, delimiter: str) -> bytes:
+        keys, prefixes = list[str](), dict[str, None]()
+        for key in sorted(self._objects):
+            if key.startswith(prefix):
+                head, cut, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
+                if cut:
+                    prefixes[f"{prefix}{head}{delimiter}"] = None
+                else:
+                    keys.append(key)
+        files = (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{_WHEN}</LastModified><ETag>x</ETag>"
+            f"<Size>{self._objects[key]}</Size></Contents>"
+            for key in keys
+        )
+        folders = (f"<CommonPrefixes><Prefix>{escape(each)}</Prefix></CommonPrefixes>" for each in prefixes)
+        text = "".join((*files, *folders))
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{text}</ListBucketResult>".encode()

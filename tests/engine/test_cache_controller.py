@@ -1,0 +1,197 @@
+"""Workers that leave, die and come back on a real Alluxio; only the API server is in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.engine.conftest import LARGE, SMALL, registered
+from tests.engine.contract import BLOCK_SIZE, MIB, placed
+from tests.engine.servers import AlluxioCluster, S3Server
+from tests.engine.test_smoke import checksums, source_away
+from tests.support.loading import listed
+from tests.support.report import Measured
+from tests.support.waiting import at_this_load, eventually_async
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.controllers.context import Settings
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.alluxio.master import Master
+from tdcs.engine.alluxio.rpc import FILE_SYSTEM
+from tdcs.kube.resources import CACHE_CLUSTERS, NODES
+
+__all__ = ["source_away"]
+
+AFTER_A_LOAD = 5.0
+BEHIND_OUR_BACK = 60.0
+WORKERS = 15.0
+"""Seconds after which the status must be true; of a worker, once the master knows (`test_profile` bounds that time)."""
+
+
+@pytest.fixture
+def own(own_alluxio: Callable[[], AlluxioCluster]) -> AlluxioCluster:
+    return own_alluxio()
+
+
+@pytest.fixture
+async def engine(own: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
+    async with AlluxioEngine(master=own.target, block_size=BLOCK_SIZE) as engine:
+        await registered(engine)
+        yield engine
+
+
+@pytest.fixture
+async def cluster(engine: AlluxioEngine, s3: S3Server) -> AsyncIterator[Cluster]:
+    """Controllers with the product's own rhythms."""
+    nodes = {LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}}
+    async with Cluster(
+        engine=engine,  # type: ignore[arg-type]
+        nodes=nodes,
+        settings=Settings(),
+        most_wait=math.inf,
+    ) as made:
+        pair = s3.credentials
+        await made.create_keys(account=pair.access_key_id, key=pair.secret_access_key)
+        await made.create_cache(nodeSelector={"cache": "yes"})
+        yield made
+
+
+async def create(cluster: Cluster, s3: S3Server, name: str, files: Mapping[str, bytes], **spec: Any) -> str:
+    """A Dataset of a bucket of its own; its engine path once it is Ready."""
+    bucket = f"b-{uuid.uuid4().hex}"
+    s3.make_bucket(bucket)
+    s3.put_files(bucket, {f"data/{path}": content for path, content in files.items()})
+    origin = s3.source(f"s3://{bucket}/data")
+    options = {**origin.options, "pathStyle": True}
+    source = {"uri": origin.uri, "options": options, "checkInterval": "0s"}
+    await cluster.create_dataset(name, source=source, **spec)
+    await cluster.until(lambda: cluster.status(name).get("state") == "Ready", deadline=120)
+    return str(cluster.status(name)["mountPath"])
+
+
+def content_of(*, small: int, large: int, seed: int) -> dict[str, bytes]:
+    made = random.Random(seed)
+    tiny = {f"tiny/{number:03d}": made.randbytes(500 + number) for number in range(small)}
+    return tiny | {f"large/{number}": made.randbytes(2 * MIB + number) for number in range(large)}
+
+
+def size_of(files: Mapping[str, bytes]) -> int:
+    return sum(map(len, files.values()))
+
+
+def states(cluster: Cluster) -> dict[str, str]:
+    workers = cluster.status("default", resource=CACHE_CLUSTERS).get("workers", ())
+    return {worker["node"]: worker["state"] for worker in workers}
+
+
+async def seconds_until(cluster: Cluster, holds: Callable[[], object], *, deadline: float) -> float:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    await cluster.until(holds, deadline=at_this_load(deadline))
+    return clock() - began
+
+
+@pytest.mark.timeout(600)
+async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_read_from_the_other(
+    cluster: Cluster,
+    engine: AlluxioEngine,
+    own: AlluxioCluster,
+    s3: S3Server,
+    source_away: None,
+    measured: Measured,
+) -> None:
+    loaded, read = content_of(small=400, large=3, seed=1), content_of(small=40, large=2, seed=2)
+    path = await create(cluster, s3, "pictures", loaded, placement={"mode": "Partition", "nodeCount": 2})
+    by_jobs = await create(cluster, s3, "by-jobs", read, preload={"enabled": False})
+    table = await listed(engine, by_jobs)
+    await placed(engine, worker=SMALL, blocks=table.blocks(range(len(table))))
+    assert len(cluster.nodes()) == 2
+    s3.process.pause()  # whatever is asked of the source from now on gets no answer
+    await cluster.server.merge(NODES, name=SMALL, patch={"metadata": {"labels": {"cache": None}}})
+    took = await seconds_until(cluster, lambda: states(cluster) == {LARGE: "Ready"}, deadline=120)
+    assert [event["reason"] for event in cluster.events("Drained")] == ["Drained"]
+    assert not cluster.events("DataLeftBehind")
+    total = size_of(loaded) + size_of(read)
+    measured(f"drained a worker of {total / MIB:.0f} MiB, {len(loaded) + len(read)} files in {took:.1f} s")
+    assert [info.name for info in await engine.workers() if info.live] == [LARGE]
+    await asyncio.to_thread(own.workers[SMALL].kill)
+    client = await asyncio.to_thread(own.mount_fuse, LARGE)
+    for place, files in ((path, loaded), (by_jobs, read)):
+        wanted = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        assert await checksums(client.folder / place.lstrip("/")) == wanted
+    await cluster.until(lambda: cluster.nodes() == {LARGE: size_of(loaded)}, deadline=BEHIND_OUR_BACK)
+    await cluster.until(lambda: cluster.nodes("by-jobs") == {LARGE: size_of(read)}, deadline=BEHIND_OUR_BACK)
+
+
+@pytest.mark.timeout(900)
+async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
+    cluster: Cluster, engine: AlluxioEngine, own: AlluxioCluster, s3: S3Server, measured: Measured
+) -> None:
+    files = content_of(small=30, large=2, seed=3)
+    total = size_of(files)
+    path = await create(cluster, s3, "by-jobs", files, preload={"enabled": False})
+    # After a load of ours: the listing is complete, and so is the status.
+    held = {LARGE: total, SMALL: total}
+    await cluster.create_preload(dataset="by-jobs", nodes=[LARGE, SMALL])
+
+    async def truth() -> dict[str, int]:
+        table = await listed(engine, path)
+        found: dict[str, int] = {}
+        for block in range(len(table)):
+            for node in table.holders(block):
+                found[node] = found.get(node, 0) + table.length(block)
+        return found
+
+    async def loaded() -> bool:
+        return await truth() == held
+
+    await eventually_async(loaded, deadline=120, interval=0.05)
+    ours = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") == held, deadline=AFTER_A_LOAD)
+
+    # Somebody frees the path by hand.
+    master = Master(target=own.target, patience=30)
+    await master.unary(
+        service=FILE_SYSTEM,
+        method="Free",
+        deadline=30,
+        path=path,
+        options={"recursive": True, "forced": True},
+    )
+    await master.close()
+    by_hand = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") != held, deadline=BEHIND_OUR_BACK)
+    measured(f"status true {ours:.1f} s after a load, {by_hand:.1f} s after a path was freed by hand")
+
+    # A worker dies, and comes back with what it holds.
+    await cluster.until(lambda: cluster.nodes("by-jobs") == held, deadline=2 * BEHIND_OUR_BACK)
+    await cluster.until(lambda: states(cluster) == {LARGE: "Ready", SMALL: "Ready"}, deadline=WORKERS)
+    await asyncio.to_thread(own.workers[LARGE].kill)
+    begin = time.monotonic()
+
+    async def missed() -> bool:
+        return [info.name for info in await engine.workers() if info.live] == [SMALL]
+
+    await eventually_async(missed, deadline=120)
+    await cluster.until(lambda: states(cluster)[LARGE] == "Lost", deadline=at_this_load(WORKERS))
+    lost = time.monotonic() - begin
+    ledger = await seconds_until(
+        cluster, lambda: cluster.nodes("by-jobs") == {SMALL: total}, deadline=BEHIND_OUR_BACK
+    )
+    await asyncio.to_thread(own.workers[LARGE].launch)
+
+    async def answers() -> bool:
+        return all(info.live for info in await engine.workers())
+
+    await eventually_async(answers, deadline=120)
+    back = await seconds_until(cluster, lambda: states(cluster)[LARGE] == "Ready", deadline=WORKERS)
+    again = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") == held, deadline=BEHIND_OUR_BACK)
+    measured(
+        f"a killed worker: Lost after {lost:.1f} s, its bytes struck {ledger:.1f} s later; "
+        f"back: Ready after {back:.1f} s, its bytes {again:.1f} s later"
+    )

@@ -1,0 +1,183 @@
+"""What pods read while parts of the cache die, hang and come back: the source's bytes, and the local ones at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+
+from tests.engine.viewing import (
+    ELSEWHERE,
+    HERE,
+    Bench,
+    Dataset,
+    contents,
+    digest,
+    native,
+    reading,
+    sums_of,
+)
+from tests.support.waiting import at_this_load, eventually_async
+
+from tdcs.api import names
+from tdcs.controllers.dataset.data import READ_TYPE
+from tdcs.engine.alluxio.master import Master
+from tdcs.engine.alluxio.rpc import CONFIGURATION
+
+UNPUBLISH_SECONDS = 10.0
+"""Longer than that nobody shall wait for a volume to go, whatever is dead."""
+
+
+async def path_settings(bench: Bench, path: str) -> Mapping[str, str]:
+    """What the master tells clients to do below a path."""
+    master = Master(target=bench.cluster.target, patience=60)
+    try:
+        told = await master.unary(service=CONFIGURATION, method="GetConfiguration", deadline=30)
+    finally:
+        await master.close()
+    return {each.name: each.value for each in told.pathConfigs[path].properties}
+
+
+async def spread(bench: Bench, *, small: int) -> Dataset:
+    """A dataset of which a third is on this node, a third on another one, and a third at its source only."""
+    dataset = await bench.mount(contents(small=small, large=True))
+    await bench.engine.set_path_properties(path=dataset.path, properties={READ_TYPE: "NO_CACHE"})
+    blocks = await bench.blocks(dataset)
+    await bench.place(blocks[::3], worker=HERE)
+    await bench.place(blocks[1::3], worker=ELSEWHERE)
+    return dataset
+
+
+def one_of(found: set[str]) -> str:
+    """A file that is not empty."""
+    return min(found - {"zero"})
+
+
+async def test_a_master_that_is_killed_comes_back_with_mounts_places_and_settings(bench: Bench) -> None:
+    dataset = await spread(bench, small=60)
+    volume = await bench.publish(dataset)
+    places, settings = await bench.places(dataset), await path_settings(bench, dataset.path)
+    assert settings == {READ_TYPE: "NO_CACHE"}
+    local = one_of(native(volume))
+
+    with reading(volume, local, dataset.sums[local]) as wrong:
+        bench.cluster.master.kill()
+        await asyncio.to_thread(bench.cluster.master.start)
+
+        async def back() -> bool:
+            return await bench.places(dataset) == places
+
+        await eventually_async(back, deadline=150)
+    assert wrong == []
+    assert list(await bench.engine.mounts()) == [dataset.path]
+    assert await path_settings(bench, dataset.path) == settings
+
+    # Nothing of it was read through FUSE before: no cache of the kernel's helps.
+    async def right() -> bool:
+        return await asyncio.to_thread(sums_of, volume) == dataset.sums
+
+    await eventually_async(right, deadline=120, retry_on=(OSError,))
+    assert await asyncio.to_thread(sums_of, await bench.publish(dataset)) == dataset.sums
+    assert await bench.places(dataset) == places  # the reads have cached nothing, as the path says
+
+
+async def test_a_worker_that_is_killed_is_missed_by_no_reader_and_comes_back_with_its_blocks(
+    bench: Bench,
+) -> None:
+    dataset = await spread(bench, small=60)
+    volume = await bench.publish(dataset)
+    places, links = await bench.places(dataset), native(volume)
+    local = one_of(links)
+
+    with reading(volume, local, dataset.sums[local]) as wrong:
+        for worker in (ELSEWHERE, HERE):
+            bench.cluster.workers[worker].kill()
+            # What it held comes from the source, or, if it is here, from the disk; without one failing read.
+            assert await asyncio.to_thread(sums_of, volume) == dataset.sums
+            await asyncio.to_thread(bench.cluster.workers[worker].start)
+
+            async def back() -> bool:
+                return await bench.places(dataset) == places
+
+            await eventually_async(back, deadline=150)
+    assert wrong == []
+    assert native(volume) == links
+    assert await asyncio.to_thread(sums_of, await bench.publish(dataset)) == dataset.sums
+
+
+async def test_a_volume_goes_at_once_while_client_and_master_hang_and_local_data_is_served(
+    bench: Bench,
+) -> None:
+    partial, whole = await spread(bench, small=30), await bench.mount(contents(small=30))
+    await bench.load(whole)
+    volumes = [await bench.publish(partial), await bench.publish(whole)]
+    far = volumes[0] / one_of(set(partial.sums) - native(volumes[0]))
+    try:
+        bench.client.process.pause()
+        bench.cluster.master.pause()
+        stuck = asyncio.create_task(asyncio.to_thread(far.read_bytes))  # waits for the client in the kernel
+
+        for volume in volumes:
+            begin = time.monotonic()
+            target = await asyncio.to_thread(bench.unpublish, volume)
+            assert time.monotonic() - begin < at_this_load(UNPUBLISH_SECONDS)
+            assert bench.node.mounts(target) == []
+            assert not target.exists()
+        again = await bench.publish(whole)  # the newest list that the node has must do
+        assert await asyncio.to_thread(sums_of, again) == whole.sums
+    finally:
+        bench.cluster.master.resume()
+        bench.client.process.resume()
+    await asyncio.wait([stuck], timeout=60)
+    assert stuck.done()
+
+
+async def test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively(bench: Bench) -> None:
+    dataset = await bench.mount(contents(small=40))
+    await bench.load(dataset)
+    volume = await bench.publish(dataset)
+    blocks = await bench.blocks(dataset)
+    assert native(volume) == set(dataset.sums)
+    assert ".tdcs" not in os.listdir(volume / "train/n0")
+    name = one_of(native(volume))
+
+    with reading(volume, name, dataset.sums[name]) as wrong, (volume / name).open("rb") as opened:
+        assert await bench.engine.drop(worker=HERE, block_ids=[block.id for block in blocks]) == []
+        # What is read meanwhile goes through FUSE, which may bring that one file to this node anew.
+        await eventually_async(lambda: native(volume) <= {"zero", name}, deadline=120)
+        await eventually_async(lambda: bench.metric("tdcs_view_kept_bytes") == 0, deadline=120)
+        assert await asyncio.to_thread(sums_of, volume) == dataset.sums
+        assert digest(opened.read()) == dataset.sums[name]  # who has it open keeps it
+    assert wrong == []
+
+    await bench.load(dataset)
+    await eventually_async(lambda: native(volume) == set(dataset.sums), deadline=120)
+    assert await asyncio.to_thread(sums_of, volume) == dataset.sums
+
+
+async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_when_it_ends(
+    bench: Bench,
+) -> None:
+    dataset = await bench.mount(contents(small=40))
+    await bench.load(dataset)
+    volume = await bench.publish(dataset)
+    blocks = await bench.blocks(dataset)
+    folder = next((bench.tier / names.VIEWS_FOLDER).glob("*/*/tree"))
+    secluded = bench.start_secluded(volume)
+    assert native(secluded) == set(dataset.sums)
+
+    assert await bench.engine.drop(worker=HERE, block_ids=[block.id for block in blocks]) == []
+
+    # Alluxio counts them no longer; they are on the disk, for this pod sees no mount that is made now.
+    size = sum(block.length for block in blocks)
+    await eventually_async(lambda: bench.metric("tdcs_view_kept_bytes") == size, deadline=120)
+    assert next(info for info in await bench.engine.workers() if info.name == HERE).used_bytes == 0
+    assert await asyncio.to_thread(sums_of, secluded) == dataset.sums
+    # It was tried, which shows for a moment.
+    await eventually_async(lambda: not list(secluded.rglob(".tdcs")), deadline=60)
+
+    bench.unpublish(volume)
+    bench.end_pods()
+    await eventually_async(lambda: native(folder) == {"zero"}, deadline=120)
+    await eventually_async(lambda: bench.metric("tdcs_view_kept_bytes") == 0, deadline=120)

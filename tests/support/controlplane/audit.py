@@ -1,0 +1,104 @@
+"""What service accounts asked of the API server, from its own audit log.
+
+Logged are the requests of service accounts outside kube-system: those of the programs under test that run with the
+rights of the chart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+POLICY: Mapping[str, Any] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    # A watch is told when it starts: it may outlive the test.
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
+"""The audit policy of every control plane."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request. `resource` is such as "jobs" or "jobs/status"; `code` is its HTTP status, 0 while it goes on."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str
+    code: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether it could change something."""
+        return self.verb in WRITES
+
+    @property
+    def needed(self) -> set[tuple[str, str, str]]:
+        """The rights (group, resource, verb) that it needed: an apply that makes its object needs to create, too."""
+        rights = {(self.group, self.resource, self.verb)}
+        return rights | {(self.group, self.resource, "create")} if self.created else rights
+
+    @property
+    def created(self) -> bool:
+        """Whether it made its object."""
+        return self.verb == "patch" and self.code == 201
+
+
+class AuditLog:
+    """The audit log of a control plane."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def size(self) -> int:
+        """Where the log ends now: pass it to `calls` to leave out what was before."""
+        return self._path.stat().st_size if self._path.exists() else 0
+
+    def calls(self, *, user: str, since: int = 0) -> Iterator[Call]:
+        """The requests of a user, once each; `user` is such as "system:serviceaccount:NAMESPACE:NAME"."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(since)
+            for line in file:
+                if line.endswith(b"\n"):  # else the server is writing it
+                    found = _call(json.loads(line))
+                    if found is not None and found.user == user:
+                        yield found
+
+
+def service_account(name: str, *, namespace: str) -> str:
+    """The user name of a service account."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def _call(event: Mapping[str, Any]) -> Call | None:
+    target = event.get("objectRef")
+    # A watch is counted when it starts, every other request when it ends.
+    stage = "ResponseStarted" if event.get("verb") == "watch" else "ResponseComplete"
+    if target is None or event.get("stage") != stage:
+        return None
+    resource = "/".join(part for part in (target.get("resource"), target.get("subresource")) if part)
+    return Call(
+        user=event["user"]["username"],
+        verb=event["verb"],
+        group=target.get("apiGroup", ""),
+        resource=resource,
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        code=int((event.get("responseStatus") or {}).get("code", 0)),
+    )

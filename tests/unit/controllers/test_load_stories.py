@@ -1,0 +1,331 @@
+"""A load goes on whatever else happens to its mount: checks of the source, other wants, twins, labels of nodes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.controllers.context import WorkKey
+from tdcs.controllers.dataset.rounds import Pace
+from tdcs.controllers.dataset.wants import dataset_key
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.protocol import Block, EngineError, PutFailure
+from tdcs.kube.resources import DATASETS, NODES, PRELOADS
+
+MB = 1_000_000
+BIG = 50 * MB
+KEY = dataset_key(namespace="n", name="pictures")
+
+
+class Held:
+    """Holds back the placing of blocks until it is let go, and counts what the engine was asked for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.go = asyncio.Event()
+        self.asked: Counter[str] = Counter()
+        cluster.engine.before = self._before
+
+    async def _before(self, operation: Operation) -> None:
+        placing = operation.name == "put" and operation.length
+        self.asked[f"block of {operation.length}" if placing else operation.name] += 1
+        if operation.length == BIG and placing:
+            await self.go.wait()
+
+    @property
+    def big(self) -> int:
+        """How often the big block was begun."""
+        return self.asked[f"block of {BIG}"]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    engine = MemoryEngine(sources={"s3://pictures": {"big": BIG}}, workers=dict.fromkeys("abcd", 1000 * MB))
+    nodes = {name: {"zone": name} for name in "abcd"}
+    async with Cluster(engine=engine, nodes=nodes) as made:
+        await made.create_cache()
+        await made.create_keys()
+        yield made
+
+
+@pytest.fixture
+def held(cluster: Cluster) -> Held:
+    return Held(cluster)
+
+
+async def test_a_look_at_the_source_on_demand_is_answered_while_a_large_block_is_on_its_way(
+    cluster: Cluster, held: Held
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "0s"})
+    await cluster.until(lambda: held.big)
+    for number in range(3):
+        await cluster.annotate("pictures", refresh=str(number))
+        await cluster.until(lambda told=str(number): cluster.status().get("refreshed") == told)  # type: ignore[misc]
+    assert cluster.status()["state"] == "Loading"
+    held.go.set()
+    await cluster.until_state("Ready")
+    assert held.big == 1
+
+
+async def test_the_source_is_checked_on_its_interval_during_a_load_and_what_is_new_comes_after_the_block_on_its_way(
+    cluster: Cluster, held: Held
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "1s"})
+    await cluster.until(lambda: held.big)
+    cluster.engine.sources["s3://pictures"] = {"big": BIG, "new": MB}
+    await cluster.until(lambda: cluster.status().get("totalFiles") == 2)
+    assert cluster.status()["state"] == "Loading"
+    held.go.set()
+    await cluster.until_state("Ready")
+    assert sum(cluster.held().values()) == BIG + MB
+    assert held.big == 1
+
+
+async def test_a_file_that_is_replaced_at_the_source_is_loaded_as_it_is_now(
+    cluster: Cluster, held: Held
+) -> None:
+    cluster.engine.sources["s3://pictures"] = {"big": BIG, "small": MB}
+    await cluster.create_dataset(placement={"nodeCount": 1})
+    await cluster.until(lambda: held.big)
+    cluster.engine.sources["s3://pictures"] = {"big": BIG, "small": 2 * MB}
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("totalBytes") == BIG + 2 * MB)
+    held.go.set()
+    await cluster.until(lambda: sum(cluster.held().values()) == BIG + 2 * MB)
+    await cluster.until_state("Ready")
+    assert held.big == 1
+
+
+async def test_labels_that_nobody_selects_by_neither_stop_a_load_nor_list_anything(
+    cluster: Cluster, held: Held
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 1, "nodeSelector": {"zone": "a"}})
+    await cluster.until(lambda: held.big)
+    listed = held.asked["files"]
+    for number in range(3):
+        cluster.server.store(NODES)["", "d"]["metadata"]["labels"] = {"zone": "d", "x": str(number)}
+        passes = held.asked["workers"]
+        cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
+        await cluster.until(lambda passes=passes: held.asked["workers"] > passes + 1)  # type: ignore[misc]
+    assert held.asked["files"] == listed
+    # A node that may hold it from now on is looked at, and the load goes on all the same.
+    cluster.server.store(NODES)["", "d"]["metadata"]["labels"] = {"zone": "a"}
+    await cluster.until(lambda: held.asked["files"] > listed)
+    held.go.set()
+    await cluster.until_state("Ready")
+    assert held.big == 1
+
+
+async def test_a_preload_of_other_nodes_begins_beside_a_load_and_completes_before_it(
+    cluster: Cluster, held: Held
+) -> None:
+    cluster.engine.sources["s3://pictures"] = {"big": BIG, "val/1": MB}
+    await cluster.create_dataset(preload={"paths": ["big"]}, placement={"nodeCount": 1})
+    await cluster.until(lambda: held.big)
+    await cluster.create_preload(paths=["val"], nodes=["c"])
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+    assert cluster.status()["state"] == "Loading"
+    await cluster.server.delete(PRELOADS, name="warm", namespace="n")
+    held.go.set()
+    await cluster.until_state("Ready")
+    assert held.big == 1
+
+
+async def test_another_bandwidth_holds_for_the_load_under_way(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
+    await cluster.create_dataset(preload={"bandwidth": "1M"}, placement={"nodeCount": 1})
+    await cluster.until(lambda: cluster.status().get("loadedBytes", 0) > 0)
+    (data,) = cluster.datasets._data.values()
+    run = data.runs[KEY]
+    await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
+    await cluster.until_state("Ready")
+    assert run.bandwidth == 1_000_000_000
+    assert run.progress.bytes_done == 20 * MB
+    assert cluster.engine.source_bytes_read == 20 * MB
+
+
+async def test_a_twin_that_meets_an_error_does_not_disturb_a_load(cluster: Cluster, held: Held) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 1})
+    await cluster.until(lambda: held.big)
+    before, failed = cluster.engine.before, asyncio.Event()
+    assert before is not None
+
+    async def fail(operation: Operation) -> None:
+        await before(operation)
+        if operation.name == "workers" and not failed.is_set():
+            failed.set()
+            raise EngineError(attempted="ask for the workers", reason="it is broken", remedy="Wait")
+
+    cluster.engine.before = fail
+    await cluster.create_dataset("twin", placement={"nodeCount": 1})
+    await cluster.until(failed.is_set)
+    held.go.set()
+    await cluster.until_state("Ready")
+    await cluster.until_state("Ready", "twin")
+    assert held.big == 1
+
+
+async def test_a_suspended_preload_stops_at_once_whatever_is_on_its_way(cluster: Cluster, held: Held) -> None:
+    await cluster.create_dataset(preload={"enabled": False})
+    await cluster.until_state("Ready")
+    await cluster.create_preload(nodes=["a"])
+    await cluster.until(lambda: held.big)
+    await cluster.change(PRELOADS, "warm", suspend=True)
+    await cluster.until_state("Suspended", "warm", resource=PRELOADS)
+    await cluster.until(lambda: not any(data.loading for data in cluster.datasets._data.values()))
+    assert cluster.held() == {}
+    await cluster.change(PRELOADS, "warm", suspend=False)
+    held.go.set()
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)
+
+
+async def test_copies_count_what_of_them_lies_there_and_not_what_others_want(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
+    await cluster.create_dataset("whole", placement={"nodeSelector": {"zone": "a"}})
+    await cluster.until_state("Ready", "whole")
+    await cluster.create_dataset("part", preload={"fraction": 0.1}, placement={"nodeSelector": {"zone": "a"}})
+    await cluster.until_state("Ready", "part")
+    assert cluster.nodes("whole") == {"a": 20 * MB}
+    assert cluster.nodes("part") == {"a": 2 * MB}
+    assert cluster.status("part")["physicalBytes"] == 20 * MB
+
+
+async def test_a_source_without_files_says_so_and_is_looked_at_again(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures"] = {}
+    await cluster.create_dataset(source={"checkInterval": "0s"})
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceEmpty")
+    assert (
+        "there is no file under s3://pictures: correct spec.source.uri"
+        in cluster.condition("Ready")["message"]
+    )
+    cluster.engine.sources["s3://pictures"] = {"a": MB}
+    await cluster.until_state("Ready")
+
+
+async def test_what_somebody_freed_is_seen_soon_though_a_large_dataset_is_listed_seldom(
+    cluster: Cluster,
+) -> None:
+    cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
+    await cluster.create_dataset(placement={"nodeCount": 1})
+    await cluster.until_state("Ready")
+    (data,) = cluster.datasets._data.values()
+    await cluster.until(lambda: not data.runs and data.listing is None)
+    listed = Held(cluster).asked
+    (node,) = cluster.held()
+    # Four seconds for a listing make 80 between two of them; the last one was a while ago.
+    data.survey_took, data.surveyed_at, data.retry_at = 4.0, data.surveyed_at - 16.0, 0.0
+    await cluster.until(lambda: listed["workers"] > 5)
+    assert not listed["files"]
+    await cluster.engine.drop(worker=node, block_ids=list(cluster.engine.holdings(worker=node))[:7])
+    await cluster.until(lambda: cluster.held() == {node: 20 * MB})
+
+
+async def test_bytes_on_their_way_move_the_status_but_are_not_taken_for_the_whole(cluster: Cluster) -> None:
+    go = asyncio.Event()
+
+    async def put(*, worker: str, blocks: Sequence[Block], pace: Pace | None = None) -> list[PutFailure]:
+        for block in blocks:
+            if pace is not None:
+                await pace(block.length)
+        await go.wait()
+        return await placing(worker=worker, blocks=blocks)
+
+    placing = cluster.engine.put
+    cluster.engine.put = put  # type: ignore[method-assign]
+    await cluster.create_dataset(preload={"bandwidth": "1G"}, placement={"nodeCount": 1})
+    await cluster.until(lambda: cluster.status().get("loadedBytes", 0) > BIG // 2)
+    assert cluster.status()["loadedRatio"] < 1
+    assert cluster.status()["physicalBytes"] == 0
+    go.set()
+    await cluster.until_state("Ready")
+    assert cluster.status()["loadedRatio"] == 1
+
+
+async def test_a_file_that_grew_between_listing_and_load_is_loaded_as_it_is_now_and_nothing_else_stays(
+    cluster: Cluster,
+) -> None:
+    files = {f"{number:02d}": MB for number in range(20)}
+    cluster.engine.sources["s3://pictures"] = lambda: files
+    grown = False
+
+    async def grow(operation: Operation) -> None:
+        nonlocal grown
+        if operation.name == "put" and operation.length and not grown:
+            grown = True
+            files.update({"07": 3 * MB, "08": 2 * MB, "new": MB})
+            del files["09"]
+
+    cluster.engine.before = grow
+    await cluster.create_dataset(
+        placement={"mode": "Replicate", "nodeCount": 2}, source={"checkInterval": "0s"}
+    )
+    await cluster.until(lambda: cluster.status().get("totalBytes") == sum(files.values()))
+    await cluster.until_state("Ready")
+
+    assert grown
+    assert cluster.status()["totalFiles"] == 20  # the source was listed anew, whatever its interval
+    lengths = [sorted(cluster.engine.holdings(worker=node).values()) for node in "abcd"]
+    assert sorted(lengths) == [[], [], *[sorted(files.values())] * 2]
+
+
+async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_anew_and_not_given_up(
+    cluster: Cluster,
+) -> None:
+    files = {f"{number:03d}": MB for number in range(300)}
+    cluster.engine.sources["s3://pictures"] = lambda: files
+    asked: list[str] = []
+
+    async def grow(operation: Operation) -> None:
+        asked.extend(["block"] if operation.name == "put" and operation.length else [])
+        if operation.name == "put" and operation.length and files["000"] == MB:
+            files.update(dict.fromkeys(files, MB + 1))
+
+    cluster.engine.before = grow
+    await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "0s"})
+    await cluster.until_state("Ready")
+
+    assert cluster.status()["cachedBytes"] == 300 * (MB + 1)
+    assert len(asked) <= 2 * 300  # no block of either version was read twice
+
+
+async def test_a_load_that_was_broken_off_may_have_kept_what_nobody_compared_so_the_source_is_listed_at_once(
+    cluster: Cluster, held: Held
+) -> None:
+    await cluster.create_dataset(placement={"nodeCount": 1}, source={"checkInterval": "0s"})
+    await cluster.until(lambda: held.big > 0)
+    await cluster.until_state("Loading")
+    await cluster.stop()  # killed in the middle of it
+    cluster.engine.sources["s3://pictures"] = {"big": 2 * MB}
+    await cluster.start()
+
+    await cluster.until(lambda: cluster.status().get("totalBytes") == 2 * MB)
+    await cluster.until_state("Ready")
+
+
+async def test_a_load_that_is_called_off_may_have_kept_what_nobody_compared_so_the_source_is_listed(
+    cluster: Cluster, held: Held
+) -> None:
+    await cluster.create_dataset(preload={"enabled": False}, source={"checkInterval": "0s"})
+    await cluster.until_state("Ready")
+    await cluster.create_preload(nodes=["a"])
+    await cluster.until(lambda: held.big)
+    cluster.engine.sources["s3://pictures"] = {"big": 2 * MB}
+    await cluster.change(PRELOADS, "warm", suspend=True)
+
+    await cluster.until(lambda: cluster.status().get("totalBytes") == 2 * MB)
+
+
+async def test_a_preload_that_was_broken_off_lets_the_source_be_listed_at_once(
+    cluster: Cluster, held: Held
+) -> None:
+    await cluster.create_dataset(preload={"enabled": False}, source={"checkInterval": "0s"})
+    await cluster.until_state("Ready")
+    await cluster.create_preload(nodes=["a"])
+    await cluster.until(lambda: held.big)
+    await cluster.until_state("Loading", "warm", resource=PRELOADS)
+    await cluster.stop()  # killed in the middle of it
+    cluster.engine.sources["s3://pictures"] = {"big": 2 * MB}
+    await cluster.start()
+
+    await cluster.until(lambda: cluster.status().get("totalBytes") == 2 * MB)

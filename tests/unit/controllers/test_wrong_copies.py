@@ -1,0 +1,97 @@
+"""Copies that differ from their source: loaded again once, and not served when they are wrong again."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import PutFailure
+from tdcs.kube.resources import PRELOADS
+
+MB = 1_000_000
+FILES = [f"f{number:02d}" for number in range(10)]
+
+
+class Rotten(MemoryEngine):
+    """What the rotten nodes hold of the rotten files is never what the source has."""
+
+    nodes: frozenset[str] = frozenset()
+    files_of: frozenset[str] = frozenset()
+    dies_at_drop: str = ""
+
+    async def digest(self, *, block, worker=None):  # type: ignore[no-untyped-def]
+        found = await super().digest(block=block, worker=worker)
+        rotten = worker in self.nodes and block.source_path.rsplit("/", 1)[1] in self.files_of
+        return f"not {found}" if rotten else found
+
+    async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
+        if worker == self.dies_at_drop:
+            self.set_worker(name=worker, live=False)
+        return await super().drop(worker=worker, block_ids=block_ids)
+
+
+@pytest.fixture
+async def engine() -> Rotten:
+    return Rotten(sources={"s3://pictures": dict.fromkeys(FILES, MB)}, workers=dict.fromkeys("abc", 100 * MB))
+
+
+@pytest.fixture
+async def cluster(engine: Rotten) -> AsyncIterator[Cluster]:
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abc"}) as made:
+        await made.create_cache()
+        await made.create_keys()
+        await made.create_dataset(placement={"nodeSelector": {"zone": "a"}})
+        await made.until_state("Ready")
+        yield made
+
+
+def on(engine: Rotten, node: str, files: Sequence[str]) -> None:
+    engine.nodes, engine.files_of = frozenset(node), frozenset(files)
+
+
+async def test_copies_that_are_wrong_twice_are_dropped_and_the_dataset_names_them(
+    cluster: Cluster, engine: Rotten
+) -> None:
+    on(engine, "a", FILES[:3])
+    await cluster.create_preload(nodes=["a"], verify="All")
+    await cluster.until_state("Failed", "warm", resource=PRELOADS)
+    assert cluster.condition("Failed", "warm", resource=PRELOADS)["reason"] == "VerifyFailed"
+    await cluster.until(lambda: cluster.held() == {"a": 7 * MB})
+    await cluster.until_state("Degraded")
+    loaded = cluster.condition("Loaded")
+    assert (loaded["status"], loaded["reason"]) == ("False", "CopiesWrong")
+    assert "3 files differed from the source on a" in loaded["message"]
+    assert all(name in loaded["message"] for name in FILES[:3])
+    assert "delete Preload n/warm" in loaded["message"]
+    assert cluster.condition("Ready")["status"] == "True"  # what reads them reads the source
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    assert cluster.held() == {"a": 7 * MB}
+
+    on(engine, "a", [])
+    await cluster.server.delete(PRELOADS, name="warm", namespace="n")
+    await cluster.until(lambda: cluster.held() == {"a": 10 * MB})
+    await cluster.until_state("Ready")
+    assert cluster.condition("Loaded")["status"] == "True"
+
+
+async def test_a_worker_that_dies_between_the_comparison_and_the_drop_blocks_nothing(
+    cluster: Cluster, engine: Rotten
+) -> None:
+    on(engine, "b", FILES[:2])
+    engine.dies_at_drop = "b"
+    await cluster.create_preload(nodes=["b"], verify="All")
+    await cluster.until(
+        lambda: (
+            "no live cache worker"
+            in cluster.condition("Complete", "warm", resource=PRELOADS).get("message", "")
+        )
+    )
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    assert cluster.status()["state"] == "Ready"
+    engine.dies_at_drop = ""
+    on(engine, "b", [])
+    engine.set_worker(name="b")  # it comes back with what it held
+    await cluster.until_state("Complete", "warm", resource=PRELOADS)

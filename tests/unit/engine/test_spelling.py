@@ -1,0 +1,40 @@
+"""How names are spelled that Alluxio cannot hold."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.engine.alluxio.spelling import for_alluxio, for_source
+
+HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue400🐈\n")) | st.text()
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("plain/file.jpg", "plain/file.jpg"),
+        ("what?", "what\uf03f"),
+        ("back\\slash", "back\uf05cslash"),
+        ("private\uf03f", "private\uf000\uf03f"),
+        ("\uf000?", "\uf000\uf000\uf03f"),
+        ("cat-\U0001f408", "cat-\ue03d\ue408"),
+        ("private\ue03d\ue408", "private\uf000\ue03d\uf000\ue408"),
+    ],
+)
+def test_a_name_is_spelled_with_what_alluxio_can_hold(name: str, spelled: str) -> None:
+    assert for_alluxio(name) == spelled
+    assert for_source(spelled) == name
+
+
+@given(name=HARD)
+def test_every_name_comes_back(name: str) -> None:
+    spelled = for_alluxio(name)
+    assert for_source(spelled) == name
+    assert "?" not in spelled
+    assert "\\" not in spelled
+    assert all(character <= "\uffff" for character in spelled)
+
+
+@given(one=HARD, other=HARD)
+def test_no_two_names_are_spelled_alike(one: str, other: str) -> None:
+    assert (for_alluxio(one) == for_alluxio(other)) == (one == other)
