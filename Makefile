@@ -39,8 +39,8 @@ doctor: venv ## check this machine for what the local cluster needs
 demo: venv ## from nothing to three training jobs on one dataset, placed by their data; prints what happened
 	@$(LOCAL) demo
 
-test: venv ## all tiers: lint, types, contracts, unit, controlplane, engine, e2e
-	@$(TIERS)
+test: venv ## all tiers: lint, types, contracts, unit, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
+	@$(TIERS) $(if $(AGAIN),--again)
 
 quick: venv ## the quick tiers: lint, types, contracts, unit
 	@$(TIERS) lint types contracts unit

@@ -3,6 +3,7 @@
     python tests/tiers.py                 every tier
     python tests/tiers.py lint unit       only these
     python tests/tiers.py --keep e2e      leave the local cluster running afterwards
+    python tests/tiers.py --again         try failed tests of the tiers with real servers once more, and name them
 
 The run stops at the first tier that fails. The e2e tier makes the local cluster when there is
 none and removes it again; a cluster that was there before is used and left alone.
@@ -39,6 +40,8 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skips: list[str] = field(default_factory=list)
+    flaky: list[str] = field(default_factory=list)
+    """Tests that failed, and passed in a second run: of that run's machine or of the code, a reader decides."""
 
     def add(self, other: "Outcome") -> None:
         """Count another part of the same tier."""
@@ -46,6 +49,15 @@ class Outcome:
         self.passed += other.passed
         self.failed += other.failed
         self.skips += other.skips
+        self.flaky += other.flaky
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line asks of a tier."""
+
+    keep: bool = False
+    again: bool = False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,6 +67,12 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(TIERS)}")
     parser.add_argument("--keep", action="store_true", help="do not remove the local cluster that e2e made")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="in controlplane, engine and e2e: run up to "
+        f"{MOST_AGAIN} failed tests once more in a new process; those that pass then are named as flaky",
+    )
     options = parser.parse_args(argv)
     if unknown := [name for name in options.tiers if name not in TIERS]:
         parser.error(f"no such tier: {', '.join(unknown)}; choose from {', '.join(TIERS)}")
@@ -64,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     for name in chosen:
         print(f"\n=== {name} " + "=" * (70 - len(name)), flush=True)
         begin = time.monotonic()
-        outcome = TIERS[name](options.keep)
+        outcome = TIERS[name](Wishes(keep=options.keep, again=options.again))
         rows.append((name, time.monotonic() - begin, outcome))
         if not outcome.ok:
             break
@@ -85,6 +103,8 @@ def report(rows: Sequence[tuple[str, float, Outcome]], *, not_run: Sequence[str]
     for name, _, outcome in rows:
         for skip in outcome.skips:
             print(f"skipped in {name}: {skip}")
+        for test in outcome.flaky:
+            print(f"flaky in {name}, failed at first and passed when tried again: {test}")
     passed, failed = (sum(getattr(row[2], which) for row in rows) for which in ("passed", "failed"))
     skipped = sum(len(row[2].skips) for row in rows)
     print(f"\n{passed} passed, {failed} failed, {skipped} skipped", flush=True)
@@ -113,33 +133,48 @@ def checks(*commands: tuple[str, ...]) -> Outcome:
     return outcome
 
 
-def pytest(folder: str, *arguments: str) -> Outcome:
-    """Run pytest on a folder and read its counts and skip reasons from the JUnit report."""
+def pytest(folder: str, *arguments: str, again: bool = False) -> Outcome:
+    """Run pytest on a folder; with `again`, what failed once more, in a process with fixtures of its own."""
+    outcome, failures = pytest_once(folder, *arguments)
+    if not again or not 0 < len(failures) <= MOST_AGAIN:
+        return outcome
+    print(f"failed, tried again once: {', '.join(failures)}")
+    second, _ = pytest_once(folder, *arguments, "--last-failed", "--last-failed-no-failures=none")
+    if second.ok and second.passed >= len(failures):
+        return Outcome(passed=outcome.passed + len(failures), skips=outcome.skips, flaky=failures)
+    return outcome
+
+
+def pytest_once(folder: str, *arguments: str) -> tuple[Outcome, list[str]]:
+    """Run pytest on a folder; its counts and skip reasons, and the names of what failed, from the JUnit report."""
     junit = LOGS / f"junit-{folder.replace('/', '-')}.xml"
     junit.unlink(missing_ok=True)
     good = run(sys.executable, "-m", "pytest", folder, f"--junitxml={junit}", "--durations=5", *arguments)
-    outcome = Outcome(ok=good)
+    outcome, failures = Outcome(ok=good), []
     if junit.exists():
         for case in ET.parse(junit).iter("testcase"):  # noqa: S314  our own pytest wrote it
             skipped = case.find("skipped")
-            if skipped is not None:
-                outcome.skips.append(f"{case.get('name')}: {skipped.get('message', 'no reason given')}")
-            elif case.find("failure") is not None or case.find("error") is not None:
+            if case.find("failure") is not None or case.find("error") is not None:
                 outcome.failed += 1
+                failures.append(f"{case.get('classname')}.{case.get('name')}")
+            elif skipped is not None:
+                outcome.skips.append(f"{case.get('name')}: {skipped.get('message', 'no reason given')}")
             else:
                 outcome.passed += 1
     if outcome.passed + outcome.failed == 0:
         print(f"no test ran in {folder}: that is a failure, not a pass")
         outcome.ok = False
         outcome.failed += 1
-    return outcome
+    return outcome, failures
 
 
+MOST_AGAIN = 3
+"""More failures than this are the code's, not a busy machine's: nothing is tried again."""
 # Two processes, a file of tests each at a time: much of these tiers is waiting.
 TOGETHER = ("--numprocesses=2", "--dist=loadfile")
 
 
-def lint(_keep: bool) -> Outcome:
+def lint(_: Wishes) -> Outcome:
     """Style, and documentation that builds without a warning."""
     return checks(
         ("ruff", "check", "."),
@@ -148,17 +183,17 @@ def lint(_keep: bool) -> Outcome:
     )
 
 
-def types(_keep: bool) -> Outcome:
+def types(_: Wishes) -> Outcome:
     """Types, strictly."""
     return checks(("mypy", *(path for path in TYPED if any((ROOT / path).rglob("*.py")))))
 
 
-def contracts(_keep: bool) -> Outcome:
+def contracts(_: Wishes) -> Outcome:
     """The contracts between the layers."""
     return checks(("lint-imports",))
 
 
-def engine(_keep: bool) -> Outcome:
+def engine(wishes: Wishes) -> Outcome:
     """Real Alluxio on a real S3 server, and the counters of that server first."""
     gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
     outcome = checks(
@@ -167,11 +202,11 @@ def engine(_keep: bool) -> Outcome:
         ("go", "-C", str(gateway), "test", "-trimpath", "./store-gateway"),
     )
     if outcome.ok:
-        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true", *TOGETHER))
+        outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true", *TOGETHER, again=wishes.again))
     return outcome
 
 
-def e2e(keep: bool) -> Outcome:
+def e2e(wishes: Wishes) -> Outcome:
     """The local cluster, the images, and the tests that run on it."""
     tool = (sys.executable, "-m", "tdcs_local")
     state = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode
@@ -181,19 +216,20 @@ def e2e(keep: bool) -> Outcome:
             outcome.add(Outcome(ok=False, failed=1))
         else:
             # Fixtures install TDCS and fill the store; what a test itself does is bounded.
-            outcome.add(pytest("e2e", "--timeout=600", "-o", "timeout_func_only=true"))
+            bounds = ("--timeout=600", "-o", "timeout_func_only=true")
+            outcome.add(pytest("e2e", *bounds, again=wishes.again))
     finally:
-        if state == ABSENT and not keep:
+        if state == ABSENT and not wishes.keep:
             outcome.ok = run(*tool, "down") and outcome.ok
     return outcome
 
 
-TIERS: dict[str, Callable[[bool], Outcome]] = {
+TIERS: dict[str, Callable[[Wishes], Outcome]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,
     "unit": lambda _: pytest("tests/unit", *TOGETHER),
-    "controlplane": lambda _: pytest("tests/controlplane", *TOGETHER),
+    "controlplane": lambda wishes: pytest("tests/controlplane", *TOGETHER, again=wishes.again),
     "engine": engine,
     "e2e": e2e,
 }
