@@ -143,6 +143,7 @@ class Extender:
         ranking = rank(
             request=request, view=self._view, demand=self._demand, synced=self._freshness.is_synced()
         )
+        self._demand.on_asked(request.key)
         answer = encode_scores(scores=ranking.scores)
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self._metrics.answers[ranking.kind].inc()

@@ -26,7 +26,7 @@ class Complaints:
         task.add_done_callback(self._tasks.discard)
 
     async def _record(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
-        namespace, _, name = request.pod.partition("/")
+        namespace, name = request.key
         metadata = {"name": name, "namespace": namespace, "uid": request.uid}
         await self._recorder.record(
             about={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},

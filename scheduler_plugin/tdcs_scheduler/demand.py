@@ -91,6 +91,13 @@ class Demand:
         for dataset, copy in self._pods[key]:
             self._count(dataset, copy, 1)
 
+    def on_asked(self, key: Key) -> None:
+        """The scheduler asks about this pod: it is the pod's turn, and nothing is left to it any more.
+
+        If it finds no node after all, it waits for something else than its turn, see `waiting_pod`.
+        """
+        self.on_pod(key, None)
+
     def on_dataset(self, key: Key) -> None:
         """The view has something new of the Dataset with this (namespace, name)."""
         name = "/".join(key)

@@ -32,6 +32,10 @@ _log: Final = logging.getLogger(__name__)
 # kube-scheduler keeps idle connections for 90 s; a server that closes them earlier makes some of its calls fail.
 _KEEP_ALIVE_SECONDS: Final = 120
 
+# Waiting pods come and go with every pod that is placed, 70 a second. News of some 50 ms is new enough, for it is
+# kube-scheduler that tells which pod's turn it is.
+_GATHER_SECONDS: Final = 0.05
+
 # The API server sends a bookmark about once a minute; three missed ones mean that nobody is there.
 DEFAULT_STALE_AFTER: Final = 180.0
 
@@ -143,6 +147,7 @@ def waiting_pods(
         keep=waiting_pod,
         on_change=demand.on_pod,
         clock=clock,
+        gather=_GATHER_SECONDS,
     )
     return demand, informer
 

@@ -61,6 +61,12 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
     annotation: str | None
     nodes: Sequence[str] | None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The pod's namespace and name."""
+        namespace, _, name = self.pod.partition("/")
+        return namespace, name
+
 
 class _HostPriority(msgspec.Struct):
     host: str = msgspec.field(name="Host")

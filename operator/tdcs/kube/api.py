@@ -1,24 +1,26 @@
 """Access to the API server on plain dicts: the protocol, and its implementation.
 
 Objects stay the JSON that the server sent: decoding thousands of pods into typed models is what makes Python
-operators slow. lightkube gives configuration, credentials, TLS and the connection; the handful of requests
-are made here, because its generic resources can neither ask for watch bookmarks nor start a watch exactly
+operators slow. lightkube gives configuration, credentials and TLS; the handful of requests are made
+here, because its generic resources can neither ask for watch bookmarks nor start a watch exactly
 where a list ended.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import httpx2
-from lightkube.config.client_adapter import AsyncClient as connect
-from lightkube.config.client_adapter import ConnectionParams
+from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import User
 
 from tdcs.api import names
 from tdcs.kube.errors import NotFoundError, error_class
 from tdcs.kube.resources import Resource
+from tdcs.kube.transport import AiohttpTransport
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON."""
@@ -81,10 +83,12 @@ class KubeApi(Protocol):
         labels: str | None = None,
         fields: str | None = None,
         max_seconds: float = 300.0,
+        gather: float = 0.0,
     ) -> AsyncIterator[WatchEvent]:
         """Changes after `resource_version`.
 
-        Ends when the server closes the stream, at the latest after `max_seconds`.
+        Ends when the server closes the stream, at the latest after `max_seconds`. After some changes those of the next
+        `gather` seconds come together, at less cost.
         """
         ...
 
@@ -136,7 +140,13 @@ class LightkubeApi:
             raise ValueError(
                 "the kubeconfig names no current context: choose one with kubectl config use-context"
             )
-        self._http = connect(single, ConnectionParams(timeout=httpx2.Timeout(REQUEST_TIMEOUT)))
+        verify = verify_cluster(single.cluster, single.user or User(), single.abs_file)
+        self._http = httpx2.AsyncClient(
+            base_url=single.cluster.server,
+            auth=user_auth(single.user),
+            timeout=httpx2.Timeout(REQUEST_TIMEOUT),
+            transport=AiohttpTransport(verify=verify),
+        )
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
         try:
@@ -177,6 +187,7 @@ class LightkubeApi:
         labels: str | None = None,
         fields: str | None = None,
         max_seconds: float = 300.0,
+        gather: float = 0.0,
     ) -> AsyncIterator[WatchEvent]:
         params = _params(
             watch="true",
@@ -194,9 +205,12 @@ class LightkubeApi:
                 if response.status_code >= 400:
                     await response.aread()
                     raise _failure(response, verb="watch", resource=resource, namespace=namespace, name=None)
-                async for line in response.aiter_lines():
-                    if line:
+                rest = b""
+                async for piece in response.aiter_bytes():
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in filter(None, lines):
                         yield _event(json.loads(line), resource=resource, namespace=namespace)
+                    await asyncio.sleep(gather)
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise _silence(error, verb="watch", resource=resource, namespace=namespace, name=None) from error
 

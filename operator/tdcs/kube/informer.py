@@ -39,6 +39,7 @@ class Informer:
 
     Args:
         keep: what to keep of an object, for resources of which there are many; its metadata must stay.
+        gather: seconds that changes may come late, for resources that change often: many at once cost less.
 
     Attributes:
         store: the objects by (namespace, name). Read only; values are replaced, never changed in place.
@@ -57,6 +58,7 @@ class Informer:
         on_change: OnChange | None = None,
         clock: Callable[[], float] = time.monotonic,
         watch_timeout: float = WATCH_TIMEOUT,
+        gather: float = 0.0,
     ) -> None:
         self.store: dict[Key, Object] = {}
         self.synced = asyncio.Event()
@@ -69,6 +71,7 @@ class Informer:
         self._on_change = on_change
         self._clock = clock
         self._watch_timeout = watch_timeout
+        self._gather = gather
         self._version = ""
         self._failures = 0
         self._contact = clock()
@@ -124,6 +127,7 @@ class Informer:
             labels=self._labels,
             fields=self._fields,
             max_seconds=self._watch_timeout,
+            gather=self._gather,
         )
         async for event in events:
             self._heard()

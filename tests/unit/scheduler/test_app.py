@@ -112,12 +112,14 @@ async def test_it_leaves_to_the_pods_that_wait_what_only_they_can_use() -> None:
         )
     demand = Demand(view=view)
     app = Extender(view=view, freshness=Clock(), stale_after_seconds=180, demand=demand)
-    annotations = {"tdcs.io/datasets": '[{"dataset": "team/text"}]'}
-    demand.on_pod(("team", "q"), waiting_pod({"metadata": {"annotations": annotations}}))
+    for name, dataset in (("p", "images"), ("q", "text")):
+        annotations = {"tdcs.io/datasets": json.dumps([{"dataset": f"team/{dataset}"}])}
+        demand.on_pod(("team", name), waiting_pod({"metadata": {"annotations": annotations}}))
 
     answer = json.loads((await ask(app, "POST", "/prioritize", request())).body)
 
     assert {each["Host"]: each["Score"] for each in answer} == {"a": 5, "b": 10}
+    # Of p and q, p was asked about: it is its turn.
     assert await metric(app, "tdcs_extender_waiting_pods") == 1
 
 

@@ -79,6 +79,20 @@ def test_a_waiting_pod_wants_the_nodes_of_its_data_until_it_has_one_of_its_own()
     assert world.awaited() == {}
 
 
+def test_a_pod_whose_turn_it_is_waits_no_more() -> None:
+    world = World(images=IMAGES)
+    world.pod("p", pod("images"))
+    world.pod("q", pod("images"))
+
+    world.demand.on_asked(("team", "p"))
+    assert world.awaited() == {"a": 0.5, "b": 0.5}
+    world.demand.on_asked(("team", "q"))
+    world.demand.on_asked(("team", "never-heard-of"))
+    assert world.awaited() == {}
+    world.pod("p", None)
+    assert world.awaited() == {}
+
+
 def test_pods_of_the_same_data_do_not_keep_each_other_away() -> None:
     world = World(images=IMAGES, text={"0": {"b": 5}})
     for name in ("p", "q"):
