@@ -135,6 +135,14 @@ def product(
     return folder
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Puts a file at a second place: a hard link where both are on one disk, else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def make_folder(folder: Path) -> None:
     """Makes a folder of the cache, or says in a sentence why it can't be."""
     try:

@@ -15,6 +15,14 @@ def image_id(reference: str) -> str:
     return listed.splitlines()[0] if listed else ""
 
 
+def layers(reference: str) -> list[str]:
+    """The digests (sha256:...) of an image's layers, uncompressed, from the lowest."""
+    found: list[str] = json.loads(
+        shell.capture(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", reference])
+    )
+    return found
+
+
 def containers(*, labels: Sequence[str] = (), every: bool = True) -> list[str]:
     """Names of containers that carry all the labels (``name`` or ``name=value``)."""
     command = ["docker", "ps", "--format", "{{.Names}}"]

@@ -220,7 +220,7 @@ def _follow(reference: str, nodes: Sequence[str], loaded: Mapping[str, Mapping[s
 
 
 def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
-    """Gives an image to nodes: saved once into the folder they all see, without layers they all have."""
+    """Gives an image to nodes: laid once into the folder they all see, without layers they all have."""
     name, _, content = reference.partition(":")
     stem = name.replace("/", "-")
     log = log_file(f"load-{stem}")
@@ -229,12 +229,11 @@ def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
     cluster.TRANSFER.mkdir(parents=True, exist_ok=True)
     for leftover in cluster.TRANSFER.glob(f"{stem}-*.tar"):
         leftover.unlink()  # of a run that was killed
-    saved = cluster.TRANSFER / f"{stem}-{content}-saved.tar"
-    delta = cluster.TRANSFER / f"{stem}-{content}-delta.tar"
+    laid = cluster.TRANSFER / f"{stem}-{content}.tar"
     done: list[str] = []
 
     def load(node: str) -> None:
-        inside = f"{cluster.NODE_TRANSFER}/{delta.name}"
+        inside = f"{cluster.NODE_TRANSFER}/{laid.name}"
         shell.run([*_ctr(node, "images"), "import", inside], what=f"{what} (on {node})", log=log)
         tag = [*_ctr(node, "images"), "tag", "--force", f"docker.io/{reference}", f"docker.io/{name}:{DEV}"]
         shell.run(tag, what=f"{what} (on {node})", log=log)
@@ -242,16 +241,31 @@ def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
 
     try:
         step.detail = "reading it from docker"
-        shell.run(["docker", "save", "--output", saved, reference], what=what, log=log)
-        image_archive.write_delta(saved, delta, name=f"docker.io/{reference}", present=_blobs(nodes))
-        saved.unlink()
+        cache.link_or_copy(_archive(reference, nodes, what=what, log=log), laid)
         step.detail = lambda: f"{len(done)} of {len(nodes)} nodes"
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(load, nodes))
-        step.result = f"{delta.stat().st_size / 1e6:.0f} MB to {len(nodes)} nodes"
+        step.result = f"{laid.stat().st_size / 1e6:.0f} MB to {len(nodes)} nodes"
     finally:
-        saved.unlink(missing_ok=True)
-        delta.unlink(missing_ok=True)
+        laid.unlink(missing_ok=True)
+
+
+def _archive(reference: str, nodes: Sequence[str], *, what: str, log: Path) -> Path:
+    """The image as an archive without the layers that all of the nodes have. It is kept for the next new cluster: to
+    have a gigabyte from docker takes as long as to give it to a node."""
+    present = _blobs(nodes).intersection(docker.layers(reference))
+
+    def write(scratch: Path) -> None:
+        saved = scratch / "saved.tar"
+        shell.run(["docker", "save", "--output", saved, reference], what=what, log=log)
+        image_archive.write_delta(
+            saved, scratch / "image.tar", name=f"docker.io/{reference}", present=present
+        )
+        saved.unlink()
+
+    key = cache.digest([reference, docker.image_id(reference), *sorted(present)])
+    stem = reference.partition(":")[0].replace("/", "-")
+    return cache.product(f"archive-{stem}", key, write) / "image.tar"
 
 
 def _blobs(nodes: Sequence[str]) -> frozenset[str]:

@@ -140,9 +140,9 @@ def _fill_context(context: Path, parts: Mapping[str, Path], *, base: str, root: 
     for folder in ("kubernetes", "cni", "images"):
         (context / folder).mkdir()
     for program in ("kubeadm", "kubelet", "kubectl"):
-        _link(parts["kubernetes"] / program, context / "kubernetes" / program)
+        cache.link_or_copy(parts["kubernetes"] / program, context / "kubernetes" / program)
     for plugin in sorted(parts["cni"].iterdir()):
-        _link(plugin, context / "cni" / plugin.name)
+        cache.link_or_copy(plugin, context / "cni" / plugin.name)
     (context / "version").write_text(products.KUBERNETES_VERSION)
     with tempfile.TemporaryDirectory(prefix="tdcs-layers-") as scratch:
         images = _Images(parts=parts, base=base, root=root, scratch=Path(scratch))
@@ -287,11 +287,3 @@ def _sandbox_reference() -> str:
     if found is None:
         raise LocalError(what="containerd's configuration names no sandbox_image", remedy=f"see {FOLDER}")
     return found[1]
-
-
-def _link(source: Path, target: Path) -> None:
-    """A hard link where both are on one disk, else a copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

@@ -5,6 +5,7 @@ would weigh more than the plugin.
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,8 @@ async def serve_health(
     otherwise 503 with a sentence.
 
     A socket may vanish when kubelet's folder is cleaned by hand; kubelet then never finds the plugin again,
-    until a restart makes the socket anew. Yields the port in use (of any free one, for `port` 0).
+    until a restart makes the socket anew. Yields the port in use (of any free one, for `port` 0). Raises OSError when
+    another process has the port.
     """
     watched = tuple(sockets)
 
@@ -40,7 +42,13 @@ async def serve_health(
         finally:
             writer.close()
 
-    server = await asyncio.start_server(answer, host=host or None, port=port)
+    try:
+        server = await asyncio.start_server(answer, host=host or None, port=port)
+    except OSError as error:
+        raise OSError(
+            f"no health probe can be answered on port {port}: {os.strerror(error.errno or 0)}; see who has it "
+            f"(ss -ltnp 'sport = :{port}'), or choose another --health-port"
+        ) from error
     async with server:
         yield server.sockets[0].getsockname()[1]
 

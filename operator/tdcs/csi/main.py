@@ -86,15 +86,8 @@ async def run(
     guard = Guard(threads_per_key=CALLS_PER_CLUSTER)
     native = NodeViews(settings=views, engine=engines.get, guard=guard) if views else None
     volumes = NodeVolumes(settings=settings, guard=guard, views=native)
-    plugin = await _serve(csi_socket, identity_service(), node_service(volumes=volumes, node=settings.node))
-    # kubelet calls the plugin as soon as it sees the registration socket: hence second.
-    registration = await _serve(
-        registration_socket, registration_service(endpoint=str(csi_socket), on_status=on_status)
-    )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engines.close)
-        if native is not None:
-            await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
         if health_port is not None:
             await stack.enter_async_context(
                 serve_health(
@@ -103,11 +96,17 @@ async def run(
                     metrics=lambda: exposition(reports=native.reports() if native else []),
                 )
             )
+        node = node_service(volumes=volumes, node=settings.node)
+        await stack.enter_async_context(_served(csi_socket, identity_service(), node, grace=_GRACE_SECONDS))
+        # kubelet calls the plugin as soon as it sees the registration socket: hence second.
+        registration = registration_service(endpoint=str(csi_socket), on_status=on_status)
+        await stack.enter_async_context(_served(registration_socket, registration))
+        if native is not None:
+            await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
         await stop.wait()
-    registration_socket.unlink(missing_ok=True)
-    volumes.stop()
-    await asyncio.gather(registration.stop(grace=1.0), plugin.stop(grace=_GRACE_SECONDS))
+        registration_socket.unlink(missing_ok=True)
+        volumes.stop()
     if refused:
         raise RegistrationRefusedError(
             f"kubelet of node {settings.node} refused driver {names.CSI_DRIVER}: {refused[0]}; "
@@ -137,7 +136,9 @@ async def _beside(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _serve(path: Path, *services: grpc.GenericRpcHandler) -> grpc.aio.Server:
+@contextlib.asynccontextmanager
+async def _served(path: Path, *services: grpc.GenericRpcHandler, grace: float = 1.0) -> AsyncIterator[None]:
+    """Serve at a socket; at the end, calls that are being answered have `grace` seconds."""
     _make_room(path)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(services)
@@ -149,7 +150,10 @@ async def _serve(path: Path, *services: grpc.GenericRpcHandler) -> grpc.aio.Serv
             f"than the {_SOCKET_PATH_BYTES} bytes that Linux allows"
         ) from error
     await server.start()
-    return server
+    try:
+        yield
+    finally:
+        await server.stop(grace=grace)
 
 
 def _make_room(path: Path) -> None:

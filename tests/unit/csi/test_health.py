@@ -5,6 +5,8 @@ import contextlib
 import socket
 from pathlib import Path
 
+import pytest
+
 from tdcs.csi.health import serve_health
 
 
@@ -36,6 +38,12 @@ async def test_a_probe_that_is_no_http_does_not_harm_it(tmp_path: Path) -> None:
         with contextlib.suppress(ConnectionResetError):  # it need not read to the end
             assert await ask(port, b"x" * 200_000) == ""
         assert (await ask(port)).startswith("HTTP/1.1 200 ")
+
+
+async def test_a_port_that_is_taken_is_named_with_the_option_to_change() -> None:
+    async with serve_health(port=0, sockets=[]) as port:
+        with pytest.raises(OSError, match=f"port {port}: Address already in use; .* --health-port"):
+            await serve_health(port=port, sockets=[]).__aenter__()
 
 
 async def test_metrics_are_answered_whatever_the_sockets_are(tmp_path: Path) -> None:
