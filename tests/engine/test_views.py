@@ -254,7 +254,8 @@ async def test_a_running_pod_is_given_nothing_stale_once_the_operator_has_notice
                 try:
                     found[name] = digest((volume / name).read_bytes())
                 except FileNotFoundError:
-                    continue
+                    if (volume / name).exists():  # the kernel still knows its name
+                        found[name] = "cannot be opened"
             return found
 
         def stale() -> set[str]:
@@ -266,7 +267,6 @@ async def test_a_running_pod_is_given_nothing_stale_once_the_operator_has_notice
         )
         seconds = time.monotonic() - begin
         assert (volume / longer).stat().st_size == 2 * BLOCK_SIZE + 7000
-        assert not (volume / gone).exists()
     assert wrong == []
     assert seconds < at_this_load(NOTICED_SECONDS)
     measured(f"a running pod was given nothing stale {seconds:.1f} s after a change was noticed")

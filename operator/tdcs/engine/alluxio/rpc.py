@@ -49,8 +49,11 @@ class RpcFailureError(Exception):
     def starting(self) -> bool:
         """Whether the process is away or not ready yet.
 
-        A restarted master first refuses connections, then knows no methods for some seconds, then is in safe mode.
+        One that ends resets its calls, or breaks their connection. A restarted master first refuses connections, then
+        knows no methods for some seconds, then is in safe mode.
         """
+        if self.code is grpc.StatusCode.CANCELLED:
+            return "RST_STREAM" in self.text  # not by us: what we cancel ends as asyncio's CancelledError
         if self.code is grpc.StatusCode.UNIMPLEMENTED:
             return "Method not found" in self.text
         return self.code is grpc.StatusCode.UNAVAILABLE or "safe mode" in self.text.lower()
