@@ -141,38 +141,6 @@ class Master(Rpc):
             raise
         return frozenset(response.fileInfo.blockIds)
 
-    async def children(self, *, path: str) -> int:
-        """How many entries a folder has, as far as the master knows; 0 when it knows of no folder there."""
-        options = {"loadMetadataType": _METADATA_NEVER}
-        try:
-            response = await self._file_system("GetStatus", path=path, options=options)
-        except RpcFailureError as failure:
-            if failure.code is grpc.StatusCode.NOT_FOUND:
-                return 0
-            raise
-        # Of a folder the length is the number of its children (`InodeDirectory.generateClientFileInfo`).
-        return int(response.fileInfo.length) if response.fileInfo.folder else 0
-
-    async def current_blocks_in(self, *, path: str) -> dict[str, frozenset[int]]:
-        """As `current_blocks` of each file right in a folder, by path: one request to the source for a thousand."""
-        options = {
-            "recursive": False,
-            "loadMetadataType": _METADATA_ALWAYS,
-            "commonOptions": {"syncIntervalMs": 0},
-        }
-        found: dict[str, frozenset[int]] = {}
-        answer = self.stream(
-            service=FILE_SYSTEM, method="ListStatus", deadline=_LONG, path=path, options=options
-        )
-        try:
-            async for response in answer:
-                found |= {info.path: frozenset(info.blockIds) for info in response.fileInfos}
-                await asyncio.sleep(0)
-        except RpcFailureError as failure:
-            if failure.code is not grpc.StatusCode.NOT_FOUND:
-                raise
-        return found
-
     async def workers(self) -> list[WorkerInfo]:
         """One entry a name, ordered by name: of several registrations of one name the live one, else the latest."""
         reports = sorted(
