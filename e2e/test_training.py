@@ -119,10 +119,11 @@ def logs_of(kubectl: Kubectl, job: str) -> list[str]:
 
 
 def test_the_source_sends_each_byte_once_for_each_copy_and_the_status_follows(cold: Cold) -> None:
-    """Also while a job reads what has not come yet: what it reads is kept."""
+    """And once more what the job reads, each file in one of its pods, before the load has brought it: with preload,
+    the operator alone says what lies in the cache, so that what reads bring is not kept."""
     total = store.manifest(demo.DATASET)["totalBytes"]
     assert cold.run.held == {}
-    assert cold.run.source_bytes == pytest.approx(2 * total, rel=0.1)
+    assert 2 * total <= cold.run.source_bytes <= 3 * total
     sizes = [status["physicalBytes"] for status in cold.statuses if "physicalBytes" in status]
     assert any(0 < size < 2 * total for size in sizes)
     assert sizes[-1] == 2 * total

@@ -253,7 +253,8 @@ def hints() -> None:
     """Where to look next."""
     print(
         "The first job found no data on any node and read beside the load, which took each file once for each of two\n"
-        "nodes; the others found it where it lay. Locality is of the pods that read: 1.00, no node was closer to it.\n"
+        "nodes; what the job read before it came, the store sent once more. The others found all of it where it lay.\n"
+        "Locality is of the pods that read: 1.00, no node was closer to it.\n"
         "Look next:\n"
         f"  export KUBECONFIG={KUBECONFIG.relative_to(CHECKOUT)}\n"
         f"  kubectl get datasets,trainingjobs,pods -n {NAMESPACE} -o wide\n"
