@@ -24,7 +24,7 @@ PACKAGE_SHA256 = "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a3
 SIDE = 28
 QUALITY = 90
 OF_EACH = 250
-"""Images of each digit, of some thousand that the package has: a cold job beside the load reads them in half a minute."""
+"""Images of each digit, of some thousand that the package has: few enough for a demo of a few minutes."""
 
 
 def parameters() -> dict[str, object]:
