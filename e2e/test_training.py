@@ -118,9 +118,12 @@ def logs_of(kubectl: Kubectl, job: str) -> list[str]:
     return [kubectl("logs", pod["metadata"]["name"], "-n", demo.NAMESPACE) for pod in pods]
 
 
-def test_the_source_sends_each_byte_once_for_each_copy_and_the_status_follows(cold: Cold) -> None:
-    """And once more what the job reads, each file in one of its pods, before the load has brought it: with preload,
-    the operator alone says what lies in the cache, so that what reads bring is not kept."""
+def test_the_source_sends_each_byte_once_for_each_copy_and_what_the_job_reads_early_once_more(
+    cold: Cold,
+) -> None:
+    """What the job reads, each file in one of its pods, before the load has brought it is not kept: with preload, the
+    operator alone says what lies in the cache. (The load alone: `bench/preload_speed.py`, `test_load_stories.py`.)
+    """
     total = store.manifest(demo.DATASET)["totalBytes"]
     assert cold.run.held == {}
     assert 2 * total <= cold.run.source_bytes <= 3 * total

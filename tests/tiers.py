@@ -113,9 +113,14 @@ def report(rows: Sequence[tuple[str, float, Outcome]], *, not_run: Sequence[str]
 
 def run(*command: str) -> bool:
     """Run a command in the checkout, its output shown; True when it succeeded."""
+    return status_of(*command) == 0
+
+
+def status_of(*command: str) -> int:
+    """Run a command in the checkout, its output shown; its exit status."""
     print("$", " ".join(command).replace(sys.executable, "python"), flush=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **LOCAL, "PATH": path}).returncode == 0
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **LOCAL, "PATH": path}).returncode
 
 
 # What the first tests need; a fixture of theirs brings the large training image meanwhile.
@@ -135,22 +140,27 @@ def checks(*commands: tuple[str, ...]) -> Outcome:
 
 def pytest(folder: str, *arguments: str, again: bool = False) -> Outcome:
     """Run pytest on a folder; with `again`, what failed once more, in a process with fixtures of its own."""
-    outcome, failures = pytest_once(folder, *arguments)
-    if not again or not 0 < len(failures) <= MOST_AGAIN:
+    outcome, failures, code = pytest_once(folder, *arguments)
+    # Of a run that was broken off, as by a file that cannot be imported, the other tests are not known.
+    if not again or code != TESTS_FAILED or not 0 < len(failures) <= MOST_AGAIN:
         return outcome
     print(f"failed, tried again once: {', '.join(failures)}")
-    second, _ = pytest_once(folder, *arguments, "--last-failed", "--last-failed-no-failures=none")
+    last = ("--last-failed", "--last-failed-no-failures=none")
+    second, _, _ = pytest_once(folder, *arguments, *last, report="-again")
     if second.ok and second.passed >= len(failures):
         return Outcome(passed=outcome.passed + len(failures), skips=outcome.skips, flaky=failures)
     return outcome
 
 
-def pytest_once(folder: str, *arguments: str) -> tuple[Outcome, list[str]]:
-    """Run pytest on a folder; its counts and skip reasons, and the names of what failed, from the JUnit report."""
-    junit = LOGS / f"junit-{folder.replace('/', '-')}.xml"
+def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[Outcome, list[str], int]:
+    """Run pytest on a folder: counts and skip reasons, and the names of what failed, from the JUnit report; its exit
+    status."""
+    junit = LOGS / f"junit-{folder.replace('/', '-')}{report}.xml"
     junit.unlink(missing_ok=True)
-    good = run(sys.executable, "-m", "pytest", folder, f"--junitxml={junit}", "--durations=5", *arguments)
-    outcome, failures = Outcome(ok=good), []
+    code = status_of(
+        sys.executable, "-m", "pytest", folder, f"--junitxml={junit}", "--durations=5", *arguments
+    )
+    outcome, failures = Outcome(ok=code == 0), []
     if junit.exists():
         for case in ET.parse(junit).iter("testcase"):  # noqa: S314  our own pytest wrote it
             skipped = case.find("skipped")
@@ -165,9 +175,11 @@ def pytest_once(folder: str, *arguments: str) -> tuple[Outcome, list[str]]:
         print(f"no test ran in {folder}: that is a failure, not a pass")
         outcome.ok = False
         outcome.failed += 1
-    return outcome, failures
+    return outcome, failures, code
 
 
+TESTS_FAILED = 1
+"""pytest's exit status when all tests have run and some failed."""
 MOST_AGAIN = 3
 """More failures than this are the code's, not a busy machine's: nothing is tried again."""
 # Two processes, a file of tests each at a time: much of these tiers is waiting.

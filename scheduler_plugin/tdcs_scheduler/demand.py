@@ -20,6 +20,9 @@ _NO_SHARE: Final[Share] = (frozenset(), 0.0)
 
 _REFERENCES: Final = "references"
 
+# Pods that were asked about and are not known to have a node: more than are ever being placed at a time.
+_REMEMBERED: Final = 1000
+
 # Sums of shares that were added and taken away again: less than this is nothing.
 _NOTHING: Final = 1e-9
 
@@ -66,6 +69,7 @@ class Demand:
         self._view: Final = view
         self._age_seconds: Final = age_seconds
         self._stale_after_seconds: Final = stale_after_seconds
+        self._asked: Final[dict[Key, None]] = {}
         self._pods: Final[dict[Key, list[tuple[str, str | None]]]] = {}
         self._waiting: Final[dict[str, Counter[str | None]]] = {}
         self._holders: Final[dict[str, dict[str | None, frozenset[str]]]] = {}
@@ -82,7 +86,10 @@ class Demand:
         for dataset, copy in self._pods.pop(key, ()):
             self._count(dataset, copy, -1)
         if pod is None or not pod[_REFERENCES]:
+            self._asked.pop(key, None)
             return
+        if key in self._asked:
+            return  # late news of a pod that the scheduler is placing
         try:
             references = decode_annotation(text=pod[_REFERENCES])
         except BadAnnotationError:
@@ -97,6 +104,9 @@ class Demand:
         If it finds no node after all, it waits for something else than its turn, see `waiting_pod`.
         """
         self.on_pod(key, None)
+        while len(self._asked) >= _REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+        self._asked[key] = None
 
     def on_dataset(self, key: Key) -> None:
         """The view has something new of the Dataset with this (namespace, name)."""

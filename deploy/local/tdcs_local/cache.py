@@ -5,6 +5,7 @@ product's name is whole. One lock per product name keeps two builds of it apart;
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -99,9 +100,16 @@ def exclusive(name: str) -> Iterator[bool]:
 
 
 def product(
-    name: str, key: str, build: Callable[[Path], None], *, on_wait: Callable[[], None] | None = None
+    name: str,
+    key: str,
+    build: Callable[[Path], None],
+    *,
+    on_wait: Callable[[], None] | None = None,
+    keep: int = KEPT_VERSIONS,
 ) -> Path:
     """The folder of product ``name`` made of inputs ``key``; if missing, ``build(scratch)`` makes it.
+
+    The ``keep`` versions that were used last stay.
 
     Errors of ``build`` pass through, and leave nothing behind.
     """
@@ -130,16 +138,18 @@ def product(
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         versions = [(entry.stat().st_mtime, entry.name) for entry in home.iterdir() if entry.is_dir()]
-        for old in outdated(versions, current=key):
+        for old in outdated(versions, current=key, keep=keep):
             shutil.rmtree(home / old, ignore_errors=True)
     return folder
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Puts a file at a second place: a hard link where both are on one disk, else a copy."""
+    """Puts a file at a second place, where nothing is: a hard link where both are on one disk, else a copy."""
     try:
         os.link(source, target)
-    except OSError:
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}:
+            raise
         shutil.copy2(source, target)
 
 

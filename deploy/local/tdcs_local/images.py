@@ -97,8 +97,11 @@ def _ensure(specs: Sequence[Spec], reporter: Reporter) -> dict[str, str]:
             present = _loaded(lacking)
             lacking = [node for node in lacking if reference not in present[node]]
             if lacking:
+                new = not any(
+                    name.startswith(f"tdcs/{spec.name}:") for node in lacking for name in present[node]
+                )
                 with reporter.step(f"load {reference}") as step:
-                    _load(reference, lacking, step)
+                    _load(reference, lacking, step, keep=new)
     return wanted
 
 
@@ -219,8 +222,11 @@ def _follow(reference: str, nodes: Sequence[str], loaded: Mapping[str, Mapping[s
             )
 
 
-def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
-    """Gives an image to nodes: laid once into the folder they all see, without layers they all have."""
+def _load(reference: str, nodes: Sequence[str], step: Step, *, keep: bool) -> None:
+    """Gives an image to nodes: laid once into the folder they all see, without layers they all have.
+
+    ``keep``: for the next new cluster, for these nodes have no other version of it.
+    """
     name, _, content = reference.partition(":")
     stem = name.replace("/", "-")
     log = log_file(f"load-{stem}")
@@ -240,32 +246,44 @@ def _load(reference: str, nodes: Sequence[str], step: Step) -> None:
         done.append(node)
 
     try:
-        step.detail = "reading it from docker"
-        cache.link_or_copy(_archive(reference, nodes, what=what, log=log), laid)
+        _lay(reference, nodes, laid, keep=keep, step=step, log=log)
         step.detail = lambda: f"{len(done)} of {len(nodes)} nodes"
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(load, nodes))
         step.result = f"{laid.stat().st_size / 1e6:.0f} MB to {len(nodes)} nodes"
+    except OSError as error:
+        raise LocalError(what=what, why=str(error), remedy=f"see that {laid.parent} has room") from error
     finally:
         laid.unlink(missing_ok=True)
 
 
-def _archive(reference: str, nodes: Sequence[str], *, what: str, log: Path) -> Path:
-    """The image as an archive without the layers that all of the nodes have. It is kept for the next new cluster: to
-    have a gigabyte from docker takes as long as to give it to a node."""
+def _lay(reference: str, nodes: Sequence[str], laid: Path, *, keep: bool, step: Step, log: Path) -> None:
+    """Writes the image as an archive without the layers that all of the nodes have.
+
+    To have a gigabyte from docker takes as long as to give it to a node, so that what a new cluster needs is kept.
+    """
     present = _blobs(nodes).intersection(docker.layers(reference))
 
-    def write(scratch: Path) -> None:
-        saved = scratch / "saved.tar"
-        shell.run(["docker", "save", "--output", saved, reference], what=what, log=log)
-        image_archive.write_delta(
-            saved, scratch / "image.tar", name=f"docker.io/{reference}", present=present
-        )
-        saved.unlink()
+    def write(folder: Path) -> None:
+        step.detail = "reading it from docker"
+        saved = folder / f"{laid.stem}-saved.tar"
+        try:
+            shell.run(
+                ["docker", "save", "--output", saved, reference],
+                what=f"reading {reference} from docker failed",
+                log=log,
+            )
+            name = f"docker.io/{reference}"
+            image_archive.write_delta(saved, folder / laid.name, name=name, present=present)
+        finally:
+            saved.unlink(missing_ok=True)
 
+    if not keep:
+        write(laid.parent)
+        return
     key = cache.digest([reference, docker.image_id(reference), *sorted(present)])
     stem = reference.partition(":")[0].replace("/", "-")
-    return cache.product(f"archive-{stem}", key, write) / "image.tar"
+    cache.link_or_copy(cache.product(f"archive-{stem}", key, write, keep=1) / laid.name, laid)
 
 
 def _blobs(nodes: Sequence[str]) -> frozenset[str]:

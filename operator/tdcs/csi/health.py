@@ -4,8 +4,8 @@ would weigh more than the plugin.
 
 import asyncio
 import contextlib
+import errno
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -45,8 +45,10 @@ async def serve_health(
     try:
         server = await asyncio.start_server(answer, host=host or None, port=port)
     except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
         raise OSError(
-            f"no health probe can be answered on port {port}: {os.strerror(error.errno or 0)}; see who has it "
+            f"no health probe can be answered on port {port}, which is taken: see by whom "
             f"(ss -ltnp 'sport = :{port}'), or choose another --health-port"
         ) from error
     async with server:

@@ -125,7 +125,7 @@ class KubeApi(Protocol):
 
 
 class LightkubeApi:
-    """`KubeApi` over HTTP, with lightkube's configuration and connection.
+    """`KubeApi` over HTTP, with lightkube's configuration and credentials.
 
     Without `config` the usual places are tried: ``$KUBECONFIG``, ``~/.kube/config``, the service account.
 
@@ -145,7 +145,7 @@ class LightkubeApi:
             base_url=single.cluster.server,
             auth=user_auth(single.user),
             timeout=httpx2.Timeout(REQUEST_TIMEOUT),
-            transport=AiohttpTransport(verify=verify),
+            transport=AiohttpTransport(verify=verify, server=single.cluster.server),
         )
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
@@ -210,7 +210,8 @@ class LightkubeApi:
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in filter(None, lines):
                         yield _event(json.loads(line), resource=resource, namespace=namespace)
-                    await asyncio.sleep(gather)
+                    if lines:
+                        await asyncio.sleep(gather)
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise _silence(error, verb="watch", resource=resource, namespace=namespace, name=None) from error
 

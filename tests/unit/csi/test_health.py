@@ -42,7 +42,7 @@ async def test_a_probe_that_is_no_http_does_not_harm_it(tmp_path: Path) -> None:
 
 async def test_a_port_that_is_taken_is_named_with_the_option_to_change() -> None:
     async with serve_health(port=0, sockets=[]) as port:
-        with pytest.raises(OSError, match=f"port {port}: Address already in use; .* --health-port"):
+        with pytest.raises(OSError, match=f"port {port}, which is taken: .* --health-port"):
             await serve_health(port=port, sockets=[]).__aenter__()
 
 

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, User
+from lightkube.core.exceptions import ConfigError
+from tests.support.waiting import eventually_async
 
 from tdcs.kube import api as api_module
 from tdcs.kube.api import LightkubeApi, WatchEvent
 from tdcs.kube.errors import UnavailableError
 from tdcs.kube.resources import PODS
+from tdcs.kube.transport import proxy_for
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -117,6 +120,87 @@ async def test_events_are_whole_however_the_stream_is_cut(gather: float) -> None
     async with serving(serve) as api:
         seen = [name_of(each) async for each in api.watch(PODS, resource_version="1", gather=gather)]
     assert seen == ["ein-größerer", "two", "three"]
+
+
+async def test_events_that_follow_each_other_come_together_when_they_may_gather() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for number in range(4):
+            writer.write(chunk(event(str(number))))
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        await reader.read()
+        writer.close()
+
+    came: list[float] = []
+    async with serving(serve) as api, asyncio.timeout(60):
+        async for _ in api.watch(PODS, resource_version="1", gather=2.0):
+            came.append(asyncio.get_running_loop().time())
+            if len(came) == 4:
+                break
+    # The first at once, the others after the pause, in one piece.
+    assert came[1] - came[0] > 1.5
+    assert came[3] - came[1] < 0.04
+
+
+async def test_a_watch_that_is_left_closes_its_connection() -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(event("one")))
+        await reader.read()
+        left.set()
+        writer.close()
+
+    async with serving(serve) as api:
+        seen: list[str] = []
+        watching = asyncio.create_task(collect(api, into=seen))
+        await eventually_async(lambda: seen == ["one"], deadline=60)
+        watching.cancel()
+        await asyncio.wait_for(left.wait(), timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("variables", "proxy"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://p:3128"}, "http://p:3128"),
+        ({"all_proxy": "http://p:3128"}, "http://p:3128"),
+        ({"http_proxy": "http://p:3128"}, None),
+        ({"https_proxy": "http://p:3128", "no_proxy": "10.0.0.1,api.example"}, None),
+    ],
+)
+def test_the_proxy_is_that_of_the_environment(
+    variables: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_for("https://api.example:6443") == proxy
+
+
+def test_a_proxy_that_cannot_be_used_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "socks5://p:1080")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY \(or ALL_PROXY\), or name api.example in NO_PROXY"):
+        proxy_for("https://api.example:6443")
+
+
+async def test_a_netrc_file_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("default login anonymous password me@x\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert "authorization: bearer mine" in (await head_of(reader)).lower()
+        writer.write(answer(b"{}"))
+        writer.close()
+
+    async with serving(serve, user=User(token="mine")) as api:
+        assert await api.get(PODS, name="one", namespace="default") == {}
 
 
 async def test_a_packed_list_is_unpacked() -> None:

@@ -98,7 +98,7 @@ def test_what_blocks_is_said_with_its_remedy(facts: Facts, what: str, remedy: st
         pytest.param(replace(GOOD, lacking_packages=("docker.io",)), id="root installs packages itself"),
         pytest.param(replace(GOOD, cold=False, go=False), id="what is built needs no compiler"),
         pytest.param(
-            replace(GOOD, cold=False, disks=(Disk(purpose="containers", path="/", free=5 * GIB),)),
+            replace(GOOD, cold=False, disks=(Disk(purpose="containers", path="/", free=7 * GIB),)),
             id="less disk is needed where all is built",
         ),
     ],

@@ -87,10 +87,33 @@ def test_a_pod_whose_turn_it_is_waits_no_more() -> None:
     world.demand.on_asked(("team", "p"))
     assert world.awaited() == {"a": 0.5, "b": 0.5}
     world.demand.on_asked(("team", "q"))
-    world.demand.on_asked(("team", "never-heard-of"))
     assert world.awaited() == {}
-    world.pod("p", None)
+    world.pod("q", pod("images"))  # somebody has labelled it meanwhile
     assert world.awaited() == {}
+    world.pod("q", None)
+    world.pod("q", pod("images"))  # another one of this name
+    assert world.awaited() == {"a": 0.5, "b": 0.5}
+
+
+def test_a_pod_that_is_asked_about_before_it_is_heard_of_waits_no_more_either() -> None:
+    world = World(images=IMAGES)
+
+    world.demand.on_asked(("team", "p"))
+    world.pod("p", pod("images"))
+    assert world.awaited() == {}
+    # It found no room: from now on it waits for that.
+    world.pod("p", pod("images", conditions=[{"type": "PodScheduled", "status": "False"}]))
+    world.pod("p", pod("images"))
+    assert world.awaited() == {"a": 0.5, "b": 0.5}
+
+
+def test_of_pods_that_were_asked_about_only_so_many_are_remembered() -> None:
+    world = World(images=IMAGES)
+    for number in range(5000):
+        world.demand.on_asked(("team", str(number)))
+    world.pod("0", pod("images"))
+    world.pod("4999", pod("images"))
+    assert world.awaited() == {"a": 0.5, "b": 0.5}
 
 
 def test_pods_of_the_same_data_do_not_keep_each_other_away() -> None:
