@@ -1,13 +1,15 @@
 """Pods a second that kube-scheduler places on KWOK nodes: with our extender, with one that answers a constant, with
 none, and with preferred node affinity. Prints one line of JSON.
 
-All in one control plane, in turns whose order changes with each round. Each burst of pods waits until all of them
-exist before its scheduler, held until then, is let go. The constant extender reads a request and decodes nothing: it
-is what the protocol costs, one HTTP call a pod with the names of all feasible nodes. The oracle decodes nothing
-either and has our replies ready: against the constant it is what larger replies and pods on fewer nodes cost, and
-ours against the oracle is what our own work costs. The pods of the ways that know the data read datasets that are
-partitioned over some of the nodes, as the placement policy does it. Processor time is told beside the rates: it
-depends less on what else the machine does. From the root of the checkout::
+All in one control plane: the pods of all ways wait while their schedulers are held, and then one scheduler after the
+other is let go for a slice of a second, in an order that changes, until the first has placed its pods. So what else
+the machine does, and how full the nodes are, is the same for all, and ratios hold where rates do not. The constant
+extender reads a request and decodes nothing: it is what the protocol costs, one HTTP call a pod with the names of all
+feasible nodes. The oracle decodes nothing either and has our replies ready: against the constant it is what larger
+replies and pods on fewer nodes cost, and ours against the oracle is what our own work costs. The floor names one node
+in a preferred term: what any preferred affinity costs kube-scheduler. The pods of the ways that know the data read
+datasets that are partitioned over some of the nodes, as the placement policy does it. Processor time is told beside
+the rates. From the root of the checkout::
 
     PYTHONPATH=.:deploy/local:operator:scheduler_plugin python bench/scheduling_rate.py
 """
@@ -21,8 +23,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +48,17 @@ from tdcs_scheduler.configuration import scheduler_configuration
 
 GPUS = 8
 NAMESPACE = "default"
-PLAIN, AFFINITY, CONSTANT, ORACLE, TDCS = "plain", "affinity", "constant", "oracle", "tdcs"
+WAY = "way"
+PLAIN, FLOOR, AFFINITY = "plain", "floor", "affinity"
+CONSTANT, ORACLE, TDCS = "constant", "oracle", "tdcs"
 CONSTANT_EXTENDER = Path(__file__).with_name("constant_extender.py")
 BAR = 0.95
 GB = 10**9
-ATTEMPTS, ALGORITHM = (
-    "scheduler_schedule_attempts_total",
-    "scheduler_scheduling_algorithm_duration_seconds_sum",
-)
+SLICE_SECONDS = 1.0
+"""For which a scheduler is let go at a time."""
+QUIET = 0.4
+"""Processors that the programs may use between bursts."""
+ATTEMPTS = "scheduler_schedule_attempts_total"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,26 +71,40 @@ class Way:
     specs: Sequence[Mapping[str, Any]] = ({},)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Burst:
-    """What one burst took: pods a second, and milliseconds a pod.
+@dataclass(kw_only=True)
+class Lap:
+    """What one way has done in its slices of a round so far.
 
     Attributes:
-        algorithm_ms: inside the scheduler's own algorithm, with its calls of an extender.
-        cpu_ms: processor time of the scheduler, of its extender, and of all programs together, this one included.
+        start: pods that its scheduler had bound before the round.
+        placed, last: pods that it has bound since then, and in the last slice.
+        seconds: how long it was let go.
+        cpu: processor seconds by program.
     """
 
-    rate: float
-    algorithm_ms: float
-    cpu_ms: Mapping[str, float]
+    way: Way
+    start: int
+    placed: int = 0
+    last: int = 0
+    seconds: float = 0.0
+    cpu: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rate(self) -> float:
+        """Pods a second."""
+        return self.placed / self.seconds
+
+    def cpu_ms(self) -> dict[str, float]:
+        """Milliseconds of processor time for a pod, by program."""
+        return {program: 1000 * seconds / self.placed for program, seconds in self.cpu.items()}
 
 
 @click.command()
 @click.option("--nodes", default=2000, show_default=True, type=click.IntRange(min=2))
-@click.option("--pods", default=1000, show_default=True, type=click.IntRange(min=1), help="Pods in a burst.")
 @click.option(
-    "--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Bursts of each way."
+    "--pods", default=1000, show_default=True, type=click.IntRange(min=1), help="Pods of each way in a round."
 )
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Rounds.")
 @click.option("--datasets", default=20, show_default=True, type=click.IntRange(min=1))
 @click.option(
     "--holders", default=64, show_default=True, type=click.IntRange(min=1), help="Nodes that hold a dataset."
@@ -107,13 +127,12 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
         held = holdings(nodes=fleet, datasets=datasets, holders=holders, uneven=uneven)
         extender = start_extender(plane, explain=False, scheduler_name=TDCS)
         ways = start_ways(plane, extender=extender, held=held)
-        found: dict[str, list[Burst]] = {name: [] for name in ways}
-        calls = dict.fromkeys(ways, 0.0)
-        for number in range(rounds):
-            for name in turns(list(ways), number=number):
-                before = extender.all_answers()
-                found[name].append(burst(plane, name=f"{name}-{number}", way=ways[name], pods=pods))
-                calls[name] += extender.all_answers() - before
+        calls: Counter[str] = Counter(dict.fromkeys(ways, 0))
+        laps = [
+            race(plane, ways, number=number, pods=pods, extender=extender, calls=calls)
+            for number in range(rounds)
+        ]
+        found = {name: [lap[name] for lap in laps] for name in ways}
         result = {
             "benchmark": "scheduling_rate",
             "nodes": nodes,
@@ -126,13 +145,10 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
             "ms_per_pod": {
                 name: round(1000 / statistics.median(one.rate for one in found[name]), 2) for name in ways
             },
-            "algorithm_ms_per_pod": {
-                name: round(statistics.median(one.algorithm_ms for one in found[name]), 2) for name in ways
-            },
             "cpu_ms_per_pod": {
                 name: {
-                    program: round(statistics.median(one.cpu_ms[program] for one in found[name]), 2)
-                    for program in found[name][0].cpu_ms
+                    program: round(statistics.median(one.cpu_ms()[program] for one in found[name]), 2)
+                    for program in found[name][0].cpu
                 }
                 for name in ways
             },
@@ -143,32 +159,31 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
     click.echo(json.dumps(result))
 
 
-def verdict(found: Mapping[str, Sequence[Burst]], calls: Mapping[str, float]) -> dict[str, Any]:
-    """The ratios, each of two bursts of one round, in the median; and whether they meet the bars."""
+def verdict(found: Mapping[str, Sequence[Lap]], calls: Mapping[str, int]) -> dict[str, Any]:
+    """The ratios, each of two ways in one round, in the median; and whether they meet the bars."""
+
+    def ratios(one: str, other: str) -> list[float]:
+        return [mine.rate / theirs.rate for mine, theirs in zip(found[one], found[other], strict=True)]
 
     def ratio(one: str, other: str) -> float:
-        pairs = zip(found[one], found[other], strict=True)
-        return statistics.median(mine.rate / theirs.rate for mine, theirs in pairs)
+        return statistics.median(ratios(one, other))
 
     ours, affine = ratio(TDCS, CONSTANT), ratio(AFFINITY, PLAIN)
     without = sum(count for name, count in calls.items() if name != TDCS)
     return {
         "tdcs_over_constant": round(ours, 3),
+        "tdcs_over_constant_all": [round(each, 3) for each in ratios(TDCS, CONSTANT)],
         "oracle_over_constant": round(ratio(ORACLE, CONSTANT), 3),
         "tdcs_over_oracle": round(ratio(TDCS, ORACLE), 3),
         "affinity_over_plain": round(affine, 3),
+        "affinity_over_plain_all": [round(each, 3) for each in ratios(AFFINITY, PLAIN)],
+        "floor_over_plain": round(ratio(FLOOR, PLAIN), 3),
+        "affinity_over_floor": round(ratio(AFFINITY, FLOOR), 3),
         "constant_over_plain": round(ratio(CONSTANT, PLAIN), 3),
-        "calls": {name: int(count) for name, count in calls.items()},
+        "calls": dict(calls),
         "bar": {"ratios": BAR, "calls_of_others": 0},
         "passed": ours >= BAR and affine >= BAR and without == 0,
     }
-
-
-def turns(ways: Sequence[str], *, number: int) -> list[str]:
-    """The order of a round: the ways come first in turn, and come after another one in every other round."""
-    order = list(ways) if number % 2 == 0 else list(ways)[::-1]
-    first = order.index(ways[number % len(ways)])
-    return [*order[first:], *order[:first]]
 
 
 def holdings(*, nodes: Sequence[str], datasets: int, holders: int, uneven: bool) -> list[Mapping[str, int]]:
@@ -201,15 +216,16 @@ def start_ways(
         ORACLE: start_constant(plane, name=ORACLE, options=[f"--replies={replies}"]),
         TDCS: extender.url,
     }
+    affinities = [{"affinity": with_preferred(None, preferred(copy))} for copy in copies.values()]
+    specs = {AFFINITY: affinities, FLOOR: [{"affinity": with_preferred(None, [one_node(held)])}]}
     # The shipped configuration for all: all nodes are scored, and only the extender differs.
-    for name in (PLAIN, *urls):
+    for name in (PLAIN, *specs, *urls):
         config = scheduler_configuration(scheduler_name=name, extender_url=urls.get(name, ""))
         plane.start_scheduler(name=name, config=config if name in urls else {**config, "extenders": []})
     extenders = {CONSTANT: f"{CONSTANT}-extender", ORACLE: f"{ORACLE}-extender", TDCS: extender.process.name}
-    affinities = [{"affinity": with_preferred(None, preferred(copy))} for copy in copies.values()]
     return {
         PLAIN: Way(scheduler=PLAIN),
-        AFFINITY: Way(scheduler=PLAIN, specs=affinities),
+        **{name: Way(scheduler=name, specs=each) for name, each in specs.items()},
         **{
             name: Way(scheduler=name, extender=program, annotations=annotations)
             for name, program in extenders.items()
@@ -229,6 +245,11 @@ def start_constant(plane: ControlPlane, *, name: str, options: Sequence[str] = (
     return address
 
 
+def one_node(held: Sequence[Mapping[str, int]]) -> Object:
+    """The least that a preferred term can say: the name of one node."""
+    return preferred(copy_of({next(iter(held[0])): 1}))[0]
+
+
 def copy_of(held: Mapping[str, int]) -> CopyOnNodes:
     """A dataset's one copy."""
     return CopyOnNodes(total_bytes=sum(held.values()), node_bytes=held)
@@ -239,52 +260,100 @@ def preferred(copy: CopyOnNodes) -> list[Object]:
     return preferred_terms(copies=[copy], hostnames={node: node for node in copy.node_bytes})
 
 
-def burst(plane: ControlPlane, *, name: str, way: Way, pods: int) -> Burst:
-    """Create ``pods`` pods while the scheduler is held, let it go, and see how fast it binds them."""
-    process = plane.process(way.scheduler)
-    before, spent = bound(plane, scheduler=process), plane.metric(ALGORITHM, {}, name=process.name)
-    process.pause()
+def race(
+    plane: ControlPlane,
+    ways: Mapping[str, Way],
+    *,
+    number: int,
+    pods: int,
+    extender: Extender,
+    calls: Counter[str],
+) -> dict[str, Lap]:
+    """One round: create ``pods`` pods for each way while all are held, and let the ways go in slices.
+
+    Counts the calls of our extender in each way's slices in ``calls``.
+    """
+    schedulers = {name: plane.process(way.scheduler) for name, way in ways.items()}
+    laps = {name: Lap(way=way, start=bound(plane, scheduler=schedulers[name])) for name, way in ways.items()}
+    for process in schedulers.values():
+        process.pause()
     try:
-        plane.kube.create_many(
-            gpu_pod(
-                name=f"{name}-{i:05d}",
-                namespace=NAMESPACE,
-                scheduler=way.scheduler,
-                cpus=1,
-                annotations=way.annotations[i % len(way.annotations)],
-                spec=way.specs[i % len(way.specs)],
-            )
-            for i in range(pods)
-        )
+        for name, way in ways.items():
+            create_pods(plane, name=f"{name}-{number}", way=way, pods=pods)
+        settle(plane)
+        turns = deque(ways)
+        # A slice in which there is nothing more to do would count for less than the others.
+        while all(lap.placed + 1.5 * lap.last < pods for lap in laps.values()):
+            for name in turns:
+                before = extender.all_answers()
+                let_go(plane, laps[name])
+                calls[name] += extender.all_answers() - before
+            turns.rotate()
     finally:
-        used = cpu_seconds(plane, way=way)
-        process.resume()
-    begin = time.monotonic()
-    eventually(lambda: bound(plane, scheduler=process) - before >= pods, deadline=60 + pods, interval=0.1)
-    seconds = time.monotonic() - begin
-    cpu = {name: value - used[name] for name, value in cpu_seconds(plane, way=way).items()}
-    algorithm = plane.metric(ALGORITHM, {}, name=process.name) - spent
-    plane.kube.delete_all("Pod", namespace=NAMESPACE, grace_seconds=0)
-    eventually(lambda: not plane.kube.list("Pod", namespace=NAMESPACE), deadline=60 + pods, interval=0.5)
-    return Burst(
-        rate=pods / seconds,
-        algorithm_ms=1000 * algorithm / pods,
-        cpu_ms={name: 1000 * value / pods for name, value in cpu.items()},
+        for process in schedulers.values():
+            process.resume()
+    for way in ways.values():
+        plane.kube.delete_all("Pod", namespace=NAMESPACE, labels={WAY: way.scheduler}, grace_seconds=0)
+    deadline = 60 + len(ways) * pods
+    eventually(lambda: not plane.kube.list("Pod", namespace=NAMESPACE), deadline=deadline, interval=0.5)
+    return laps
+
+
+def create_pods(plane: ControlPlane, *, name: str, way: Way, pods: int) -> None:
+    """Create pods for the scheduler of a way."""
+    plane.kube.create_many(
+        gpu_pod(
+            name=f"{name}-{i:05d}",
+            namespace=NAMESPACE,
+            scheduler=way.scheduler,
+            cpus=1,
+            labels={WAY: way.scheduler},
+            annotations=way.annotations[i % len(way.annotations)],
+            spec=way.specs[i % len(way.specs)],
+        )
+        for i in range(pods)
     )
+
+
+def let_go(plane: ControlPlane, lap: Lap) -> None:
+    """Let a way's scheduler go for one slice, and note what it has done."""
+    process = plane.process(lap.way.scheduler)
+    used = Counter(cpu_seconds(plane, way=lap.way))
+    begin = time.monotonic()
+    process.resume()
+    time.sleep(SLICE_SECONDS)
+    placed = bound(plane, scheduler=process) - lap.start
+    process.pause()
+    lap.seconds += time.monotonic() - begin
+    lap.last, lap.placed = placed - lap.placed, placed
+    lap.cpu += Counter(cpu_seconds(plane, way=lap.way)) - used
+
+
+def settle(plane: ControlPlane) -> None:
+    """Wait until the programs have digested what was created, or deleted before it: it is no part of the placing."""
+
+    def busy() -> float:
+        before = sum(cpu_times(process.pid) for process in plane.processes.values())
+        time.sleep(1)
+        return sum(cpu_times(process.pid) for process in plane.processes.values()) - before
+
+    eventually(lambda: busy() < QUIET, deadline=120, interval=0.1)
+
+
+def cpu_times(pid: int) -> float:
+    """Processor time that a program has used, in seconds."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def cpu_seconds(plane: ControlPlane, *, way: Way) -> dict[str, float]:
     """Processor time that the programs of a way have used, and all programs together."""
 
-    def of(pid: int) -> float:
-        times = psutil.Process(pid).cpu_times()
-        return float(times.user + times.system)
-
-    used = {name: of(process.pid) for name, process in plane.processes.items()}
+    used = {name: cpu_times(process.pid) for name, process in plane.processes.items()}
     return {
         "scheduler": used[way.scheduler],
         **({"extender": used[way.extender]} if way.extender else {}),
-        "all": sum(used.values()) + of(os.getpid()),
+        "all": sum(used.values()) + cpu_times(os.getpid()),
     }
 
 

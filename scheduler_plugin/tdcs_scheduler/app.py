@@ -136,13 +136,13 @@ class Extender:
         started = time.perf_counter()
         try:
             request = decode_request(body=body)
+            ranking = rank(
+                request=request, view=self._view, demand=self._demand, synced=self._freshness.is_synced()
+            )
         except BadRequestError as error:
             self._metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
             return 400, _TEXT, f"{error}\n".encode()
-        ranking = rank(
-            request=request, view=self._view, demand=self._demand, synced=self._freshness.is_synced()
-        )
         self._demand.on_asked(request.key)
         answer = encode_scores(scores=ranking.scores)
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
@@ -191,15 +191,18 @@ def complaint(ranking: Ranking) -> tuple[str, str] | None:
 
 
 def explanation(*, request: PrioritizeRequest, ranking: Ranking) -> str:
-    """One JSON object that says why the answer to `request` is `ranking`."""
+    """One JSON object that says why the answer to `request` is `ranking`, with the scores of its candidates."""
+    nodes = request.nodes
     return msgspec.json.encode(
         {
             "pod": request.pod,
             "datasets": request.annotation,
-            "candidates": None if request.nodes is None else len(request.nodes),
+            "candidates": None if nodes is None else len(nodes),
             "kind": ranking.kind,
             "reason": ranking.reason,
-            "scores": ranking.scores,
+            "scores": {
+                node: score for node, score in ranking.scores.items() if nodes is None or node in nodes
+            },
         }
     ).decode()
 

@@ -119,13 +119,19 @@ class Demand:
         if self._waiting.keys() <= apart_from or self._is_stale():
             return {}
         self._settle()
-        wanted = self._wanted
-        found = {node: wanted[node] for node in nodes if node in wanted}
-        for dataset in apart_from:
-            for holders, share in self._shares.get(dataset, {}).values():
-                for node in holders & found.keys():
-                    found[node] -= share
-        return {node: want for node, want in found.items() if want > _NOTHING}
+        wanted, own = self._wanted, self._wanted_for(apart_from)
+        return {
+            node: want for node in nodes if (want := wanted.get(node, 0.0) - own.get(node, 0.0)) > _NOTHING
+        }
+
+    def _wanted_for(self, datasets: Set[str]) -> Mapping[str, float]:
+        """How much of what is wanted of each node is for these datasets."""
+        wanted: dict[str, float] = {}
+        for dataset in datasets:
+            for nodes, share in self._shares.get(dataset, {}).values():
+                for node in nodes:
+                    wanted[node] = wanted.get(node, 0.0) + share
+        return wanted
 
     def _is_stale(self) -> bool:
         return self._age_seconds() > self._stale_after_seconds
@@ -162,8 +168,7 @@ class Demand:
         for copy, pods in self._waiting[dataset].items():
             if copy not in holders:
                 seen = self._view.find(dataset=dataset, copy=copy)
-                there = () if seen is None else (node for node, worth in seen.worth.items() if worth > 0)
-                holders[copy] = frozenset(there)
+                holders[copy] = frozenset(() if seen is None else seen.near)
             if holders[copy]:
                 found[copy] = holders[copy], pods / len(holders[copy])
         return found

@@ -4,12 +4,20 @@ Only what a score depends on is decoded: the rest of the Pod, some kilobytes, is
 names, so the keys are the Go names, capitalised; inside the Pod they are Kubernetes' own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Annotated, Final
 
 import msgspec
 
 from tdcs.api import names
+
+_NULL: Final = msgspec.Raw(b"null")
+
+# Names that are looked for in the text before it is worth the time to decode it.
+_LOOKS: Final = 4
+
+_NO_ARGUMENTS: Final = "this is no ExtenderArgs of a prioritize call"
+_CLIENT: Final = "the extender serves kube-scheduler, see urlPrefix and prioritizeVerb of its configuration"
 
 
 class BadRequestError(ValueError):
@@ -38,8 +46,44 @@ class _Pod(msgspec.Struct):
 
 class _Arguments(msgspec.Struct):
     pod: _Pod = msgspec.field(name="Pod")
-    # A list: to make a set of 5000 names takes three times as long as to decode them, and few hold data.
-    node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
+    node_names: msgspec.Raw = msgspec.field(name="NodeNames", default=_NULL)
+
+
+class Candidates(Collection[str]):
+    """The names of the nodes that kube-scheduler asks about, as long as that will do in the JSON that they came in.
+
+    To look for a few names in the text costs less than to make strings of thousands. Raises BadRequestError for JSON
+    that is no list of strings, once it is needed as one.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text: Final = text
+        self._looks = _LOOKS
+        self._names: list[str] | None = None
+        self._set: Set[str] = frozenset()
+
+    def __contains__(self, node: object) -> bool:
+        if self._looks > 0:
+            self._looks -= 1
+            # No character that a node's name may have is written otherwise in JSON.
+            return f'"{node}"'.encode() in self._text
+        if not self._set:
+            self._set = frozenset(self._decoded())
+        return node in self._set
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __len__(self) -> int:
+        return len(self._decoded())
+
+    def _decoded(self) -> list[str]:
+        if self._names is None:
+            try:
+                self._names = _names.decode(self._text)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise BadRequestError(f"{_NO_ARGUMENTS}: NodeNames: {error}; {_CLIENT}") from error
+        return self._names
 
 
 class DatasetReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +103,7 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
     pod: str
     uid: str
     annotation: str | None
-    nodes: Sequence[str] | None
+    nodes: Collection[str] | None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -73,6 +117,7 @@ class _HostPriority(msgspec.Struct):
     score: int = msgspec.field(name="Score")
 
 
+_names: Final = msgspec.json.Decoder(list[str])
 _arguments: Final = msgspec.json.Decoder(_Arguments)
 _references: Final = msgspec.json.Decoder(list[DatasetReference])
 _encoder: Final = msgspec.json.Encoder()
@@ -83,16 +128,16 @@ def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
     try:
         arguments = _arguments.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(
-            f"this is no ExtenderArgs of a prioritize call: {error}; the extender serves kube-scheduler, see urlPrefix "
-            "and prioritizeVerb of its configuration"
-        ) from error
+        raise BadRequestError(f"{_NO_ARGUMENTS}: {error}; {_CLIENT}") from error
+    nodes = bytes(arguments.node_names)
+    if nodes[:1] not in (b"[", b"n"):
+        raise BadRequestError(f"{_NO_ARGUMENTS}: NodeNames is neither a list nor null; {_CLIENT}")
     metadata = arguments.pod.metadata
     return PrioritizeRequest(
         pod=f"{metadata.namespace}/{metadata.name or metadata.generate_name}",
         uid=metadata.uid,
         annotation=metadata.annotations.datasets if metadata.annotations else None,
-        nodes=arguments.node_names,
+        nodes=Candidates(nodes) if nodes.startswith(b"[") else None,
     )
 
 

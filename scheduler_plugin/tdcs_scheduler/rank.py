@@ -1,7 +1,7 @@
 """From a request to its answer: pure, apart from what the view knows."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.policy.scoring import CopyOnNodes, node_scores, nodes_to_take
@@ -66,9 +66,9 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, demand: Demand, synce
     unknown = [reference for reference, copy in found if copy is None]
     missing = tuple(sorted({each.dataset for each in unknown if each.dataset not in view}))
     own = {reference.dataset for reference in references}
-    holders = (node for copy in copies for node in (*copy.node_bytes, *copy.arriving))
+    holders = (node for copy in copies for node in copy.near)
     awaited = demand.awaited(nodes=holders, apart_from=own)
-    scores = node_scores(copies, awaited=awaited)
+    scores = node_scores(copies, awaited=awaited, candidates=request.nodes)
     if scores:
         reason = _with_data(len(scores), len(copies), unknown) + _others(awaited)
         return Ranking(kind=Kind.SCORED, reason=reason, unknown=missing, scores=scores)
@@ -82,13 +82,19 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, demand: Demand, synce
     )
 
 
-def _on_candidates(copies: Sequence[CopyOnNodes], candidates: Sequence[str] | None) -> list[CopyOnNodes]:
-    """The copies as far as they lie on candidates; a holder that is none may be full, or gone for good."""
-    if candidates is None:
-        return list(copies)
+def _on_candidates(
+    copies: Sequence[CopyOnNodes], candidates: Collection[str] | None
+) -> Sequence[CopyOnNodes]:
+    """The copies as far as they matter: a holder that is no candidate may be full, or gone for good.
+
+    It only matters if it is the best one, to which the others are compared. What else is scored that is no candidate
+    kube-scheduler passes over, and to look for it in thousands of names costs more than all the rest.
+    """
+    if candidates is None or all(copy.best is None or copy.best in candidates for copy in copies):
+        return copies
     holders = set[str]().union(*(copy.node_bytes for copy in copies), *(copy.arriving for copy in copies))
     here = holders.intersection(candidates)
-    return list(copies) if len(here) == len(holders) else [copy.on(here) for copy in copies]
+    return [copy.on(here) for copy in copies]
 
 
 def _without_data(unknown: Sequence[DatasetReference]) -> str:
@@ -98,7 +104,7 @@ def _without_data(unknown: Sequence[DatasetReference]) -> str:
 
 
 def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -> str:
-    holders = "1 candidate holds" if nodes == 1 else f"{nodes} candidates hold"
+    holders = "1 node holds" if nodes == 1 else f"{nodes} nodes hold"
     sentence = f"{holders} data of {datasets} dataset{'' if datasets == 1 else 's'}"
     return f"{sentence}; not known: {_names(unknown)}" if unknown else sentence
 
@@ -106,7 +112,7 @@ def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -
 def _others(awaited: Mapping[str, float]) -> str:
     if not awaited:
         return ""
-    return f"; other pods wait for other data on {len(awaited)} candidate{'' if len(awaited) == 1 else 's'}"
+    return f"; other pods wait for other data on {len(awaited)} node{'' if len(awaited) == 1 else 's'}"
 
 
 def _names(references: Sequence[DatasetReference]) -> str:

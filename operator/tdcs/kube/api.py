@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import httpx2
+import msgspec
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import User
@@ -209,7 +210,7 @@ class LightkubeApi:
                 async for piece in response.aiter_bytes():
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in filter(None, lines):
-                        yield _event(json.loads(line), resource=resource, namespace=namespace)
+                        yield _event(msgspec.json.decode(line), resource=resource, namespace=namespace)
                     if lines:
                         await asyncio.sleep(gather)
         except (httpx2.TransportError, httpx2.StreamError) as error:

@@ -14,8 +14,9 @@ alone (:func:`nodes_to_take`).
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -28,9 +29,9 @@ MAX_SCORE = 10
 LOCALITY_FLOOR = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyOnNodes:
-    """One copy of a dataset.
+    """One copy of a dataset. What follows from it is worked out once: every pod that is placed asks for it.
 
     Attributes:
         total_bytes: the dataset's size.
@@ -45,7 +46,7 @@ class CopyOnNodes:
     arriving: Mapping[str, int] = field(default_factory=dict)
     brought: bool = False
 
-    @property
+    @cached_property
     def worth(self) -> Mapping[str, int]:
         """What each node counts for: its bytes, and a part of those that are on their way."""
         if not self.arriving:
@@ -54,6 +55,25 @@ class CopyOnNodes:
         for node, coming in self.arriving.items():
             worth[node] = worth.get(node, 0) + coming // ARRIVING
         return worth
+
+    @cached_property
+    def best(self) -> str | None:
+        """A node that is worth most; None when none is worth anything."""
+        best = max(self.worth, key=self.worth.__getitem__, default=None)
+        return best if best is not None and self.worth[best] > 0 else None
+
+    @cached_property
+    def weight(self) -> int:
+        """What the copy counts beside others: its size in bytes, and nothing when it is nowhere."""
+        return 0 if self.best is None else max(self.total_bytes, self.worth[self.best])
+
+    @cached_property
+    def near(self) -> Mapping[str, float]:
+        """The nodes that are worth something: what over what the best one is worth, times the weight."""
+        if self.best is None:
+            return {}
+        part = self.weight / self.worth[self.best]
+        return {node: part * worth for node, worth in self.worth.items() if worth > 0}
 
     def on(self, nodes: Collection[str]) -> "CopyOnNodes":
         """The copy as far as it concerns these nodes."""
@@ -126,7 +146,10 @@ def _less(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def node_scores(
-    copies: Sequence[CopyOnNodes], *, awaited: Mapping[str, float] = _NOTHING_AWAITED
+    copies: Sequence[CopyOnNodes],
+    *,
+    awaited: Mapping[str, float] = _NOTHING_AWAITED,
+    candidates: Container[str] | None = None,
 ) -> dict[str, int]:
     """Scores from 1 to 10 of the nodes that hold any byte of a pod's copies, or are to get some; others are left out.
 
@@ -134,20 +157,14 @@ def node_scores(
         copies: what the pod reads.
         awaited: how much other pods wait for a node: for each dataset on it that this pod does not read, the pods that
             wait for that dataset over the nodes that hold it.
+        candidates: of these the best one gets 10; None is all.
 
     Every node that holds data is above every node that holds none, whose score
     kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
     integers, because kube-scheduler drops a whole reply that has a fraction in it.
     """
-    # A score is asked for every scheduled pod: the copies are walked through once, not once per node.
-    weighed = [_weigh(copy) for copy in copies]
-    total = sum(copy.weight for copy in weighed)
-    near: dict[str, float] = {}
-    for copy in weighed:
-        part = copy.part
-        for node, worth in copy.worth.items():
-            if worth > 0:
-                near[node] = near.get(node, 0.0) + part * worth
+    total = sum(copy.weight for copy in copies)
+    near = copies[0].near if len(copies) == 1 else _together(copies)
     if not awaited:
         scale = MAX_SCORE / total if total else 0.0
         return {node: math.ceil(scale * part - 1e-9) or 1 for node, part in near.items()}
@@ -156,11 +173,28 @@ def node_scores(
         node: part / total - min(WAITING_POD * awaited.get(node, 0.0), 1.0) for node, part in near.items()
     }
     # Scores go down to 1 and not to 0: a pod goes without its data for nobody.
-    short = 1.0 - max(left.values(), default=0.0) - 1e-9 / MAX_SCORE
+    short = 1.0 - _most_left(left, candidates) - 1e-9 / MAX_SCORE
     return {node: max(math.ceil(MAX_SCORE * (part + short)), 1) for node, part in left.items()}
 
 
-def nodes_to_take(*, candidates: Sequence[str], awaited: Mapping[str, float]) -> dict[str, int]:
+def _together(copies: Sequence[CopyOnNodes]) -> Mapping[str, float]:
+    near: dict[str, float] = {}
+    for copy in copies:
+        for node, part in copy.near.items():
+            near[node] = near.get(node, 0.0) + part
+    return near
+
+
+def _most_left(left: Mapping[str, float], candidates: Container[str] | None) -> float:
+    best = max(left, key=left.__getitem__, default=None)
+    if best is None:
+        return 0.0
+    if candidates is None or best in candidates:
+        return left[best]
+    return max((part for node, part in left.items() if node in candidates), default=left[best])
+
+
+def nodes_to_take(*, candidates: Collection[str], awaited: Mapping[str, float]) -> dict[str, int]:
     """Scores for a pod that finds its data on no candidate: 1 for those for whose data the others wait least.
 
     None gets a score when they are all alike.
@@ -188,26 +222,8 @@ def locality_matters(*, demand: float, link: float) -> bool:
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:
     """Between 0 and 1: what the node is worth over what the best node is worth, weighted by dataset size."""
-    weighed = [_weigh(copy) for copy in copies]
-    weight = sum(copy.weight for copy in weighed)
-    part = sum(copy.part * copy.worth.get(node, 0) for copy in weighed)
-    return part / weight if weight else 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Weighed:
-    """What nodes are worth for a copy, the copy's weight (the dataset's size), and what of it one byte of worth is."""
-
-    worth: Mapping[str, int]
-    weight: int
-    part: float
-
-
-def _weigh(copy: CopyOnNodes) -> _Weighed:
-    worth = copy.worth
-    most = max(worth.values(), default=0)
-    weight = max(copy.total_bytes, most) if most > 0 else 0
-    return _Weighed(worth=worth, weight=weight, part=weight / most if most > 0 else 0.0)
+    weight = sum(copy.weight for copy in copies)
+    return sum(copy.near.get(node, 0.0) for copy in copies) / weight if weight else 0.0
 
 
 def locality(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:

@@ -210,7 +210,7 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
     assert told["pod"] == "team/p"
     assert told["scores"] == {"a": 10}
     assert told["candidates"] == 2
-    assert told["reason"] == "1 candidate holds data of 1 dataset"
+    assert told["reason"] == "1 node holds data of 1 dataset"
     assert json.loads(LogFormat().format(record)) == told
     other = logging.LogRecord("tdcs_scheduler.main", logging.INFO, "", 0, "serving", None, None)
     assert LogFormat().format(other).endswith(" INFO serving")

@@ -34,7 +34,8 @@ def test_a_request_of_kube_scheduler_is_understood() -> None:
     request = decode_request(body=json.dumps(arguments()).encode())
 
     assert request.pod == "team/train-0"
-    assert request.nodes == ["a", "b"]
+    assert request.nodes is not None
+    assert list(request.nodes) == ["a", "b"]
     assert request.annotation is not None
     assert decode_annotation(text=request.annotation) == [DatasetReference("team/images", "0")]
 
@@ -43,6 +44,25 @@ def test_whole_nodes_instead_of_names_leave_the_candidates_open() -> None:
     nodes = {"items": [{"metadata": {"name": "a"}}]}
 
     assert decode_request(body=json.dumps(arguments(Nodes=nodes, NodeNames=None)).encode()).nodes is None
+
+
+def test_candidates_are_found_however_many_are_looked_for() -> None:
+    nodes = decode_request(body=json.dumps(arguments(NodeNames=["node-1", "node-20"])).encode()).nodes
+
+    assert nodes is not None
+    for _ in range(10):
+        assert "node-1" in nodes
+        assert "node-2" not in nodes
+        assert "node-20" in nodes
+    assert len(nodes) == 2
+
+
+def test_names_that_are_no_strings_are_refused_when_they_are_read() -> None:
+    nodes = decode_request(body=json.dumps(arguments(NodeNames=["a", 1])).encode()).nodes
+
+    assert nodes is not None
+    with pytest.raises(BadRequestError, match="NodeNames"):
+        len(nodes)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"annotations": None}, {"annotations": {}}, {"generateName": "x-"}])
@@ -61,6 +81,7 @@ def test_a_pod_without_the_annotation_has_none(metadata: dict[str, Any]) -> None
         b"[]",
         b"{}",
         b'{"Pod": null}',
+        b'{"Pod": {"metadata": {}}, "NodeNames": "a"}',
         b'{"Pod": {"metadata": {"name": 1}}}',
         b"\xff\xfe",
         b"[" * 100_000,

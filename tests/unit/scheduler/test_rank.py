@@ -2,12 +2,13 @@
 
 import json
 import logging
+import random
 from typing import Any
 
 import pytest
 
 from tdcs_scheduler.demand import Demand, waiting_pod
-from tdcs_scheduler.protocol import PrioritizeRequest
+from tdcs_scheduler.protocol import PrioritizeRequest, decode_request
 from tdcs_scheduler.rank import Kind, Ranking, rank
 from tdcs_scheduler.view import DatasetView
 
@@ -96,6 +97,44 @@ def test_scores_are_relative_to_the_best_candidate_not_to_a_node_without_room() 
     known = view(images=dataset({"a": 100 * MB, "b": 4 * MB, "c": 1 * MB}))
 
     assert ranked(asked(IMAGES, nodes="bcd"), known).scores == {"b": 10, "c": 3}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_is_no_candidate_has_no_say_in_what_candidates_are_worth(seed: int) -> None:
+    draw = random.Random(seed)
+    nodes = "abcdefghij"
+    here = sorted(draw.sample(nodes, draw.randint(1, len(nodes))))
+    held = {
+        name: {node: draw.choice([0, 1, 50, 95, 100]) * MB for node in draw.sample(nodes, draw.randint(1, 8))}
+        for name in ("images", "text", "sound")
+    }
+    whole = view(**{name: dataset(one) for name, one in held.items()})
+    of_candidates = view(
+        **{name: dataset({node: one[node] for node in one if node in here}) for name, one in held.items()}
+    )
+    demand = waiting(whole, **{name: draw.randint(0, 3) for name in held})
+    named = [
+        {"dataset": f"team/{name}", "copy": "0"} for name in draw.sample(sorted(held), draw.randint(1, 2))
+    ]
+    request = decode_request(
+        body=json.dumps(
+            {
+                "Pod": {"metadata": {"annotations": {"tdcs.io/datasets": json.dumps(named)}}},
+                "NodeNames": here,
+            }
+        ).encode()
+    )
+
+    found = rank(request=request, view=whole, demand=demand, synced=True)
+    exact = rank(request=request, view=of_candidates, demand=demand, synced=True)
+
+    assert found.kind is exact.kind
+    scores = {node: score for node, score in found.scores.items() if node in here}
+    if len(named) == 1:
+        assert scores == exact.scores
+    # That pods wait for what is no candidate lifts all scores of a pod with several datasets alike.
+    assert scores.keys() == exact.scores.keys()
+    assert all(scores[a] >= scores[b] for a in scores for b in scores if exact.scores[a] > exact.scores[b])
 
 
 def test_of_several_datasets_the_larger_one_weighs_more() -> None:
@@ -188,9 +227,7 @@ def test_a_pod_leaves_to_another_what_only_that_one_can_use() -> None:
     ranking = ranked(asked(IMAGES), known, waiting(known, images=5, text=1))
 
     assert ranking.scores == {"b": 10, "a": 6}
-    assert (
-        ranking.reason == "2 candidates hold data of 1 dataset; other pods wait for other data on 1 candidate"
-    )
+    assert ranking.reason == "2 nodes hold data of 1 dataset; other pods wait for other data on 1 node"
 
 
 def test_a_pod_goes_without_its_data_for_nobody() -> None:
@@ -207,7 +244,7 @@ def test_a_pod_that_finds_its_data_nowhere_leaves_others_theirs() -> None:
 
     assert ranking.kind is Kind.NO_DATA
     assert ranking.scores == {"b": 1, "d": 1}
-    assert ranking.reason.endswith("; other pods wait for other data on 2 candidates")
+    assert ranking.reason.endswith("; other pods wait for other data on 2 nodes")
     assert ranked(asked(IMAGES, nodes="ac"), known, waiting(known, text=1)).scores == {}
 
 
