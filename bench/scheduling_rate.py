@@ -2,7 +2,7 @@
 none, and with preferred node affinity. Prints one line of JSON.
 
 All in one control plane: the pods of all ways wait while their schedulers are held, and then one scheduler after the
-other is let go for a slice of a second, in an order that changes, until the first has placed its pods. So what else
+other is let go for a slice of a second, in an order that is drawn anew each time, until the first has placed its pods. So what else
 the machine does, and how full the nodes are, is the same for all, and ratios hold where rates do not. The constant
 extender reads a request and decodes nothing: it is what the protocol costs, one HTTP call a pod with the names of all
 feasible nodes. The oracle decodes nothing either and has our replies ready: against the constant it is what larger
@@ -23,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,11 +127,8 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
         held = holdings(nodes=fleet, datasets=datasets, holders=holders, uneven=uneven)
         extender = start_extender(plane, explain=False, scheduler_name=TDCS)
         ways = start_ways(plane, extender=extender, held=held)
-        calls: Counter[str] = Counter(dict.fromkeys(ways, 0))
-        laps = [
-            race(plane, ways, number=number, pods=pods, extender=extender, calls=calls)
-            for number in range(rounds)
-        ]
+        order = random.Random(2)  # noqa: S311  (a measurement, no secret)
+        laps = [race(plane, ways, number=number, pods=pods, order=order) for number in range(rounds)]
         found = {name: [lap[name] for lap in laps] for name in ways}
         result = {
             "benchmark": "scheduling_rate",
@@ -152,14 +149,14 @@ def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven
                 }
                 for name in ways
             },
-            **verdict(found, calls),
+            **verdict(found),
             "cpus": os.cpu_count(),
             "load_1m": round(os.getloadavg()[0], 1),
         }
     click.echo(json.dumps(result))
 
 
-def verdict(found: Mapping[str, Sequence[Lap]], calls: Mapping[str, int]) -> dict[str, Any]:
+def verdict(found: Mapping[str, Sequence[Lap]]) -> dict[str, Any]:
     """The ratios, each of two ways in one round, in the median; and whether they meet the bars."""
 
     def ratios(one: str, other: str) -> list[float]:
@@ -169,7 +166,6 @@ def verdict(found: Mapping[str, Sequence[Lap]], calls: Mapping[str, int]) -> dic
         return statistics.median(ratios(one, other))
 
     ours, affine = ratio(TDCS, CONSTANT), ratio(AFFINITY, PLAIN)
-    without = sum(count for name, count in calls.items() if name != TDCS)
     return {
         "tdcs_over_constant": round(ours, 3),
         "tdcs_over_constant_all": [round(each, 3) for each in ratios(TDCS, CONSTANT)],
@@ -180,9 +176,8 @@ def verdict(found: Mapping[str, Sequence[Lap]], calls: Mapping[str, int]) -> dic
         "floor_over_plain": round(ratio(FLOOR, PLAIN), 3),
         "affinity_over_floor": round(ratio(AFFINITY, FLOOR), 3),
         "constant_over_plain": round(ratio(CONSTANT, PLAIN), 3),
-        "calls": dict(calls),
-        "bar": {"ratios": BAR, "calls_of_others": 0},
-        "passed": ours >= BAR and affine >= BAR and without == 0,
+        "bar": {"tdcs_over_constant": BAR, "affinity_over_plain": BAR},
+        "passed": ours >= BAR and affine >= BAR,
     }
 
 
@@ -261,18 +256,9 @@ def preferred(copy: CopyOnNodes) -> list[Object]:
 
 
 def race(
-    plane: ControlPlane,
-    ways: Mapping[str, Way],
-    *,
-    number: int,
-    pods: int,
-    extender: Extender,
-    calls: Counter[str],
+    plane: ControlPlane, ways: Mapping[str, Way], *, number: int, pods: int, order: random.Random
 ) -> dict[str, Lap]:
-    """One round: create ``pods`` pods for each way while all are held, and let the ways go in slices.
-
-    Counts the calls of our extender in each way's slices in ``calls``.
-    """
+    """One round: create ``pods`` pods for each way while all are held, and let the ways go in slices."""
     schedulers = {name: plane.process(way.scheduler) for name, way in ways.items()}
     laps = {name: Lap(way=way, start=bound(plane, scheduler=schedulers[name])) for name, way in ways.items()}
     for process in schedulers.values():
@@ -281,14 +267,11 @@ def race(
         for name, way in ways.items():
             create_pods(plane, name=f"{name}-{number}", way=way, pods=pods)
         settle(plane)
-        turns = deque(ways)
         # A slice in which there is nothing more to do would count for less than the others.
         while all(lap.placed + 1.5 * lap.last < pods for lap in laps.values()):
-            for name in turns:
-                before = extender.all_answers()
+            # What a way leaves to the API server is done in the next slice: each has another before it each time.
+            for name in order.sample(list(ways), len(ways)):
                 let_go(plane, laps[name])
-                calls[name] += extender.all_answers() - before
-            turns.rotate()
     finally:
         for process in schedulers.values():
             process.resume()

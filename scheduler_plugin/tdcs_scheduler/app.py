@@ -137,8 +137,13 @@ class Extender:
         try:
             request = decode_request(body=body)
             ranking = rank(
-                request=request, view=self._view, demand=self._demand, synced=self._freshness.is_synced()
+                request=request,
+                view=self._view,
+                demand=self._demand,
+                synced=self._freshness.is_synced(),
+                exact=self._explain,
             )
+            told = explanation(request=request, ranking=ranking) if self._explain else ""
         except BadRequestError as error:
             self._metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
@@ -148,6 +153,8 @@ class Extender:
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self._metrics.answers[ranking.kind].inc()
         self._tell(request, ranking)
+        if told and ranking.kind is not Kind.NO_DATASET:
+            _explanations.info("%s", told)
         return 200, "application/json", answer
 
     def _tell(self, request: PrioritizeRequest, ranking: Ranking) -> None:
@@ -160,8 +167,6 @@ class Extender:
             _log.warning("pod %s: %s", request.pod, message)
             if self._complain is not None:
                 self._complain(request=request, reason=reason, message=message)
-        if self._explain and ranking.kind is not Kind.NO_DATASET:
-            _explanations.info("%s", explanation(request=request, ranking=ranking))
 
     async def _healthz(self, send: Send) -> None:
         age = self._freshness.age_seconds()
@@ -191,18 +196,15 @@ def complaint(ranking: Ranking) -> tuple[str, str] | None:
 
 
 def explanation(*, request: PrioritizeRequest, ranking: Ranking) -> str:
-    """One JSON object that says why the answer to `request` is `ranking`, with the scores of its candidates."""
-    nodes = request.nodes
+    """One JSON object that says why the answer to `request` is `ranking`; raises BadRequestError."""
     return msgspec.json.encode(
         {
             "pod": request.pod,
             "datasets": request.annotation,
-            "candidates": None if nodes is None else len(nodes),
+            "candidates": None if request.nodes is None else len(request.nodes),
             "kind": ranking.kind,
             "reason": ranking.reason,
-            "scores": {
-                node: score for node, score in ranking.scores.items() if nodes is None or node in nodes
-            },
+            "scores": ranking.scores,
         }
     ).decode()
 

@@ -168,7 +168,7 @@ class Demand:
         for copy, pods in self._waiting[dataset].items():
             if copy not in holders:
                 seen = self._view.find(dataset=dataset, copy=copy)
-                holders[copy] = frozenset(() if seen is None else seen.near)
+                holders[copy] = frozenset(() if seen is None else seen.ranked)
             if holders[copy]:
                 found[copy] = holders[copy], pods / len(holders[copy])
         return found

@@ -13,8 +13,8 @@ from tdcs.api import names
 
 _NULL: Final = msgspec.Raw(b"null")
 
-# Names that are looked for in the text before it is worth the time to decode it.
-_LOOKS: Final = 4
+# Names that are looked for in the text before it is decoded, which costs as much as so many looks.
+_LOOKS: Final = 10
 
 _NO_ARGUMENTS: Final = "this is no ExtenderArgs of a prioritize call"
 _CLIENT: Final = "the extender serves kube-scheduler, see urlPrefix and prioritizeVerb of its configuration"
@@ -50,26 +50,31 @@ class _Arguments(msgspec.Struct):
 
 
 class Candidates(Collection[str]):
-    """The names of the nodes that kube-scheduler asks about, as long as that will do in the JSON that they came in.
+    """The names of the nodes that kube-scheduler asks about. They stay JSON until more than a few were looked for.
 
-    To look for a few names in the text costs less than to make strings of thousands. Raises BadRequestError for JSON
-    that is no list of strings, once it is needed as one.
+    To find a name in the text costs less than to make strings of thousands. Raises BadRequestError for JSON that is no
+    list of strings, once it is decoded.
     """
 
     def __init__(self, text: bytes) -> None:
         self._text: Final = text
-        self._looks = _LOOKS
+        self._looks = 0
         self._names: list[str] | None = None
         self._set: Set[str] = frozenset()
 
     def __contains__(self, node: object) -> bool:
-        if self._looks > 0:
-            self._looks -= 1
+        self._looks += 1
+        if self._looks <= _LOOKS:
             # No character that a node's name may have is written otherwise in JSON.
-            return f'"{node}"'.encode() in self._text
+            return f'"{node}"'.encode(errors="replace") in self._text
         if not self._set:
             self._set = frozenset(self._decoded())
         return node in self._set
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether to look for one more name costs next to nothing."""
+        return self._looks > _LOOKS
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._decoded())
@@ -103,7 +108,7 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
     pod: str
     uid: str
     annotation: str | None
-    nodes: Collection[str] | None
+    nodes: Candidates | None
 
     @property
     def key(self) -> tuple[str, str]:

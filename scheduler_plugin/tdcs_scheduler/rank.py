@@ -3,11 +3,17 @@
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
-from tdcs.policy.scoring import CopyOnNodes, node_scores, nodes_to_take
+from tdcs.policy.scoring import node_scores, nodes_to_take
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import BadAnnotationError, DatasetReference, PrioritizeRequest, decode_annotation
 from tdcs_scheduler.view import DatasetView
+
+N = TypeVar("N", int, float)
+
+# Scores that are told without a look whether all are of candidates: to read them costs kube-scheduler time as well.
+_MANY: Final = 256
 
 
 class Kind(enum.StrEnum):
@@ -43,11 +49,17 @@ class Ranking:
     scores: Mapping[str, int] = field(default_factory=dict)
 
 
-def rank(*, request: PrioritizeRequest, view: DatasetView, demand: Demand, synced: bool) -> Ranking:
+def rank(
+    *, request: PrioritizeRequest, view: DatasetView, demand: Demand, synced: bool, exact: bool = True
+) -> Ranking:
     """Score the request's nodes by the bytes of the pod's copies that they hold, less what other pods wait for there.
 
     Scores are relative to the best *candidate*: if the node with the most bytes has no room for the pod, the order of
     the others still shows.
+
+    `exact`: leave out of scores and reason what is no candidate. kube-scheduler passes over it, and to look for every
+    holder among thousands of names costs more than all the rest. Raises BadRequestError for candidates that are no
+    list of strings, where that shows.
     """
     if request.annotation is None:
         return Ranking(kind=Kind.NO_DATASET, reason="the pod names no datasets")
@@ -62,13 +74,17 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, demand: Demand, synce
     found = [
         (reference, view.find(dataset=reference.dataset, copy=reference.copy)) for reference in references
     ]
-    copies = _on_candidates([copy for _, copy in found if copy is not None], request.nodes)
+    copies = [copy for _, copy in found if copy is not None]
     unknown = [reference for reference, copy in found if copy is None]
     missing = tuple(sorted({each.dataset for each in unknown if each.dataset not in view}))
     own = {reference.dataset for reference in references}
-    holders = (node for copy in copies for node in copy.near)
+    holders = (node for copy in copies for node in copy.ranked)
     awaited = demand.awaited(nodes=holders, apart_from=own)
+    if exact:
+        awaited = _of_candidates(awaited, request.nodes)
     scores = node_scores(copies, awaited=awaited, candidates=request.nodes)
+    if request.nodes is not None and (exact or request.nodes.is_decoded or len(scores) > _MANY):
+        scores = _of_candidates(scores, request.nodes)
     if scores:
         reason = _with_data(len(scores), len(copies), unknown) + _others(awaited)
         return Ranking(kind=Kind.SCORED, reason=reason, unknown=missing, scores=scores)
@@ -82,19 +98,8 @@ def rank(*, request: PrioritizeRequest, view: DatasetView, demand: Demand, synce
     )
 
 
-def _on_candidates(
-    copies: Sequence[CopyOnNodes], candidates: Collection[str] | None
-) -> Sequence[CopyOnNodes]:
-    """The copies as far as they matter: a holder that is no candidate may be full, or gone for good.
-
-    It only matters if it is the best one, to which the others are compared. What else is scored that is no candidate
-    kube-scheduler passes over, and to look for it in thousands of names costs more than all the rest.
-    """
-    if candidates is None or all(copy.best is None or copy.best in candidates for copy in copies):
-        return copies
-    holders = set[str]().union(*(copy.node_bytes for copy in copies), *(copy.arriving for copy in copies))
-    here = holders.intersection(candidates)
-    return [copy.on(here) for copy in copies]
+def _of_candidates(nodes: Mapping[str, N], candidates: Collection[str] | None) -> dict[str, N]:
+    return {node: value for node, value in nodes.items() if candidates is None or node in candidates}
 
 
 def _without_data(unknown: Sequence[DatasetReference]) -> str:
@@ -104,7 +109,7 @@ def _without_data(unknown: Sequence[DatasetReference]) -> str:
 
 
 def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -> str:
-    holders = "1 node holds" if nodes == 1 else f"{nodes} nodes hold"
+    holders = "1 candidate holds" if nodes == 1 else f"{nodes} candidates hold"
     sentence = f"{holders} data of {datasets} dataset{'' if datasets == 1 else 's'}"
     return f"{sentence}; not known: {_names(unknown)}" if unknown else sentence
 
@@ -112,7 +117,7 @@ def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -
 def _others(awaited: Mapping[str, float]) -> str:
     if not awaited:
         return ""
-    return f"; other pods wait for other data on {len(awaited)} node{'' if len(awaited) == 1 else 's'}"
+    return f"; other pods wait for other data on {len(awaited)} candidate{'' if len(awaited) == 1 else 's'}"
 
 
 def _names(references: Sequence[DatasetReference]) -> str:

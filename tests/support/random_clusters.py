@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs_scheduler.demand import Demand, waiting_pod
-from tdcs_scheduler.protocol import PrioritizeRequest
+from tdcs_scheduler.protocol import Candidates, PrioritizeRequest
 from tdcs_scheduler.rank import rank
 from tdcs_scheduler.view import DatasetView
 
@@ -122,9 +122,12 @@ def place_in_turn(cluster: Cluster, *, ahead: int, draw: random.Random) -> list[
         comes(number + ahead)
         candidates = [node for node, slots in left.items() if slots > 0]
         request = PrioritizeRequest(
-            pod=f"n/{number}", uid=str(number), annotation=annotations[job], nodes=candidates
+            pod=f"n/{number}",
+            uid=str(number),
+            annotation=annotations[job],
+            nodes=Candidates(json.dumps(candidates).encode()),
         )
-        scores = rank(request=request, view=view, demand=demand, synced=True).scores
+        scores = rank(request=request, view=view, demand=demand, synced=True, exact=False).scores
         chosen = max(candidates, key=lambda node: (scores.get(node, 0), -pods[node], draw.random()))
         left[chosen] -= 1
         pods[chosen] += 1

@@ -57,33 +57,50 @@ class CopyOnNodes:
         return worth
 
     @cached_property
-    def best(self) -> str | None:
-        """A node that is worth most; None when none is worth anything."""
-        best = max(self.worth, key=self.worth.__getitem__, default=None)
-        return best if best is not None and self.worth[best] > 0 else None
-
-    @cached_property
-    def weight(self) -> int:
-        """What the copy counts beside others: its size in bytes, and nothing when it is nowhere."""
-        return 0 if self.best is None else max(self.total_bytes, self.worth[self.best])
-
-    @cached_property
-    def near(self) -> Mapping[str, float]:
-        """The nodes that are worth something: what over what the best one is worth, times the weight."""
-        if self.best is None:
-            return {}
-        part = self.weight / self.worth[self.best]
-        return {node: part * worth for node, worth in self.worth.items() if worth > 0}
-
-    def on(self, nodes: Collection[str]) -> "CopyOnNodes":
-        """The copy as far as it concerns these nodes."""
-        return CopyOnNodes(
-            total_bytes=self.total_bytes,
-            node_bytes={node: size for node, size in self.node_bytes.items() if node in nodes},
-            arriving={node: size for node, size in self.arriving.items() if node in nodes},
-            brought=self.brought,
+    def ranked(self) -> Sequence[str]:
+        """The nodes that are worth something, the best one first."""
+        return sorted(
+            (node for node, worth in self.worth.items() if worth > 0), key=lambda node: -self.worth[node]
         )
 
+    @cached_property
+    def near(self) -> "Near":
+        """What the nodes are worth beside one another, when all can be chosen."""
+        return self._near(self.ranked)
+
+    def near_to(self, candidates: Container[str] | None) -> "Near":
+        """What the nodes are worth beside the best of these candidates; those that are worth more are left out."""
+        if candidates is None:
+            return self.near
+        for place, node in enumerate(self.ranked):
+            if node in candidates:
+                alike = self.worth[node] == self.worth[self.ranked[0]]
+                return self.near if alike else self._near(self.ranked[place:])
+        return _NOWHERE
+
+    def _near(self, ranked: Sequence[str]) -> "Near":
+        if not ranked:
+            return _NOWHERE
+        most = self.worth[ranked[0]]
+        weight = max(self.total_bytes, most)
+        part = weight / most
+        return Near(weight=weight, nodes={node: part * self.worth[node] for node in ranked})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Near:
+    """What nodes are worth for one copy.
+
+    Attributes:
+        weight: what the copy counts beside others: its size in bytes, and nothing when it is nowhere.
+        nodes: those that are worth something: what over what the best one is worth, times the weight.
+    """
+
+    weight: int
+    nodes: Mapping[str, float]
+
+
+_NOWHERE: Final = Near(weight=0, nodes=MappingProxyType({}))
 
 #: What it takes from a node that other data lies there for which pods wait, one for each node that holds it: this part
 #: of the most bytes that the pod could get. Chosen by simulation: with less, more pods miss their data; with more, the
@@ -106,8 +123,8 @@ def merged(copies: Sequence[CopyOnNodes]) -> CopyOnNodes | None:
         return None
     return CopyOnNodes(
         total_bytes=max(copy.total_bytes for copy in copies),
-        node_bytes=_most([copy.node_bytes for copy in copies]),
-        arriving=_most([copy.arriving for copy in copies]),
+        node_bytes=_largest([copy.node_bytes for copy in copies]),
+        arriving=_largest([copy.arriving for copy in copies]),
     )
 
 
@@ -121,19 +138,19 @@ def preferring(*, own: CopyOnNodes, others: Sequence[CopyOnNodes]) -> CopyOnNode
         return own
     return CopyOnNodes(
         total_bytes=own.total_bytes,
-        node_bytes=_most(
+        node_bytes=_largest(
             [
                 own.node_bytes,
                 *(each.node_bytes if each.brought else _less(each.node_bytes) for each in others),
             ]
         ),
-        arriving=_most(
+        arriving=_largest(
             [own.arriving, *(each.arriving if each.brought else _less(each.arriving) for each in others)]
         ),
     )
 
 
-def _most(several: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _largest(several: Sequence[Mapping[str, int]]) -> dict[str, int]:
     best: dict[str, int] = {}
     for each in several:
         for node, size in each.items():
@@ -157,41 +174,48 @@ def node_scores(
         copies: what the pod reads.
         awaited: how much other pods wait for a node: for each dataset on it that this pod does not read, the pods that
             wait for that dataset over the nodes that hold it.
-        candidates: of these the best one gets 10; None is all.
+        candidates: nodes are compared with the best of these; None is with the best of all. Nodes that are no
+            candidates may be in the answer, unless they are better.
 
     Every node that holds data is above every node that holds none, whose score
     kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
     integers, because kube-scheduler drops a whole reply that has a fraction in it.
     """
-    total = sum(copy.weight for copy in copies)
-    near = copies[0].near if len(copies) == 1 else _together(copies)
+    several = [copy.near_to(candidates) for copy in copies]
+    total = sum(near.weight for near in several)
+    nodes = several[0].nodes if len(several) == 1 else _together(several)
     if not awaited:
         scale = MAX_SCORE / total if total else 0.0
-        return {node: math.ceil(scale * part - 1e-9) or 1 for node, part in near.items()}
+        return {node: math.ceil(scale * part - 1e-9) or 1 for node, part in nodes.items()}
     # At most as much is taken from a node as the best one is worth.
     left = {
-        node: part / total - min(WAITING_POD * awaited.get(node, 0.0), 1.0) for node, part in near.items()
+        node: part / total - min(WAITING_POD * awaited.get(node, 0.0), 1.0) for node, part in nodes.items()
     }
+    most = _most(left, candidates)
     # Scores go down to 1 and not to 0: a pod goes without its data for nobody.
-    short = 1.0 - _most_left(left, candidates) - 1e-9 / MAX_SCORE
-    return {node: max(math.ceil(MAX_SCORE * (part + short)), 1) for node, part in left.items()}
+    short = 1.0 - most - 1e-9 / MAX_SCORE
+    return {
+        node: max(math.ceil(MAX_SCORE * (part + short)), 1) for node, part in left.items() if part <= most
+    }
 
 
-def _together(copies: Sequence[CopyOnNodes]) -> Mapping[str, float]:
-    near: dict[str, float] = {}
-    for copy in copies:
-        for node, part in copy.near.items():
-            near[node] = near.get(node, 0.0) + part
-    return near
+def _together(several: Sequence[Near]) -> Mapping[str, float]:
+    nodes: dict[str, float] = {}
+    for near in several:
+        for node, part in near.nodes.items():
+            nodes[node] = nodes.get(node, 0.0) + part
+    return nodes
 
 
-def _most_left(left: Mapping[str, float], candidates: Container[str] | None) -> float:
-    best = max(left, key=left.__getitem__, default=None)
-    if best is None:
+def _most(left: Mapping[str, float], candidates: Container[str] | None) -> float:
+    """What the best candidate is worth."""
+    if not left:
         return 0.0
-    if candidates is None or best in candidates:
+    best = max(left, key=left.__getitem__)
+    if candidates is None or best in candidates:  # as nearly always
         return left[best]
-    return max((part for node, part in left.items() if node in candidates), default=left[best])
+    ranked = sorted(left, key=left.__getitem__, reverse=True)
+    return next((left[node] for node in ranked if node in candidates), 0.0)
 
 
 def nodes_to_take(*, candidates: Collection[str], awaited: Mapping[str, float]) -> dict[str, int]:
@@ -222,8 +246,8 @@ def locality_matters(*, demand: float, link: float) -> bool:
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:
     """Between 0 and 1: what the node is worth over what the best node is worth, weighted by dataset size."""
-    weight = sum(copy.weight for copy in copies)
-    return sum(copy.near.get(node, 0.0) for copy in copies) / weight if weight else 0.0
+    weight = sum(copy.near.weight for copy in copies)
+    return sum(copy.near.nodes.get(node, 0.0) for copy in copies) / weight if weight else 0.0
 
 
 def locality(*, pod_nodes: Sequence[str], copies: Sequence[CopyOnNodes]) -> float | None:

@@ -108,7 +108,7 @@ def test_what_preloads_brought_counts_in_full_beside_any_copy() -> None:
     brought = CopyOnNodes(total_bytes=100, node_bytes={"b": 60, "c": 100}, arriving={"d": 40}, brought=True)
     near = preferring(own=own, others=[other, brought])
     assert node_scores([near]) == {"a": 10, "b": 6, "c": 10, "d": 2}
-    assert (near.brought, brought.on(["c"]).brought) == (False, True)
+    assert not near.brought
     assert locality(pod_nodes=["c"], copies=[near]) == local_share(pod_nodes=["c"], copies=[near]) == 1.0
 
 
@@ -151,6 +151,25 @@ def test_scores_are_whole_bounded_and_only_for_nodes_with_data(copies: list[Copy
     holders = {name for c in copies for name, size in c.node_bytes.items() if size > 0}
     assert set(scores) == holders
     assert all(isinstance(score, int) and 1 <= score <= MAX_SCORE for score in scores.values())
+
+
+some_nodes = st.sets(st.sampled_from(["n1", "n2", "n3", "n4"]))
+
+
+@given(
+    st.lists(st.builds(CopyOnNodes, total_bytes=st.integers(min_value=0, max_value=10**15), node_bytes=held)),
+    some_nodes,
+    st.dictionaries(st.sampled_from(["n1", "n2", "n3", "n4"]), st.floats(min_value=0, max_value=100)),
+)
+def test_scores_are_bounded_whoever_may_be_chosen_and_whatever_is_awaited(
+    copies: list[CopyOnNodes], candidates: set[str], awaited: dict[str, float]
+) -> None:
+    scores = node_scores(copies, candidates=candidates, awaited=awaited)
+    holders = {name for c in copies for name, size in c.node_bytes.items() if size > 0}
+    assert holders & candidates <= set(scores) <= holders
+    assert all(isinstance(score, int) and 1 <= score <= MAX_SCORE for score in scores.values())
+    if awaited and holders & candidates:
+        assert max(scores[node] for node in holders & candidates) == MAX_SCORE
 
 
 @given(node_bytes=held, extra=st.integers(min_value=1, max_value=10**12))

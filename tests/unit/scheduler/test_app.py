@@ -210,10 +210,19 @@ async def test_an_explaining_extender_says_why_in_json(caplog: pytest.LogCapture
     assert told["pod"] == "team/p"
     assert told["scores"] == {"a": 10}
     assert told["candidates"] == 2
-    assert told["reason"] == "1 node holds data of 1 dataset"
+    assert told["reason"] == "1 candidate holds data of 1 dataset"
     assert json.loads(LogFormat().format(record)) == told
     other = logging.LogRecord("tdcs_scheduler.main", logging.INFO, "", 0, "serving", None, None)
     assert LogFormat().format(other).endswith(" INFO serving")
+
+
+@pytest.mark.parametrize("names", [["a", 1], [["a"]]])
+async def test_an_explaining_extender_refuses_names_that_are_no_strings(names: list[Any]) -> None:
+    asked = {**json.loads(request()), "NodeNames": names}
+    answer = await ask(extender(explain=True), "POST", "/prioritize", json.dumps(asked).encode())
+
+    assert answer.status == 400
+    assert b"NodeNames" in answer.body
 
 
 async def test_the_port_for_monitoring_tells_health_but_no_scores() -> None:
