@@ -223,7 +223,7 @@ def _sentence(
     if score is not None and score >= best:
         return f"{text}: no node holds more"
     better = [other for other in others if other.score > (score or 0)][:ALTERNATIVES]
-    named = "; ".join(f"{other.node} has score {other.score}, but {other.why_not}" for other in better)
+    named = "; ".join(f"{other.node} has score {other.score}: {other.why_not}" for other in better)
     more = all(other.bytes > held for other in better)
     why = "others hold more" if more else "others are of the copy that it is to read"
     return f"{text}, though {why}: {named}" if named else text
@@ -254,6 +254,7 @@ def _alternatives(
                 free=None if free is None else free.get(node),
                 listed=nodes is not None,
                 stranger=stranger,
+                better=score > scores.get(pod.node, 0),
             ),
         )
         for node, score in ranked

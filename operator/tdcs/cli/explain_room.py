@@ -18,6 +18,7 @@ def why_not(
     free: Mapping[str, int] | None,
     listed: bool,
     stranger: str,
+    better: bool = True,
 ) -> str:
     """Why a pod is not on a node, in words.
 
@@ -28,6 +29,7 @@ def why_not(
         free: what the node has left; None when that cannot be known.
         listed: whether nodes could be listed at all.
         stranger: a scheduler that is not told where data is, and placed the pod; else empty.
+        better: whether the node has a higher score than the pod's.
     """
     if not listed:
         return "whether it had room cannot be told: you may not list nodes"
@@ -43,6 +45,8 @@ def why_not(
             return f"it has {shown(resource, there)} free for the {shown(resource, amount)} that the pod asks for"
     if stranger:
         return f"it has room now; the pod was placed by {stranger}, which is not told where the data is"
+    if not better:
+        return "it has room, and no higher score than the pod's own node: the scheduler's other preferences decide"
     return (
         "it has room now; when the pod was placed it may have been full, without the data, or left to pods that waited "
         "for other data there"

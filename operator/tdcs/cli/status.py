@@ -177,14 +177,13 @@ def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
     table = _table("Name", "State", "Reason", "Workers", "Locality", "Datasets")
     for obj in objects:
         status, spec = _status(obj), obj.get("spec", {})
-        locality = status.get("locality")
         worker = spec.get("replicaSpecs", {}).get("Worker", {})
         table.add_row(
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
             escape(str(status.get("reason", ""))),
             _workers(status, wanted=worker.get("replicas", 1)),
-            f"{locality:.0%}" if locality is not None else "",
+            str(status.get("localityPercent") or ""),
             escape(", ".join(str(use.get("name", "")) for use in spec.get("datasets") or ())),
         )
     return table

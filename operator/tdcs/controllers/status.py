@@ -59,7 +59,9 @@ WARNINGS = frozenset(
 )
 """Reasons that call for a person: their events are of type Warning."""
 
-QUIET = frozenset({"AllPodsRun", "Finished", "NotAdmitted", "NotQueued", "PodsStarting", "Resumed"})
+QUIET = frozenset(
+    {"AllPodsRun", "Finished", "NotAdmitted", "NotQueued", "PodsStarting", "Resumed", "VolumeNotBound"}
+)
 """Reasons of conditions that merely follow from another one, of which is told."""
 
 

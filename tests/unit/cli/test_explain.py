@@ -68,6 +68,19 @@ def test_a_pod_on_the_best_node_is_said_to_be_there() -> None:
     assert "its locality was 100%" in printed(report)
 
 
+def test_a_node_that_is_as_good_is_told_from_one_that_is_better() -> None:
+    world = World(
+        job=job(state="Running"),
+        datasets=held(a=50, b=50),
+        own_pods=[pod("p0", node="a")],
+        nodes=[node("a"), node("b")],
+        pods=[pod("p0", node="a")],
+    )
+    (other,) = explain(world).pods[0].alternatives
+    assert other.node == "b"
+    assert "no higher score than the pod's own node" in other.why_not
+
+
 def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
     other = pod("other", node="a", gpus=3)
     world = World(
@@ -79,8 +92,8 @@ def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
     )
     sentence = explain(world).pods[0].sentence
     assert "score 5 of 10" in sentence
-    assert "a has score 10, but it has 1 nvidia.com/gpu free for the 2 nvidia.com/gpu" in sentence
-    assert "c has score 10, but its labels or taints keep the pod away" in sentence
+    assert "a has score 10: it has 1 nvidia.com/gpu free for the 2 nvidia.com/gpu" in sentence
+    assert "c has score 10: its labels or taints keep the pod away" in sentence
 
 
 def test_of_several_copies_the_one_that_the_job_reads_is_named() -> None:
@@ -98,7 +111,7 @@ def test_of_several_copies_the_one_that_the_job_reads_is_named() -> None:
     first, second = (place.sentence for place in report.pods)
     assert "(score 10 of 10): no node holds more" in first
     assert "holds 50 bytes of its 100 bytes (score 5 of 10), though others are of the copy" in second
-    assert "c has score 10, but it has 0 nvidia.com/gpu free" in second
+    assert "c has score 10: it has 0 nvidia.com/gpu free" in second
 
 
 def test_a_node_that_a_preload_brought_the_data_to_is_as_good_as_the_datasets_own() -> None:

@@ -72,7 +72,7 @@ WORLD = World(
             filesTotal=3,
         )
     ],
-    jobs=[obj("train", spec={"datasets": [{"name": "pictures"}]}, state="Running", locality=0.5)],
+    jobs=[obj("train", spec={"datasets": [{"name": "pictures"}]}, state="Running", localityPercent="50%")],
 )
 
 

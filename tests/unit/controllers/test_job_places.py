@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.controllers.jobs import Jobs
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.trainingjob.plan import JobView, Observed
-from tdcs.controllers.trainingjob.pods import PodView, Problem
+from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade
 from tdcs.controllers.trainingjob.release import Releases, Short, short_of
 from tdcs.kube.resources import DATASETS, PODS
 
@@ -117,12 +118,17 @@ def pod(index: int, *, node: str = "", phase: str = "Pending", refused: bool = F
 
 
 HOLDS = (pod(0, node="a"), pod(1, node="a"))
+UNMADE = Unmade(
+    role="Worker", count=3, problem=Problem(reason="FailedCreate", message="violates PodSecurity")
+)
 SHORT: dict[str, tuple[Observed, int]] = {
     "a pod that the scheduler refused": (seen(*HOLDS, pod(2, refused=True)), 1),
     "a pod that was never made": (seen(*HOLDS), 1),
     "a pod that nobody has looked at yet": (seen(*HOLDS, pod(2)), 0),
     "a pod that failed, and is about to be made anew": (seen(*HOLDS, pod(2, node="a", phase="Failed")), 0),
     "a pod that has succeeded": (seen(*HOLDS, pod(2, node="a", phase="Succeeded")), 0),
+    "none could be made, and the queue keeps room for them": (replace(seen(), unmade=UNMADE), 3),
+    "none is made yet": (seen(), 0),
     "all refused: nothing is held": (seen(*(pod(i, refused=True) for i in range(3))), 0),
     "an elastic job with its smallest number": (
         seen(*HOLDS, pod(2, refused=True), elastic={"minReplicas": 2, "maxReplicas": 3}),

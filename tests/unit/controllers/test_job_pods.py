@@ -5,6 +5,7 @@ from typing import Any
 from tests.unit.controllers.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.controllers.status import QUIET
 from tdcs.controllers.trainingjob import plan, report
 from tdcs.controllers.trainingjob.plan import Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, pod_view
@@ -52,6 +53,16 @@ def shown(*pods: Object) -> report.Headline:
     seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED, pods=[pod_view(each) for each in pods])
     decision = plan.decision_of(seen=seen, data=plan.data(seen, now=NOW))
     return report.headline(seen, decision=decision, outcome=None)
+
+
+def test_that_the_scheduler_has_not_heard_of_a_bound_claim_yet_calls_for_nobody() -> None:
+    unheard = {
+        **NO_GPU,
+        "message": "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+    }
+    found = shown(pod(0, phase="Pending", conditions=[unheard]))
+    assert (found.state, found.reason) == ("Starting", "VolumeNotBound")
+    assert found.reason in QUIET
 
 
 def test_the_schedulers_words_are_quoted() -> None:
@@ -110,7 +121,7 @@ def test_long_messages_are_cut_and_put_on_one_line() -> None:
     view = pod_view(pod(0, phase="Pending", conditions=[talk]))
     assert view.waiting is not None
     assert view.waiting.message.startswith("0/3 nodes are available: xxx")
-    assert len(view.waiting.message) == 300
+    assert len(view.waiting.message) == 600
 
 
 def test_of_each_index_the_newest_pod_counts() -> None:

@@ -11,7 +11,14 @@ from tdcs.kube.api import Object
 WAITING_AS_USUAL = frozenset({"ContainerCreating", "PodInitializing", ""})
 """Reasons of a waiting container that every start goes through."""
 
-QUOTE_LIMIT = 300
+QUOTE_LIMIT = 600
+
+UNSCHEDULABLE = "Unschedulable"
+
+VOLUME_NOT_BOUND = "VolumeNotBound"
+"""Unschedulable for a claim: the scheduler hears of a bound one up to a second late, and then tries again soon."""
+
+_UNBOUND = "unbound immediate PersistentVolumeClaims"
 """Characters of a quoted message: a scheduler on many nodes can be talkative."""
 
 
@@ -137,9 +144,9 @@ def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _waiting(status: Mapping[str, Any]) -> Problem | None:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Problem(
-            reason=str(scheduled.get("reason") or "Unschedulable"), message=quoted(scheduled.get("message"))
-        )
+        told = str(scheduled.get("message") or "")
+        reason = VOLUME_NOT_BOUND if _UNBOUND in told else str(scheduled.get("reason") or UNSCHEDULABLE)
+        return Problem(reason=reason, message=quoted(told))
     for container in _containers(status):
         waits = (container.get("state") or {}).get("waiting") or {}
         reason = str(waits.get("reason") or "")

@@ -1,8 +1,9 @@
 """A gang that was let in and does not find its places: somebody took them, or a node vanished.
 
-The pods that found one would hold it for nothing, and two such jobs could wait for each other for ever. So after a
-while the job gives back what it has and queues again. Where the queue's own count of free room says again and again
-that it fits, and the scheduler that it does not (a volume, a port, a quota), the pauses between tries grow.
+The pods that found one would hold it for nothing, as the queue does the room of those that could not be made, and two
+such jobs could wait for each other for ever. So after a while the job gives back what it has and queues again. Where
+the queue's own count of free room says again and again that it fits, and the scheduler that it does not (a volume, a
+port, a quota), the pauses between tries grow.
 """
 
 import random
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.trainingjob.plan import Observed
-from tdcs.controllers.trainingjob.pods import PodView, newest
+from tdcs.controllers.trainingjob.pods import UNSCHEDULABLE, VOLUME_NOT_BOUND, PodView, newest
 from tdcs.policy.admission import Admission, Reason
 
 PATIENCE = 60.0
@@ -21,12 +22,10 @@ PATIENCE = 60.0
 LONGEST_REST = 900.0
 """Seconds that a job pauses at most before it is tried again."""
 
-UNSCHEDULABLE = "Unschedulable"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Short:
-    """Pods of a gang that have no place while others of it hold theirs.
+    """Pods of a gang that have no place, while others of it hold theirs or the queue keeps room for all.
 
     Attributes:
         missing: how many have none.
@@ -45,14 +44,19 @@ class Short:
     def sentence(self, *, patience: float) -> str:
         """What happened, for the job's owner."""
         why = f" ({self.why})" if self.why else ""
+        given = (
+            f"the other {self.holding} gave theirs"
+            if self.holding
+            else "the room that was kept for it was given"
+        )
         return (
-            f"{self.missing} of its {self.wanted} pods found no place within {patience:g} s{why}, so the other "
-            f"{self.holding} gave theirs back: a gang runs whole or not at all (scheduling.gang)"
+            f"{self.missing} of its {self.wanted} pods found no place within {patience:g} s{why}, so {given} back: "
+            "a gang runs whole or not at all (scheduling.gang)"
         )
 
 
 def short_of(seen: Observed) -> Short | None:
-    """Which pods of a gang have no place while others hold theirs; None when it may go on as it is.
+    """Which pods of a gang have no place; None when it may go on as it is, as one does whose pods are all refused.
 
     A pod counts that the scheduler refused, or that was never made. One that it has not looked at yet does not,
     nor does one that failed: the Job controller makes it anew. An elastic job needs its smallest number of workers.
@@ -71,7 +75,7 @@ def short_of(seen: Observed) -> Short | None:
         holding += sum(bool(pod.node) and pod.phase in {"Pending", "Running"} for pod in pods)
         refused += [pod for pod in pods if not pod.node and pod.waiting is not None and _refused(pod)]
     missing = len(refused) + absent
-    if not holding or missing <= spare:
+    if missing <= spare or not (holding or seen.unmade is not None):
         return None
     return Short(
         missing=missing,
@@ -97,7 +101,7 @@ def all_placed(seen: Observed) -> bool:
 
 
 def _refused(pod: PodView) -> bool:
-    return pod.waiting is not None and pod.waiting.reason == UNSCHEDULABLE
+    return pod.waiting is not None and pod.waiting.reason in {UNSCHEDULABLE, VOLUME_NOT_BOUND}
 
 
 @dataclass(slots=True)
@@ -136,7 +140,7 @@ class Releases:
         """The job gives its places back, and pauses; gives what to say of it."""
         tries = self._rests[uid].tries + 1 if uid in self._rests else 1
         # Jobs that took each other's places must not try again at the same moment.
-        pause = min(self.patience / 4 * 2 ** (tries - 1), LONGEST_REST) * random.uniform(1, 2)  # noqa: S311
+        pause = min(self.patience / 4 * 2 ** min(tries - 1, 32), LONGEST_REST) * random.uniform(1, 2)  # noqa: S311
         message = f"{short.sentence(patience=self.patience)}; it queues again"
         if tries > 1:
             message += f", for the {_ordinal(tries)} time, after a longer pause"
