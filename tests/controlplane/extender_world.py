@@ -102,13 +102,13 @@ def start_extender(
     return extender
 
 
-def start_scheduler(plane: ControlPlane, extender: Extender, *, patient: bool = True) -> Process:
-    """The scheduler that asks the extender, with the configuration that is shipped.
+def start_scheduler(plane: ControlPlane, extender_url: str, *, patient: bool = True) -> Process:
+    """The scheduler that asks the extender at this address, with the configuration that is shipped.
 
     `patient`: but for the time that it waits for an answer. On a busy machine some answers take longer than is
     shipped, and where such a pod lands says nothing about the extender.
     """
-    config = scheduler_configuration(extender_url=extender.url)
+    config = scheduler_configuration(extender_url=extender_url)
     if patient:
         config["extenders"][0]["httpTimeout"] = "10s"
     return plane.start_scheduler(name="kube-scheduler-tdcs", config=config)
@@ -118,7 +118,7 @@ def start_scheduler(plane: ControlPlane, extender: Extender, *, patient: bool = 
 def extender(control_plane: ControlPlane) -> Extender:
     """The extender, and beside it a scheduler that waits for its answers."""
     extender = start_extender(control_plane)
-    start_scheduler(control_plane, extender)
+    start_scheduler(control_plane, extender.url)
     return extender
 
 

@@ -55,7 +55,7 @@ class World:
 @pytest.fixture
 def world(control_plane: ControlPlane, kube: Kube, namespace: str) -> World:
     extender = start_extender(control_plane)
-    return World(extender, start_scheduler(control_plane, extender), kube, namespace)
+    return World(extender, start_scheduler(control_plane, extender.url), kube, namespace)
 
 
 def as_drawn(cluster: Cluster) -> Cluster:

@@ -1,9 +1,15 @@
 """The real kube-scheduler with the real extender: where pods land, and what happens when the extender does not
-answer.
+answer, or answers nonsense.
 """
 
+import json
 import sys
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.controlplane.extender_world import (
     SCHEDULER,
@@ -18,6 +24,7 @@ from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
 from tests.support.kube import Kube, Object
 from tests.support.objects import gpu_pod
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 
 __all__ = ["extender"]
@@ -134,7 +141,7 @@ def test_an_extender_that_hangs_delays_a_pod_but_does_not_hold_it(
     control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes
 ) -> None:
     extender = start_extender(control_plane)
-    start_scheduler(control_plane, extender, patient=False)
+    start_scheduler(control_plane, extender.url, patient=False)
     nodes = fake_nodes(count=5, gpus=8)
     annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[4]: 1 * GB})
 
@@ -145,6 +152,77 @@ def test_an_extender_that_hangs_delays_a_pod_but_does_not_hold_it(
         extender.process.resume()
 
     assert places == dict.fromkeys(nodes, 1)
+
+
+@dataclass
+class FixedAnswer:
+    """A server in the extender's place, which gives every pod the answer that the test sets."""
+
+    url: str
+    status: int = 200
+    body: str = "[]"
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """Path and pod of each request so far."""
+
+
+@contextmanager
+def fixed_answer() -> Iterator[FixedAnswer]:
+    (port,) = free_ports(1)
+    answer = FixedAnswer(f"http://127.0.0.1:{port}")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer.asked.append((self.path, request["Pod"]["metadata"]["name"]))
+            content = answer.body.encode()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Write nothing to the run's output."""
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="fixed answer", daemon=True)
+        thread.start()
+        try:
+            yield answer
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_extender_that_answers_nonsense_holds_no_pod_and_sends_none_astray(
+    control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=3, gpus=8)
+    best = nodes[1]
+    right = json.dumps([{"Host": best, "Score": 10}])
+    wrong = {
+        "error": (500, right),
+        "no-json": (200, "the nodes are busy"),
+        "fraction": (200, json.dumps([{"Host": best, "Score": 3.5}])),
+        "stranger": (200, json.dumps([{"Host": "no-such-node", "Score": 10}])),
+        "object": (200, json.dumps({"Host": best, "Score": 10})),
+    }
+    annotation = json.dumps([{"dataset": f"{namespace}/images", "copy": "0"}])
+    with fixed_answer() as extender:
+        start_scheduler(control_plane, extender.url)
+        for name, (extender.status, extender.body) in wrong.items():
+            before = len(extender.asked)
+            places = place(kube, namespace=namespace, name=name, count=3, annotation=annotation)
+
+            asked = extender.asked[before:]
+            assert {("/prioritize", f"{name}-{number}") for number in range(3)} <= set(asked), name
+            # As if there was no extender: an answer that was heeded would send all three to one node.
+            assert places == dict.fromkeys(nodes, 1), name
+
+        # The scheduler has not turned away from the extender: the next right answer counts.
+        extender.status, extender.body = 200, right
+        places = place(kube, namespace=namespace, name="right", count=3, annotation=annotation)
+        assert places == {best: 3}
 
 
 def test_health_is_red_while_the_api_server_is_silent_and_green_again_after(
