@@ -179,6 +179,28 @@ def test_a_claim_waits_until_the_volume_was_taken_in_but_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
+    ("claimed", "bound", "nudged"),
+    [
+        ("Pending", "Bound", True),
+        ("Pending", "Available", False),
+        ("Bound", "Bound", False),
+        ("", "Bound", False),
+    ],
+)
+def test_a_claim_that_was_left_behind_its_volume_is_changed_once(
+    claimed: str, bound: str, nudged: bool
+) -> None:
+    volume = {"metadata": {}, "status": {"phase": bound}}
+    live = {"metadata": {}, "status": {"phase": claimed}} if claimed else None
+    assert volumes.needs_nudge(claimed=live, bound=volume) is nudged
+    made = volumes.claim(dataset=dataset_object(), storage="1Gi", nudged=nudged)
+    assert ("annotations" in made["metadata"]) is nudged
+    if nudged:
+        after = {**made, "status": {"phase": "Bound"}}
+        assert volumes.needs_nudge(claimed=after, bound=volume)
+
+
+@pytest.mark.parametrize(
     ("cached", "shown"), [(0, "0%"), (949_999, "94%"), (999_999, "99%"), (1_000_000, "100%")]
 )
 def test_people_see_a_percentage_and_a_size(cached: int, shown: str) -> None:

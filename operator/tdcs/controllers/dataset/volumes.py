@@ -72,9 +72,8 @@ async def provide(*, context: Context, obj: Object, cluster: str, path: str, siz
             return False
         found = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
         asked = found["spec"]["resources"]["requests"]["storage"] if found is not None else storage
-        made = await context.applier.apply(
-            PERSISTENT_VOLUME_CLAIMS, wanted=claim(dataset=obj, storage=asked), live=found, owner=obj
-        )
+        wanted = claim(dataset=obj, storage=asked, nudged=needs_nudge(claimed=found, bound=live))
+        made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=found, owner=obj)
         if is_unseen(made, now=context.now()):
             context.queue.add_after(WorkKey(DATASETS, namespace, name), UNSEEN_RETRY)
             return False
@@ -149,9 +148,10 @@ def volume(*, dataset: Object, storage: str, attributes: Mapping[str, str]) -> O
     }
 
 
-def claim(*, dataset: Object, storage: str) -> Object:
-    """The PersistentVolumeClaim of the same name as the Dataset, which owns it."""
+def claim(*, dataset: Object, storage: str, nudged: bool = False) -> Object:
+    """The PersistentVolumeClaim of the same name as the Dataset, which owns it; `nudged`: see `needs_nudge`."""
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
+    annotations = {"annotations": {names.ANNOTATION_VOLUME_BOUND: "true"}} if nudged else {}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -159,6 +159,7 @@ def claim(*, dataset: Object, storage: str) -> Object:
             "name": name,
             "namespace": namespace,
             "labels": labels_of(namespace=namespace, name=name),
+            **annotations,
             "ownerReferences": [owner_reference(dataset)],
         },
         "spec": {
@@ -169,6 +170,20 @@ def claim(*, dataset: Object, storage: str) -> Object:
             "resources": {"requests": {"storage": storage}},
         },
     }
+
+
+def needs_nudge(*, claimed: Object | None, bound: Object) -> bool:
+    """Whether the claim is to be changed, so that it is looked at once more; for good, as a change back is one too.
+
+    The volume controller binds the volume first, and where its two workers meet in that the claim waits for its next
+    round, up to 15 seconds later, unless something changes on it.
+    """
+    if claimed is None:
+        return False
+    if names.ANNOTATION_VOLUME_BOUND in claimed["metadata"].get("annotations", {}):
+        return True
+    waits = claimed.get("status", {}).get("phase") == "Pending"
+    return waits and bound.get("status", {}).get("phase") == "Bound"
 
 
 def mounted_path(volume: Object | None) -> str:

@@ -1,7 +1,7 @@
 """The Service and the Indexed Jobs of a TrainingJob. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tdcs.api import names
@@ -9,6 +9,7 @@ from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.rendezvous import environment, port_of
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
+from tdcs.kube.errors import InvalidError
 
 READERS: frozenset[Role] = frozenset({"Chief", "Worker"})
 """The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
@@ -262,3 +263,22 @@ def _container(given: Object, datasets: list[DatasetUse], variables: list[Object
         ours = [variable for variable in variables if variable["name"] not in taken]
         made["env"] = [*ours, *own]
     return made
+
+
+def refusal(error: Exception, *, paths: Collection[str]) -> str:
+    """What to say of a child that the API server does not take, or that cannot be had.
+
+    What is invalid comes from a template, which the API server sees whole only as a part of the child.
+
+    Args:
+        error: the refusal.
+        paths: where the job's datasets are mounted.
+    """
+    if not isinstance(error, InvalidError):
+        return str(error)
+    taken = [path for path in sorted(paths) if f'mountPath="{path}"' in error.detail]
+    both = f"; a dataset of the job is mounted at {taken[0]} already" if taken else ""
+    return (
+        f"a template in spec.replicaSpecs makes no valid Job: {error.detail}{both}. Templates cannot be changed: "
+        "correct it, delete the job and create it anew"
+    )

@@ -118,10 +118,11 @@ class TrainingJobController:
         going = isinstance(error, PredecessorError)
         reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
         reason = "EarlierJobGoing" if going else reason
-        told = {"reason": reason, "message": str(error)}
+        message = children.refusal(error, paths={use.mount_path for use in seen.spec.datasets})
+        told = {"reason": reason, "message": message}
         if not seen.was_admitted:
             told["state"] = "Waiting"
-        found = finding(names.ADMITTED, seen.was_admitted, reason, str(error))
+        found = finding(names.ADMITTED, seen.was_admitted, reason, message)
         await self._publish(obj, seen.known.model_copy(update=told), [found])
         return GOING_RETRY if going else REFUSED_RETRY
 
