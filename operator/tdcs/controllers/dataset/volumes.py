@@ -182,8 +182,8 @@ def needs_nudge(*, claimed: Object | None, bound: Object) -> bool:
         return False
     if names.ANNOTATION_VOLUME_BOUND in claimed["metadata"].get("annotations", {}):
         return True
-    waits = claimed.get("status", {}).get("phase") == "Pending"
-    return waits and bound.get("status", {}).get("phase") == "Bound"
+    phases = [obj.get("status", {}).get("phase") for obj in (claimed, bound)]
+    return phases == ["Pending", "Bound"]
 
 
 def mounted_path(volume: Object | None) -> str:
