@@ -1,8 +1,10 @@
-"""A training job lives through the loss of everything around it: operator, scheduler with extender, master, a worker.
+"""A training job lives through the loss of everything around it: operator, scheduler with extender, master, a
+worker it reads from; and what came back in their place places the next job by its data.
 
 Uses the example Dataset, which lies whole on two of the three nodes.
 """
 
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -14,13 +16,15 @@ from tdcs_local.kubectl import Kubectl, condition
 from tdcs_local.steps import Reporter
 
 JOB = "survivor"
+AFTER = "placed-after"
+WORKER = "tdcs.io/component=worker"
 LOST = (
     "app.kubernetes.io/component=operator",
     "app.kubernetes.io/component=scheduler",
     "tdcs.io/component=master",
-    "tdcs.io/component=worker",
+    WORKER,
 )
-"""One pod of each is killed, the scheduler's with its extender."""
+"""One pod of each is killed, the scheduler's with its extender; of the workers one that the job reads from."""
 
 # Every file again and again, until told to end; a read that fails shows as another sum.
 READ_UNTIL_TOLD = f"until [ -e /tmp/end ]; do ({PRINT_CHECKSUMS}); done; echo told"
@@ -45,9 +49,13 @@ def has_read(kubectl: Kubectl, *, rounds: int) -> str | None:
     return None if min(counts) >= rounds else f"rounds read by each pod: {counts}"
 
 
-def kill(kubectl: Kubectl, selector: str) -> None:
-    """Kill one pod without notice, and wait until another one is ready in its place."""
-    victim = kubectl.list("pods", namespace=SYSTEM, selector=selector)[0]["metadata"]
+def kill(kubectl: Kubectl, selector: str, *, nodes: Set[str] | None = None) -> None:
+    """Kill one pod without notice, on one of these nodes if any are given, and wait until another one is ready in its
+    place."""
+    pods = kubectl.list("pods", namespace=SYSTEM, selector=selector)
+    victims = [pod["metadata"] for pod in pods if nodes is None or pod["spec"].get("nodeName") in nodes]
+    assert victims, f"no pod with {selector} on {nodes}"
+    victim = victims[0]
     kubectl("delete", "pod", victim["name"], "-n", SYSTEM, "--grace-period=0", "--force")
 
     def back() -> str | None:
@@ -62,22 +70,38 @@ def kill(kubectl: Kubectl, selector: str) -> None:
     kubectl.wait(back, what=f"no pod came in the place of {victim['name']}", seconds=180)
 
 
+def starts_where_its_data_is(kubectl: Kubectl, *, held: dict[str, int], image: str) -> None:
+    """What came back places a new job by its data. The running one fills the nodes that hold it, so that ordinary
+    scoring would choose the third."""
+    kubectl.apply(reading_job(AFTER, image=image, workers=2, script=PRINT_CHECKSUMS))
+    status = succeeded(kubectl, AFTER)
+    placed = [pod["node"] for pod in status["placement"]]
+    assert len(placed) == 2
+    assert set(placed) <= set(held)
+    assert status["locality"] == 1.0
+    assert [log.split()[0] for log in logs_of(kubectl, AFTER)] == [expected_digest()] * 2
+
+
 def test_a_running_job_reads_on_and_succeeds_whatever_is_killed_around_it(
     held: dict[str, int], kubectl: Kubectl, toolbox: str
 ) -> None:
-    kubectl.delete("trainingjobs.tdcs.io", JOB, namespace=demo.NAMESPACE)
+    for name in (JOB, AFTER):
+        kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
     job = reading_job(JOB, image=toolbox, workers=2, script=READ_UNTIL_TOLD)
     job["spec"]["runPolicy"] = {"backoffLimit": 0}
     kubectl.apply(job)
     kubectl.wait(lambda: has_read(kubectl, rounds=1), what=f"the pods of {JOB} do not read", seconds=180)
 
+    read_from = {pod["spec"]["nodeName"] for pod in pods_of(kubectl)} & set(held)
+    assert read_from, "the job reads on no node that holds its data"
     for selector in LOST:
-        kill(kubectl, selector)
+        kill(kubectl, selector, nodes=read_from if selector == WORKER else None)
 
     rounds = max(len(log.splitlines()) for log in logs_of(kubectl, JOB))
     kubectl.wait(
         lambda: has_read(kubectl, rounds=rounds + 1), what=f"the pods of {JOB} stopped reading", seconds=180
     )
+    starts_where_its_data_is(kubectl, held=held, image=toolbox)
     for pod in pods_of(kubectl):
         kubectl("exec", pod["metadata"]["name"], "-n", demo.NAMESPACE, "--", "touch", "/tmp/end")
     status = succeeded(kubectl, JOB)

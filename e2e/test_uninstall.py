@@ -1,17 +1,31 @@
-"""What an uninstall does first: jobs, data and caches go, and leave nothing on the nodes' disks.
+"""An uninstall: first jobs, data and caches go, and leave nothing on the nodes' disks; then the release, and leaves
+nothing in the cluster but what the how-to says stays.
 
-Last: it deletes every Dataset and CacheCluster. The next run of this tier (or `make install`) makes the cache anew.
+Last: it takes TDCS away, its kinds too. The next run of this tier (or `make install`) installs it anew.
 """
+
+from collections.abc import Iterable
 
 import pytest
 
-from tdcs_local import demo, release
+from tdcs_local import demo, images, release
+from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl, Object, condition
 from tdcs_local.steps import Reporter
 
 CACHES = "/var/lib/tdcs/cache"
 BLOCKS = f"find {CACHES} -path '*/alluxioworker/*' -type f | wc -l"
 LEFT = f"find {CACHES} -mindepth 2 -not -path '*/.tiers/*' '(' -type f -o -name alluxioworker ')' | head -n 5"
+
+UNCOUNTED = {"events", "events.events.k8s.io", "componentstatuses"}
+KINDS = tuple(resource for resource, _ in release.CUSTOM_RESOURCES)
+IN_EVERY_NAMESPACE = {("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")}
+
+FOUND_BEFORE = {
+    *("Pod", "Deployment", "DaemonSet", "StatefulSet", "Service", "ConfigMap", "Secret", "ServiceAccount"),
+    *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "CSIDriver", "Lease", "CacheCluster"),
+}
+"""Kinds of a running release's objects: those that are looked for afterwards would be found."""
 
 
 def looker(*, node: str, namespace: str, image: str) -> Object:
@@ -80,3 +94,89 @@ def test_before_tdcs_goes_its_data_goes_from_every_disk(
     assert not [name for name in volumes if name.startswith("tdcs.")]
     operator = kubectl.get("deployments", "tdcs-operator", namespace=release.NAMESPACE)
     assert condition(operator, "Available").get("status") == "True"
+
+
+def everything(kubectl: Kubectl) -> list[Object]:
+    """All objects of the cluster, of whatever kind can be listed."""
+    kinds = set(kubectl("api-resources", "--verbs=list", "--output=name").split()) - UNCOUNTED
+    return kubectl.list(",".join(sorted(kinds)))
+
+
+def of_tdcs(thing: Object) -> bool:
+    """Whether an object is the release's: in its namespace, or by its kind, its name, a label or Helm's annotation.
+
+    Other namespaces, nodes and what is theirs are the user's, whatever they are called.
+    """
+    kind, metadata = thing["kind"], thing["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace")
+    labels = metadata.get("labels") or {}
+    if namespace == release.NAMESPACE:
+        return (kind, name) not in IN_EVERY_NAMESPACE
+    if kind == "Namespace":
+        return bool(name == release.NAMESPACE)
+    return (
+        (namespace is None and kind not in {"Node", "CSINode"} and "tdcs" in name)
+        or thing["apiVersion"].partition("/")[0] == "tdcs.io"
+        or "tdcs" in (labels.get("app.kubernetes.io/part-of"), labels.get("app.kubernetes.io/managed-by"))
+        or any(key.partition("/")[0].endswith("tdcs.io") for key in labels)
+        or (metadata.get("annotations") or {}).get("meta.helm.sh/release-name") == release.RELEASE
+        or (kind == "PersistentVolume" and claimant(thing) == release.NAMESPACE)
+    )
+
+
+def claimant(volume: Object) -> str:
+    """The namespace of the claim that has a PersistentVolume."""
+    return str((volume["spec"].get("claimRef") or {}).get("namespace", ""))
+
+
+def names_of(things: Iterable[Object]) -> set[tuple[str, str, str]]:
+    return {
+        (thing["kind"], thing["metadata"].get("namespace", ""), thing["metadata"]["name"]) for thing in things
+    }
+
+
+def registered(kubectl: Kubectl) -> list[str]:
+    """The nodes whose kubelet knows the CSI plugin."""
+    return [
+        node["metadata"]["name"]
+        for node in kubectl.list("csinodes")
+        if any(driver["name"] == "csi.tdcs.io" for driver in node["spec"].get("drivers") or [])
+    ]
+
+
+def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
+    tdcs: None, kubectl: Kubectl, reporter: Reporter, workers: list[str]
+) -> None:
+    """From a release whose cache runs; the order is that of docs/how-to/install.md."""
+    tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags)
+    before = names_of(filter(of_tdcs, everything(kubectl)))
+    assert {kind for kind, _, _ in before} >= FOUND_BEFORE
+    assert set(workers) <= set(registered(kubectl))
+    stays = {("Namespace", "", release.NAMESPACE)}
+    stays |= {("CustomResourceDefinition", "", kind) for kind in KINDS}
+    stays |= {("APIService", "", "v1alpha1.tdcs.io"), ("Lease", release.NAMESPACE, "tdcs-operator")}
+    assert stays <= before
+
+    release.uninstall(reporter=reporter, kubectl=kubectl)
+
+    def left() -> set[tuple[str, str, str]]:
+        return names_of(filter(of_tdcs, everything(kubectl)))
+
+    def more() -> str | None:
+        """What the garbage collector and the kubelets have not taken yet."""
+        try:
+            extra = [" ".join(filter(None, thing)) for thing in sorted(left() - stays)]
+        except LocalError as error:  # a kind went between being told of and being listed
+            return str(error)
+        extra += [f"CSI plugin on {node}" for node in registered(kubectl)]
+        return ", ".join(extra) or None
+
+    kubectl.wait(more, what="the uninstalled release left objects behind", seconds=60)
+    assert left() == stays
+
+    for kind in KINDS:
+        kubectl.delete("customresourcedefinitions", kind)
+    kubectl.delete("namespace", release.NAMESPACE)
+    stays.clear()
+    kubectl.wait(more, what="something stayed longer than the kinds and the namespace", seconds=60)
