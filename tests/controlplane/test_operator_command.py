@@ -96,7 +96,8 @@ def test_the_rights_of_the_chart_are_enough_and_secrets_need_one_more(
     world.wait(lambda: kube.find("Dataset", "pictures", namespace=world.namespace) is None)
 
     log = process.log.read_text()
-    refused = [line for line in log.splitlines() if "HTTP 403" in line]
+    # What an earlier test left may still be going: in such a namespace nothing can be made.
+    refused = [line for line in log.splitlines() if "HTTP 403" in line and "being terminated" not in line]
     assert not refused, refused[:3]
     assert SECRET not in log
 

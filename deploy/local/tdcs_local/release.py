@@ -49,7 +49,8 @@ def install(
             ],
             what="installing the chart charts/tdcs failed",
             log=log_file("helm"),
-            remedy=f"look at the pods: kubectl --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE} get pods",
+            remedy=f"look at the pods: kubectl --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE} get pods; if an "
+            f"earlier upgrade was cut off: {helm} rollback {RELEASE} --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE}",
         )
     with reporter.step("cache cluster ready") as step:
         kubectl.wait(
