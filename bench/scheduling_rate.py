@@ -283,11 +283,12 @@ def race(
             # What a way leaves to the API server is done in the next slice: each has another before it each time.
             for name in order.sample(list(ways), len(ways)):
                 let_go(plane, laps[name])
+        # While they are held, or they would place the rest meanwhile.
+        for way in ways.values():
+            plane.kube.delete_all("Pod", namespace=NAMESPACE, labels={WAY: way.scheduler}, grace_seconds=0)
     finally:
         for process in schedulers.values():
             process.resume()
-    for way in ways.values():
-        plane.kube.delete_all("Pod", namespace=NAMESPACE, labels={WAY: way.scheduler}, grace_seconds=0)
     deadline = 60 + len(ways) * pods
     eventually(lambda: not plane.kube.list("Pod", namespace=NAMESPACE), deadline=deadline, interval=0.5)
     return laps
