@@ -2,15 +2,14 @@
 none, and with preferred node affinity. Prints one line of JSON.
 
 All in one control plane: the pods of all ways wait while their schedulers are held, and then one scheduler after the
-other is let go for a slice of half a second, in an order that is drawn anew each time, until the first has placed its
+other is let go for a slice of a second, in an order that is drawn anew each time, until the first has placed its
 pods. So what else the machine does, and how full the nodes are, is the same for all, and ratios hold where rates do
 not. The constant extender reads a request and decodes nothing: it is what the protocol costs, one HTTP call a pod
 with the names of all feasible nodes. The oracle decodes nothing either and has our replies ready: against the
 constant it is what larger replies and pods on fewer nodes cost, and ours against the oracle is what our own work
-costs. The floor names one node in a preferred term: what any preferred affinity costs kube-scheduler. Without an
-extender kube-scheduler is as it is by default, and scores a sample of the nodes: pods in mode Affinity go to
-whichever scheduler there is. The pods of the ways that know the data read datasets that are partitioned over some of
-the nodes, as the placement policy does it. Processor time is told beside the rates. From the root of the checkout::
+costs. The floor names one node in a preferred term: what any preferred affinity costs kube-scheduler. The pods of the
+ways that know the data read datasets that are partitioned over some of the nodes, as the placement policy does it.
+Processor time is told beside the rates. From the root of the checkout::
 
     PYTHONPATH=.:deploy/local:operator:scheduler_plugin python bench/scheduling_rate.py
 """
@@ -55,7 +54,7 @@ CONSTANT, ORACLE, TDCS = "constant", "oracle", "tdcs"
 CONSTANT_EXTENDER = Path(__file__).with_name("constant_extender.py")
 BAR = 0.95
 GB = 10**9
-SLICE_SECONDS = 0.5
+SLICE_SECONDS = 1.0
 """For which a scheduler is let go at a time."""
 QUIET = 0.4
 """Processors that the programs may use between bursts."""
@@ -113,10 +112,7 @@ class Lap:
 @click.option(
     "--uneven", is_flag=True, help="Nodes hold very different parts, instead of about the same as planned."
 )
-@click.option("--all-nodes", is_flag=True, help="Schedulers without extender score all nodes too.")
-def main(
-    nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven: bool, all_nodes: bool
-) -> None:
+def main(nodes: int, pods: int, rounds: int, datasets: int, holders: int, uneven: bool) -> None:
     """Measure the ways side by side."""
     if pods > nodes * GPUS:
         raise click.UsageError(f"{pods} pods of 1 GPU do not fit on {nodes} nodes of {GPUS} GPUs")
@@ -130,7 +126,7 @@ def main(
         nodes_seconds = time.monotonic() - begin
         held = holdings(nodes=fleet, datasets=datasets, holders=holders, uneven=uneven)
         extender = start_extender(plane, explain=False, scheduler_name=TDCS)
-        ways = start_ways(plane, extender=extender, held=held, all_nodes=all_nodes)
+        ways = start_ways(plane, extender=extender, held=held)
         order = random.Random(2)  # noqa: S311  (a measurement, no secret)
         laps = [race(plane, ways, number=number, pods=pods, order=order) for number in range(rounds)]
         found = {name: [lap[name] for lap in laps] for name in ways}
@@ -141,7 +137,6 @@ def main(
             "datasets": datasets,
             "holders": holders,
             "uneven": uneven,
-            "all_nodes": all_nodes,
             "nodes_ready_s": round(nodes_seconds, 1),
             **{f"{name}_pods_per_s": summary([one.rate for one in found[name]]) for name in ways},
             "ms_per_pod": {
@@ -197,12 +192,9 @@ def holdings(*, nodes: Sequence[str], datasets: int, holders: int, uneven: bool)
 
 
 def start_ways(
-    plane: ControlPlane, *, extender: Extender, held: Sequence[Mapping[str, int]], all_nodes: bool
+    plane: ControlPlane, *, extender: Extender, held: Sequence[Mapping[str, int]]
 ) -> dict[str, Way]:
-    """Start the schedulers and the other extenders, each a process of its own, and create the datasets.
-
-    With an extender all nodes are scored, as in the shipped configuration; without one only if ``all_nodes``.
-    """
+    """Start the schedulers and the other extenders, each a process of its own, and create the datasets."""
     annotations = [
         {
             names.ANNOTATION_DATASETS: put_dataset(
@@ -221,13 +213,10 @@ def start_ways(
     }
     affinities = [{"affinity": with_preferred(None, preferred(copy))} for copy in copies.values()]
     specs = {AFFINITY: affinities, FLOOR: [{"affinity": with_preferred(None, [one_node(held)])}]}
+    # The shipped configuration for all: all nodes are scored, and only the extender differs.
     for name in (PLAIN, *specs, *urls):
         config = scheduler_configuration(scheduler_name=name, extender_url=urls.get(name, ""))
-        if name not in urls:
-            del config["extenders"]
-            if not all_nodes:
-                del config["percentageOfNodesToScore"]
-        plane.start_scheduler(name=name, config=config)
+        plane.start_scheduler(name=name, config=config if name in urls else {**config, "extenders": []})
     extenders = {CONSTANT: f"{CONSTANT}-extender", ORACLE: f"{ORACLE}-extender", TDCS: extender.process.name}
     return {
         PLAIN: Way(scheduler=PLAIN),
