@@ -57,7 +57,7 @@ GB = 10**9
 SLICE_SECONDS = 1.0
 """For which a scheduler is let go at a time."""
 QUIET = 0.4
-"""Processors that the programs may use between bursts."""
+"""Processors that the programs may use before a round begins."""
 ATTEMPTS = "scheduler_schedule_attempts_total"
 
 
@@ -305,7 +305,7 @@ def let_go(plane: ControlPlane, lap: Lap) -> None:
     used = Counter(cpu_seconds(plane, way=lap.way))
     begin = time.monotonic()
     process.resume()
-    time.sleep(SLICE_SECONDS)
+    time.sleep(SLICE_SECONDS)  # what is measured: the pods of so long a time
     placed = bound(plane, scheduler=process) - lap.start
     process.pause()
     lap.seconds += time.monotonic() - begin
@@ -316,10 +316,15 @@ def let_go(plane: ControlPlane, lap: Lap) -> None:
 def settle(plane: ControlPlane) -> None:
     """Wait until the programs have digested what was created, or deleted before it: it is no part of the placing."""
 
+    def used() -> float:
+        return sum(cpu_times(process.pid) for process in plane.processes.values())
+
     def busy() -> float:
-        before = sum(cpu_times(process.pid) for process in plane.processes.values())
-        time.sleep(1)
-        return sum(cpu_times(process.pid) for process in plane.processes.values()) - before
+        before = used()
+        time.sleep(
+            1
+        )  # the second that is looked at: how busy they are is no condition to wait for but a difference
+        return used() - before
 
     eventually(lambda: busy() < QUIET, deadline=120, interval=0.1)
 
@@ -332,7 +337,6 @@ def cpu_times(pid: int) -> float:
 
 def cpu_seconds(plane: ControlPlane, *, way: Way) -> dict[str, float]:
     """Processor time that the programs of a way have used, and all programs together."""
-
     used = {name: cpu_times(process.pid) for name, process in plane.processes.items()}
     return {
         "scheduler": used[way.scheduler],

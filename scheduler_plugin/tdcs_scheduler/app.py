@@ -143,7 +143,8 @@ class Extender:
                 synced=self._freshness.is_synced(),
                 exact=self._explain,
             )
-            told = explanation(request=request, ranking=ranking) if self._explain else ""
+            explains = self._explain and ranking.kind is not Kind.NO_DATASET
+            told = explanation(request=request, ranking=ranking) if explains else ""
         except BadRequestError as error:
             self._metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
@@ -153,7 +154,7 @@ class Extender:
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self._metrics.answers[ranking.kind].inc()
         self._tell(request, ranking)
-        if told and ranking.kind is not Kind.NO_DATASET:
+        if told:
             _explanations.info("%s", told)
         return 200, "application/json", answer
 

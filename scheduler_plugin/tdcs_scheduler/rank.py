@@ -83,7 +83,8 @@ def rank(
     if exact:
         awaited = _of_candidates(awaited, request.nodes)
     scores = node_scores(copies, awaited=awaited, candidates=request.nodes)
-    if request.nodes is not None and (exact or request.nodes.is_decoded or len(scores) > _MANY):
+    at_hand = request.nodes is not None and request.nodes.is_decoded
+    if exact or at_hand or len(scores) > _MANY:
         scores = _of_candidates(scores, request.nodes)
     if scores:
         reason = _with_data(len(scores), len(copies), unknown) + _others(awaited)
