@@ -1,0 +1,241 @@
+"""What the operator and a cache agent say to each other: one declarative assignment per mount down, one small state up.
+
+An agent runs beside each cache worker. The operator never names a block or a file: it speaks in slots (see
+`tdcs.policy.slots`), as bitmaps of 4,096 bits (512 bytes, slot 0 is the highest bit of the first byte), and of a
+manifest by its digest. Every call is idempotent; an assignment replaces the one before it when its version is higher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+SLOT_BYTES = 512
+"""Length of a bitmap of slots in bytes."""
+NO_SLOTS = bytes(SLOT_BYTES)
+ALL_SLOTS = b"\xff" * SLOT_BYTES
+
+
+class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How an agent reads the source of a mount. Held in memory only, never written to a disk or a log.
+
+    Attributes:
+        uri: canonical, `s3://bucket/prefix` or `file:///folder`.
+        options: `endpoint`, `region`, `pathStyle` as in `tdcs.engine.protocol.Source`.
+    """
+
+    uri: str
+    options: dict[str, str] = {}
+    access_key_id: str = ""
+    secret_access_key: str = ""
+
+    def __repr__(self) -> str:
+        return f"SourceAccess({self.uri})"
+
+    __str__ = __repr__
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that an agent shall hold: those under `paths` (empty: all) whose blocks are in `slots`.
+
+    Attributes:
+        name: stable, such as `Dataset vision/imagenet` or `Preload vision/first`; progress is reported by it.
+    """
+
+    name: str
+    slots: bytes
+    paths: tuple[str, ...] = ()
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another agent that holds slots of the same mount, or will.
+
+    Attributes:
+        node: its node.
+        address: `host:port` of its block service.
+        slots: what it is assigned, or still holds.
+        complete: those of them that it has reported complete; ask it for these first.
+    """
+
+    node: str
+    address: str
+    slots: bytes
+    complete: bytes = NO_SLOTS
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison of what lies on the disk with the source, once for each `id`.
+
+    Attributes:
+        percent: share of the files, chosen by slot; 100 for all.
+    """
+
+    id: str
+    percent: int = 100
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one agent is to know about one mount.
+
+    Attributes:
+        mount: engine path, `/datasets/<id>`.
+        version: grows with each change; an agent keeps the highest it has seen and answers with it.
+        manifest: digest of the manifest to work by.
+        manifest_urls: where it can be had, best first (operator, then other agents).
+        parts: what to hold; the union counts.
+        origin: of the slots to hold, those that this agent reads from the source. The others come from `peers`, from
+            the source only when no peer has given them for a bounded time.
+        drop: slots whose blocks are removed here unless a part wants them. Slots in neither are left alone.
+        peers: who else holds what.
+        source: None when the credentials are not to be had now: nothing is read from the source then.
+        bandwidth: bytes a second that this agent may read from the source for this mount; None for no limit.
+        pinned: whether blocks are created pinned.
+        check: a comparison to make.
+    """
+
+    mount: str
+    version: int
+    manifest: str
+    manifest_urls: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    origin: bytes = NO_SLOTS
+    drop: bytes = NO_SLOTS
+    peers: tuple[Peer, ...] = ()
+    source: SourceAccess | None = None
+    bandwidth: int | None = None
+    pinned: bool = True
+    check: Check | None = None
+
+
+FailureCode = Literal["Unreadable", "Missing", "Changed", "Denied", "BadName", "NoRoom", "Wrong", "SourceAway"]
+
+
+class FileFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that the agent cannot have for now, and why. It is tried again with growing pauses.
+
+    Attributes:
+        code: `Changed` and `Missing` call for a new listing; `SourceAway` says that the source answers nobody.
+    """
+
+    path: str
+    code: FailureCode
+    reason: str
+
+
+class PartState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an agent is with a part: bytes and files (a file counts where its first block belongs)."""
+
+    name: str
+    wanted_bytes: int = 0
+    held_bytes: int = 0
+    wanted_files: int = 0
+    held_files: int = 0
+
+
+class CheckState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a comparison is. Copies that differed were dropped and loaded again once; `wrong` differed again."""
+
+    id: str
+    done: bool = False
+    files: int = 0
+    bytes: int = 0
+    wrong: tuple[FileFailure, ...] = ()
+    wrong_count: int = 0
+
+
+class MountState(msgspec.Struct, frozen=True, kw_only=True):
+    """What of one mount lies on an agent's disk.
+
+    Attributes:
+        version: of the assignment it works by; 0 when it has none since its start (then nothing is pulled or dropped).
+        manifest: digest it counts by; empty while it has no manifest.
+        held_bytes: bytes of blocks of the manifest that lie here, assigned or not.
+        complete: slots of which every block lies here (of all files, whatever the parts say).
+        present: slots of which at least one block lies here.
+        registered_bytes: those of `held_bytes` that the cache's master knows of.
+        parts: progress of each part of the assignment.
+        failed_count: files that cannot be had; `failed` are the first of them.
+        source_bytes, peer_bytes: what was read from the source and from peers since the process began.
+        source_rate, peer_rate: the same in bytes a second, over the last seconds.
+        busy: whether something is still being pulled, registered or dropped.
+    """
+
+    mount: str
+    version: int = 0
+    manifest: str = ""
+    held_bytes: int = 0
+    complete: bytes = NO_SLOTS
+    present: bytes = NO_SLOTS
+    registered_bytes: int = 0
+    parts: tuple[PartState, ...] = ()
+    failed_count: int = 0
+    failed: tuple[FileFailure, ...] = ()
+    source_bytes: int = 0
+    peer_bytes: int = 0
+    source_rate: int = 0
+    peer_rate: int = 0
+    busy: bool = False
+    check: CheckState | None = None
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent says of its node.
+
+    Attributes:
+        node: its node's name.
+        instance: new with every start of the process.
+        revision: grows with every change of what is told here; the long poll waits for another one.
+        capacity_bytes: what the cache may hold on this disk.
+        used_bytes: blocks of all mounts, registered or not, bytes that only views keep alive included.
+        kept_bytes: those that only views keep alive.
+        disk_free_bytes: what the file system has left.
+        journal: the identity of the journal that the blocks belong to.
+        mounts: by path.
+    """
+
+    node: str
+    instance: str
+    revision: int
+    capacity_bytes: int = 0
+    used_bytes: int = 0
+    kept_bytes: int = 0
+    disk_free_bytes: int = 0
+    journal: str = ""
+    mounts: dict[str, MountState] = {}
+
+
+class AgentError(Exception):
+    """An agent cannot be reached, or refused. The text names node, call, reason and remedy."""
+
+    def __init__(self, text: str, *, node: str) -> None:
+        super().__init__(text)
+        self.node = node
+
+
+class Agents(Protocol):
+    """The agents of one cache cluster, as the operator sees them. Calls are bounded in time.
+
+    Implementations: `tdcs.engine.agent_client.HttpAgents` and the twin `tdcs.agent.memory.MemoryAgents`.
+    """
+
+    def states(self) -> Mapping[str, AgentState]:
+        """The last state of every agent that is reachable now, by node. From memory; never waits."""
+        ...
+
+    async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
+        """Give one agent its assignments for these mounts. Mounts that are not named keep theirs.
+
+        Raises:
+            AgentError: It is away, or has seen a higher version of one of them.
+        """
+        ...
+
+    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+        """Let an agent drop all blocks of these mounts and forget them; unknown ones are success. Raises AgentError."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
