@@ -109,7 +109,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     check: Check | None = None
 
 
-FailureCode = Literal["Unreadable", "Missing", "Changed", "Denied", "BadName", "NoRoom", "Wrong", "SourceAway"]
+FailureCode = Literal[
+    "Unreadable", "Missing", "Changed", "Denied", "BadName", "NoRoom", "Wrong", "SourceAway"
+]
 
 
 class FileFailure(msgspec.Struct, frozen=True, kw_only=True):
