@@ -12,7 +12,7 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 venv: $(VENV)/.ready ## the Python environment, from the lock
-$(VENV)/.ready: requirements-dev.txt pyproject.toml
+$(VENV)/.ready: requirements-dev.txt pyproject.toml training/pyproject.toml
 	@deploy/local/venv.sh $(PYTHON) $(VENV)
 
 up: venv ## the local cluster: kind, one control plane and three workers with fake GPUs
@@ -54,10 +54,10 @@ crds: venv ## regenerate crds/ and the reference in docs/ from the models
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
 
-lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml
+lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml and training/pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
-	@$(BIN)/uv pip compile -q pyproject.toml --group test --group docs --group lint -c requirements.txt --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv

@@ -24,6 +24,7 @@ LOGS = ROOT / ".local" / "logs"
 TYPED = (
     "operator/tdcs",
     "scheduler_plugin/tdcs_scheduler",
+    "training/tdcs_train",
     "deploy/local/tdcs_local",
     "deploy/examples",
     "tests",

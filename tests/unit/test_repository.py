@@ -58,6 +58,12 @@ def wanted(*groups: str) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
+def wanted_by_training() -> list[Requirement]:
+    """What the distribution tdcs-train asks for, without its extras."""
+    project = tomllib.loads((ROOT / "training" / "pyproject.toml").read_text())
+    return [Requirement(line) for line in project["project"]["dependencies"]]
+
+
 def test_no_file_names_the_host_of_a_package_registry() -> None:
     named = [(name, host) for name, text in tracked_texts() for host in REGISTRY_HOSTS if host in text]
     assert not named
@@ -73,7 +79,7 @@ def test_no_file_holds_a_path_of_a_development_machine() -> None:
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
     versions = locked(lock)
-    for requirement in wanted(*groups):
+    for requirement in wanted(*groups) + (wanted_by_training() if groups else []):
         name = canonicalize_name(requirement.name)
         assert name in versions, f"{name} is not in {lock}: run `make lock`"
         assert requirement.specifier.contains(versions[name]), f"{lock} holds another {name}: run `make lock`"

@@ -1,0 +1,60 @@
+"""The command `tdcs-train`. Each subcommand is imported when it is used: a plan must not load torch."""
+
+import importlib
+from typing import Any
+
+import click
+
+from tdcs_train import __version__
+from tdcs_train.errors import InputError
+
+COMMANDS: dict[str, tuple[str, str]] = {}
+"""Subcommand to the module that has it as attribute `command`, and its line in the help."""
+
+
+class Refusal(click.ClickException):
+    """What a user gave cannot be used."""
+
+    exit_code = 2
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), "command", None)
+        return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of subcommands, without importing any of them."""
+        rows = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        rows.update({name: text for name, (_, text) in COMMANDS.items()})
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; bad input and files that cannot be used end it with one sentence and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except (InputError, OSError) as error:
+            raise Refusal(str(error)) from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main(**_: Any) -> None:
+    """Training over slow links: measure a model, plan its parallelism, order its transfers, run it."""
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+if __name__ == "__main__":
+    main(prog_name="tdcs-train")
