@@ -14,7 +14,7 @@ from typing import Self
 from lightkube.config.kubeconfig import KubeConfig
 from tests.support.waiting import eventually_async
 
-from tdcs.controllers import shell
+from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Settings
 from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator
@@ -136,7 +136,7 @@ class RunningOperator:
         operator = Operator(api=api, engines=pool, settings=settings)
         config = KubeConfig.from_file(str(self._kubeconfig)).get()
         assert config is not None
-        await shell.run(operator=operator, config=config, stop=self._stop)
+        await kopf_adapter.run(operator=operator, config=config, stop=self._stop)
 
 
 class Gate:

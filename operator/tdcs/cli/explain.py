@@ -15,8 +15,8 @@ from rich.table import Table
 
 from tdcs.api import names
 from tdcs.cli.explain_report import Report, World, explain
-from tdcs.controllers.invalid import explain as in_words
-from tdcs.controllers.sizes import human
+from tdcs.controllers.humanize import human
+from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import KubeApi, LightkubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
@@ -48,7 +48,7 @@ def job(
     except KubeError as error:
         raise click.ClickException(str(error)) from error
     except ValidationError as error:
-        raise click.ClickException(f"TrainingJob {where}/{name}: {in_words(error)}") from error
+        raise click.ClickException(f"TrainingJob {where}/{name}: {explain_invalid(error)}") from error
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:

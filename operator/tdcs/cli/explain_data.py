@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.invalid import explain as in_words
-from tdcs.controllers.sizes import human
+from tdcs.controllers.humanize import human
 from tdcs.controllers.trainingjob.holdings import copies_of
 from tdcs.controllers.trainingjob.plan import why_not_mounted
+from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.policy.scoring import merged
 
@@ -24,7 +24,7 @@ def readable(raw: Mapping[str, Object]) -> tuple[dict[str, Dataset], dict[str, s
         try:
             found[name] = Dataset.model_validate(obj)
         except ValidationError as error:
-            broken[name] = f"{name}: {in_words(error)}"
+            broken[name] = f"{name}: {explain_invalid(error)}"
     return found, broken
 
 

@@ -9,8 +9,8 @@ from tdcs.api.trainingjob import ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.cli.explain_data import described, readable
 from tdcs.cli.explain_room import free_room, why_not
+from tdcs.controllers.humanize import human
 from tdcs.controllers.resources import pod_requests
-from tdcs.controllers.sizes import human
 from tdcs.controllers.trainingjob.children import READERS
 from tdcs.controllers.trainingjob.holdings import held, wanted_near
 from tdcs.controllers.trainingjob.pods import PodView, newest, pod_view

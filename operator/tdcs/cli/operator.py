@@ -16,7 +16,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from prometheus_client import start_http_server
 
 from tdcs.api import names
-from tdcs.controllers import shell
+from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Engines, Settings
 from tdcs.controllers.engines import EnginePool, alluxio_engines
 from tdcs.controllers.operator import Operator
@@ -155,7 +155,7 @@ def command(
         )
         if metrics_port:
             start_http_server(metrics_port, registry=operator.metrics.registry)
-        await shell.run(operator=operator, config=config, liveness_endpoint=endpoint, stop=stop)
+        await kopf_adapter.run(operator=operator, config=config, liveness_endpoint=endpoint, stop=stop)
         if lost:
             raise click.ClickException("the lease was lost")
 

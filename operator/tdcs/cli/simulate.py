@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tdcs.cli.input import inputs_checked
-from tdcs.controllers.sizes import human
+from tdcs.controllers.humanize import human
 from tdcs.policy.allocation import StoreLimits
 from tdcs.simulate import paper
 from tdcs.simulate.plots import INSTALL, check_plot, plot_bars, plot_completions

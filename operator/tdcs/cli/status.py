@@ -16,8 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from tdcs.api import names
-from tdcs.controllers.sizes import human, human_binary
-from tdcs.controllers.status import WARNINGS
+from tdcs.controllers.humanize import human, human_binary
+from tdcs.controllers.publish import WARNINGS
 from tdcs.kube.api import KubeApi, LightkubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource

@@ -1,4 +1,4 @@
-"""The operator: live views, a work queue, one controller a kind, and kopf as its shell.
+"""The operator: live views, a work queue, one controller a kind; kopf runs it (`kopf_adapter`).
 
 kopf brings custom resources (as raw events), start and stop, signals and the health endpoint. Everything else
 observed comes from informers that notice deletions in a gap. No event is handled where it arrives: it names
@@ -19,7 +19,7 @@ from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
-from tdcs.controllers.relist import Relist
+from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.trainingjob.queue import GangQueue
 from tdcs.controllers.usage import BOUND_AND_UNFINISHED, Usage, trimmed
@@ -138,7 +138,7 @@ class Operator:
             settings=settings,
             gone=self._gone,
         )
-        self._relist = Relist(
+        self._store_resync = StoreResync(
             api=api,
             views=self._own,
             missed=lambda resource, obj, deleted: self.seen(resource, obj, deleted=deleted),
@@ -188,7 +188,7 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._relist.close()
+        await self._store_resync.close()
         self._gangs.close()
         self.context.queue.close()
         await self._datasets.close()
@@ -221,11 +221,11 @@ class Operator:
 
     def listed_again(self, resource: Resource) -> None:
         """The event source has lost its watch, and tells again what exists: what was deleted meanwhile it does not."""
-        self._relist.doubt(resource)
+        self._store_resync.doubt(resource)
 
     def _gone(self, key: WorkKey) -> None:
         if (key.namespace, key.name) in self._own[key.resource]:
-            self._relist.doubt(key.resource)
+            self._store_resync.doubt(key.resource)
 
     def health(self) -> Mapping[str, object]:
         """What the health endpoint tells.
@@ -303,7 +303,7 @@ class Operator:
         while True:
             await asyncio.sleep(period)
             for resource, store in self._own.items():
-                self._relist.doubt(resource)
+                self._store_resync.doubt(resource)
                 for namespace, name in store:
                     key = WorkKey(resource, namespace, name)
                     self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311

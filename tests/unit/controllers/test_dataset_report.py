@@ -10,7 +10,7 @@ from tdcs.controllers.dataset import identity, report, verdicts, volumes
 from tdcs.controllers.dataset.plan import Want, WantPlan
 from tdcs.controllers.dataset.report import Holdings, Known, Progress, Trouble
 from tdcs.controllers.dataset.work import LoadWork
-from tdcs.controllers.sizes import human
+from tdcs.controllers.humanize import human
 from tdcs.csi.volume import parse_volume
 from tdcs.engine.protocol import Credentials, Source
 from tdcs.engine.table import BlockTable

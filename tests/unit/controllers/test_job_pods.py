@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.controllers.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.controllers.status import QUIET
+from tdcs.controllers.publish import QUIET
 from tdcs.controllers.trainingjob import plan, report
 from tdcs.controllers.trainingjob.plan import Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, pod_view

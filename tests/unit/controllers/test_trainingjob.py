@@ -11,11 +11,11 @@ from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import DatasetUse, Role, RunPolicy, TrainingJobSpec
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
-from tdcs.controllers.invalid import explain
 from tdcs.controllers.trainingjob import children, plan, report
 from tdcs.controllers.trainingjob.plan import Decision, JobView, Observed, job_view
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import tf_config
+from tdcs.controllers.validation import explain_invalid
 from tdcs.policy.admission import Reason
 
 ADMITTED = TrainingJobStatus.model_validate(
@@ -288,7 +288,7 @@ def test_a_template_that_nothing_can_be_added_to_is_an_invalid_spec(
 ) -> None:
     with pytest.raises(ValidationError) as refused:
         with_template(change)
-    told = explain(refused.value)
+    told = explain_invalid(refused.value)
     assert f"template.{field}: " in told
     assert "Shape" not in told
 

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus
 from tdcs.api.conditions import Finding, finding
-from tdcs.controllers import status
 from tdcs.controllers.cachecluster import children, cleaning, leaving, plan, pods
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.draining import Departure, node_of, since_when
@@ -17,8 +16,9 @@ from tdcs.controllers.cachecluster.plan import FuseView
 from tdcs.controllers.context import Context, Store, WorkKey
 from tdcs.controllers.dataset import ledger
 from tdcs.controllers.dataset.ledger import MountLedger
-from tdcs.controllers.invalid import explain
-from tdcs.controllers.sizes import counted
+from tdcs.controllers.humanize import counted
+from tdcs.controllers.publish import publish_status
+from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import EngineError, WorkerInfo
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs
@@ -71,7 +71,7 @@ class CacheClusterController:
                 await self._without_finalizer(obj)  # nothing was made of what cannot be understood
                 return None
             await self._publish(
-                obj, CacheClusterStatus(), finding(names.READY, False, "InvalidSpec", explain(error))
+                obj, CacheClusterStatus(), finding(names.READY, False, "InvalidSpec", explain_invalid(error))
             )
             return None
         if deleting:
@@ -235,6 +235,6 @@ class CacheClusterController:
         return FuseView(wanted=found.get("desiredNumberScheduled", 0), ready=found.get("numberReady", 0))
 
     async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding) -> None:
-        await status.publish(
+        await publish_status(
             context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready]
         )

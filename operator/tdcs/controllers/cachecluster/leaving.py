@@ -9,8 +9,8 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster.plan import fitting_nodes, gpus
 from tdcs.controllers.context import Store
 from tdcs.controllers.dataset.ledger import MountLedger
+from tdcs.controllers.humanize import counted, human
 from tdcs.controllers.nodes import FINISHED
-from tdcs.controllers.sizes import counted, human
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.policy import scaling
 

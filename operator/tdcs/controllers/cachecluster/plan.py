@@ -10,7 +10,7 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers.dataset.planner import matches
-from tdcs.controllers.sizes import human_binary
+from tdcs.controllers.humanize import human_binary
 from tdcs.engine.protocol import WorkerInfo
 
 TRANSIENT_TAINTS = "node.kubernetes.io/"

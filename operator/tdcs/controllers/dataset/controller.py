@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.controllers import status
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset import (
     identity,
@@ -32,7 +31,8 @@ from tdcs.controllers.dataset.report import Holdings, Known
 from tdcs.controllers.dataset.sharing import Reader
 from tdcs.controllers.dataset.source import NotYetError
 from tdcs.controllers.dataset.watching import watch
-from tdcs.controllers.invalid import explain
+from tdcs.controllers.publish import publish_status
+from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import Engine, EngineError, Source
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS
@@ -72,7 +72,9 @@ class DatasetController:
         except ValidationError as error:
             if obj["metadata"].get("deletionTimestamp"):
                 return await teardown.unreadable(context=self._context, obj=obj)
-            await self._publish_blocked(obj, NotYetError(reason="InvalidSpec", message=explain(error)))
+            await self._publish_blocked(
+                obj, NotYetError(reason="InvalidSpec", message=explain_invalid(error))
+            )
             return None
         try:
             if obj["metadata"].get("deletionTimestamp"):
@@ -135,7 +137,7 @@ class DatasetController:
         if dataset.status is None or dataset.status.mount_path != path:
             found = verdicts.mounting(dataset.spec.source.uri)
             wanted = report.status_of(held=Holdings(), state="Mounting", known=Known(mount_path=path))
-            obj = await status.publish(
+            obj = await publish_status(
                 context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found
             )
             dataset = Dataset.model_validate(obj)
@@ -298,7 +300,7 @@ class DatasetController:
             held=held, state=state, known=known, plan=plan, progress=progress, brought=brought
         )
         last = me.dataset.status.last_source_check_time if me.dataset.status else None
-        await status.publish(
+        await publish_status(
             context=self._context,
             resource=DATASETS,
             obj=me.obj,
@@ -325,7 +327,7 @@ class DatasetController:
         )
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         wanted = report.remembered(obj, state="Deleting" if deleting else verdicts.state_of(found))
-        await status.publish(context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found)
+        await publish_status(context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found)
 
     async def _tear_down(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
         path = dataset.status.mount_path if dataset.status else ""

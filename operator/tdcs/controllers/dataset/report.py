@@ -13,7 +13,7 @@ from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, Kept, NodeBytes
 from tdcs.controllers.dataset.plan import WantPlan
 from tdcs.controllers.dataset.survey import held_nodes, ratio
 from tdcs.controllers.dataset.tally import FileFailure
-from tdcs.controllers.sizes import counted, human, percent, speed
+from tdcs.controllers.humanize import counted, human, percent, speed
 from tdcs.policy.placement import CopyPlan, node_bytes
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.sizes import counted
+from tdcs.controllers.humanize import counted
 from tdcs.kube.api import Object
 
 NAMED = 3

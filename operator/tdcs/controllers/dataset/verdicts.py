@@ -8,7 +8,7 @@ from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import DatasetState
 from tdcs.controllers.dataset.plan import WantPlan
 from tdcs.controllers.dataset.report import Holdings, Progress, Trouble, Wrong, extent, own_extent
-from tdcs.controllers.sizes import counted, human
+from tdcs.controllers.humanize import counted, human
 
 ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
 

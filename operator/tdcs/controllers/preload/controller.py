@@ -8,14 +8,14 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
-from tdcs.controllers import status
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset import sharing, wants
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.dataset.data import MountedData
-from tdcs.controllers.invalid import explain
 from tdcs.controllers.preload import plan as plans
 from tdcs.controllers.preload.plan import Verdict, View
+from tdcs.controllers.publish import publish_status
+from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
 
@@ -40,7 +40,7 @@ class PreloadController:
         try:
             preload = Preload.model_validate(obj)
         except ValidationError as error:
-            told = Verdict(state="Failed", reason="InvalidSpec", message=explain(error))
+            told = Verdict(state="Failed", reason="InvalidSpec", message=explain_invalid(error))
             await self._publish(obj, told, PreloadStatus(state="Failed"))
             return None
         known = preload.status or PreloadStatus()
@@ -144,7 +144,7 @@ class PreloadController:
         self._context.queue.add(WorkKey(DATASETS, key.namespace, preload.spec.dataset))
 
     async def _publish(self, obj: Object, verdict: Verdict, wanted: PreloadStatus) -> None:
-        await status.publish(
+        await publish_status(
             context=self._context,
             resource=PRELOADS,
             obj=obj,

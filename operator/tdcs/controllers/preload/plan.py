@@ -10,7 +10,7 @@ from tdcs.controllers.dataset.plan import WantPlan
 from tdcs.controllers.dataset.report import Progress, Trouble
 from tdcs.controllers.dataset.verdicts import manner, placed
 from tdcs.controllers.dataset.verify import VerifyProgress
-from tdcs.controllers.sizes import human, percent, speed
+from tdcs.controllers.humanize import human, percent, speed
 
 TRIES = 2
 """After so many loads in a row that left something out, a Preload has failed. Each tries a block several times."""

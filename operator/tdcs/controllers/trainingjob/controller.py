@@ -12,10 +12,9 @@ from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.controllers import status
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.invalid import explain
+from tdcs.controllers.publish import publish_status
 from tdcs.controllers.trainingjob import children, order, plan, release, report
 from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
 from tdcs.controllers.trainingjob.copies import CopyChoices
@@ -25,6 +24,7 @@ from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.controllers.trainingjob.queue import GangQueue
 from tdcs.controllers.trainingjob.quotes import Quotes
 from tdcs.controllers.trainingjob.rendezvous import too_long
+from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError
@@ -74,7 +74,7 @@ class TrainingJobController:
             job = TrainingJob.model_validate(obj)
         except ValidationError as error:
             # Whatever the status holds may be what does not parse: it is replaced.
-            await self._invalid(obj, TrainingJobStatus(), explain(error))
+            await self._invalid(obj, TrainingJobStatus(), explain_invalid(error))
             return None
         live = await self._live(obj, job)
         seen = self._observe(obj, job, live)
@@ -330,7 +330,7 @@ class TrainingJobController:
         return await self._publish(obj, wanted, report.findings_of(seen, decision=decision, outcome=outcome))
 
     async def _publish(self, obj: Object, wanted: Model, findings: list[Finding]) -> Object:
-        return await status.publish(
+        return await publish_status(
             context=self._context, resource=TRAINING_JOBS, obj=obj, status=wanted, findings=findings
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.controllers.context import Stores
-from tdcs.controllers.status import conditions_of
+from tdcs.controllers.publish import conditions_of
 from tdcs.controllers.trainingjob.children import FIRST_COPY
 from tdcs.controllers.trainingjob.holdings import copies_of
 from tdcs.controllers.trainingjob.plan import Observed

@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 
-def explain(error: ValidationError) -> str:
+def explain_invalid(error: ValidationError) -> str:
     """Which fields are wrong and why, with what to do."""
     parts = [
         # pydantic goes on with the name of a class, which says nothing to people.

@@ -4,7 +4,7 @@ from tests.unit.controllers.builders import NOW
 
 from tdcs.api.conditions import Condition, Finding, finding, merge
 from tdcs.controllers.dataset import verdicts
-from tdcs.controllers.status import changed
+from tdcs.controllers.publish import changed
 
 
 def conditions(findings: list[Finding], known: list[Condition] | None = None) -> list[Condition]:

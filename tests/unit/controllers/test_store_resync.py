@@ -7,7 +7,7 @@ import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, UnavailableError, error, pod
 
-from tdcs.controllers.relist import Relist
+from tdcs.controllers.store_resync import StoreResync
 from tdcs.kube.api import Object, ObjectList
 from tdcs.kube.informer import Key
 from tdcs.kube.resources import PODS, Resource
@@ -15,7 +15,7 @@ from tdcs.kube.resources import PODS, Resource
 View = dict[Resource, dict[Key, Object]]
 
 
-def following(api: ScriptedApi, view: View, told: list[str]) -> Relist:
+def following(api: ScriptedApi, view: View, told: list[str]) -> StoreResync:
     def missed(resource: Resource, obj: Object, deleted: bool) -> None:
         name = obj["metadata"]["name"]
         told.append(f"{'-' if deleted else '+'}{name}")
@@ -24,7 +24,7 @@ def following(api: ScriptedApi, view: View, told: list[str]) -> Relist:
         else:
             view[resource]["n", name] = obj
 
-    return Relist(api=api, views=view, missed=missed, pause=0)
+    return StoreResync(api=api, views=view, missed=missed, pause=0)
 
 
 def known(*names: str) -> View:
@@ -37,8 +37,8 @@ def listed(*names: str) -> ObjectList:
 
 async def test_what_the_list_lacks_is_gone_and_what_only_it_has_is_new() -> None:
     view, told = known("ghost", "alive"), list[str]()
-    relist = following(ScriptedApi(lists=[listed("alive", "missed")]), view, told)
-    relist.doubt(PODS)
+    resync = following(ScriptedApi(lists=[listed("alive", "missed")]), view, told)
+    resync.doubt(PODS)
     await eventually_async(lambda: len(told) == 2, deadline=60)
     assert told == ["-ghost", "+missed"]
     assert sorted(name for _, name in view[PODS]) == ["alive", "missed"]
@@ -47,8 +47,8 @@ async def test_what_the_list_lacks_is_gone_and_what_only_it_has_is_new() -> None
 async def test_a_change_that_no_event_told_is_taken_from_the_list() -> None:
     view, told = known("changed", "alive"), list[str]()
     view[PODS]["n", "changed"] = pod("changed", 0)
-    relist = following(ScriptedApi(lists=[listed("alive", "changed")]), view, told)
-    relist.doubt(PODS)
+    resync = following(ScriptedApi(lists=[listed("alive", "changed")]), view, told)
+    resync.doubt(PODS)
     await eventually_async(lambda: told == ["+changed"], deadline=60)
     assert view[PODS]["n", "changed"]["metadata"]["resourceVersion"] == "1"
 
@@ -63,15 +63,15 @@ async def test_many_doubts_are_one_list_and_a_doubt_while_it_is_read_is_another(
             return await super().list(resource, **asked)
 
     api = Slow(lists=[listed("alive")])
-    relist = following(api, known("alive"), [])
+    resync = following(api, known("alive"), [])
     for _ in range(3):
-        relist.doubt(PODS)
+        resync.doubt(PODS)
     async with asyncio.timeout(60):
         await reading.wait()
-    relist.doubt(PODS)
+    resync.doubt(PODS)
     go_on.set()
     await eventually_async(lambda: api.listed == 2, deadline=60)
-    await relist.close()
+    await resync.close()
     assert api.listed == 2
 
 
@@ -92,7 +92,7 @@ async def test_what_an_event_changes_while_the_list_is_read_is_newer_than_the_li
 
 
 async def test_a_server_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tdcs.controllers.relist.backoff", lambda **_: 0.0)
+    monkeypatch.setattr("tdcs.controllers.store_resync.backoff", lambda **_: 0.0)
     view, told = known("ghost"), list[str]()
     following(ScriptedApi(lists=[error(UnavailableError), listed()]), view, told).doubt(PODS)
     await eventually_async(lambda: told == ["-ghost"], deadline=60)

@@ -104,7 +104,7 @@ def _without(status: Mapping[str, Any], fields: Collection[str]) -> dict[str, An
     return {name: value for name, value in status.items() if name not in fields}
 
 
-async def publish(
+async def publish_status(
     *,
     context: Context,
     resource: Resource,

@@ -19,7 +19,7 @@ PAUSE = 0.5
 _log = logging.getLogger(__name__)
 
 
-class Relist:
+class StoreResync:
     """Lists a resource again when somebody doubts its view.
 
     Args:
