@@ -37,16 +37,23 @@ class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
     __str__ = __repr__
 
 
+Pull = Literal["All", "Peers", "Nothing"]
+
+
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Files that an agent shall hold: those under `paths` (empty: all) whose blocks are in `slots`.
 
     Attributes:
         name: stable, such as `Dataset vision/imagenet` or `Preload vision/first`; progress is reported by it.
+        pull: `All`: what is missing is brought, from peers or the source. `Peers`: only what some peer holds is brought
+            (a move away from a node that leaves); what no peer has is neither a failure nor work that is left.
+            `Nothing`: what is there is kept and counted, nothing is brought (a load that waits or is suspended).
     """
 
     name: str
     slots: bytes
     paths: tuple[str, ...] = ()
+    pull: Pull = "All"
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +77,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         percent: share of the files, chosen by slot; 100 for all.
+        part: name of the part whose files are meant; empty for all that lies here.
     """
 
     id: str
     percent: int = 100
+    part: str = ""
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,13 +136,19 @@ class FileFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an agent is with a part: bytes and files (a file counts where its first block belongs)."""
+    """How far an agent is with a part: bytes and files (a file counts where its first block belongs).
+
+    Attributes:
+        failed_bytes: those of the missing bytes whose files cannot be had for now. They stay counted while they are
+            tried again, until a try succeeds: a part is done when `held_bytes + failed_bytes == wanted_bytes`.
+    """
 
     name: str
     wanted_bytes: int = 0
     held_bytes: int = 0
     wanted_files: int = 0
     held_files: int = 0
+    failed_bytes: int = 0
 
 
 class CheckState(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +209,8 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
         kept_bytes: those that only views keep alive.
         disk_free_bytes: what the file system has left.
         journal: the identity of the journal that the blocks belong to.
+        address: `host:port` of its block service, for `Peer.address`; the operator's client fills it in.
+        url: `http://host:port` of its HTTP service, for `Assignment.manifest_urls`; filled in likewise.
         mounts: by path.
     """
 
@@ -205,6 +222,8 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     kept_bytes: int = 0
     disk_free_bytes: int = 0
     journal: str = ""
+    address: str = ""
+    url: str = ""
     mounts: dict[str, MountState] = {}
 
 
