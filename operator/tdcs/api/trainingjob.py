@@ -13,6 +13,10 @@ Framework = Literal["TensorFlow", "PyTorch", "Horovod", "None"]
 Role = Literal["Chief", "Launcher", "PS", "Worker"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
+READING_ROLES: frozenset[Role] = frozenset({"Chief", "Worker"})
+"""The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
+left to the pods that gain from it."""
+
 NAME_LIMIT = 50
 """The longest name whose pods' host names, such as NAME-launcher-0, still fit a DNS label of 63 characters."""
 

@@ -89,10 +89,10 @@ class TrainingJobStatus(Model):
     local_share: float | None = None
     """Mean over the pods of the share of the data that lies on the pod's own node."""
     copies: Annotated[list[CopyUse], Field(json_schema_extra=list_map("dataset"))] = Field(default=[])
-    """Which copy of each dataset the job reads, chosen when it is let in: the one with room near it, then the one
+    """Which copy of each dataset the job reads, chosen when it is admitted: the one with room near it, then the one
     that fewest jobs read."""
     passed: int | None = None
-    """How many jobs that came later were let in before it, while it waited for room. When there were too many, nodes
+    """How many jobs that came later were admitted before it, while it waited for room. When there were too many, nodes
     are set aside for it."""
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When the pods were first allowed to exist."""

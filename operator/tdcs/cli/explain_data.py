@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.humanize import human
-from tdcs.controllers.trainingjob.holdings import copies_of
-from tdcs.controllers.trainingjob.plan import why_not_mounted
+from tdcs.controllers.trainingjob.data_location import copies_of
+from tdcs.controllers.trainingjob.decision import why_not_mounted
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.policy.scoring import merged

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.trainingjob import ROLES, Role, TrainingJob
+from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.cli.explain_data import described, readable
 from tdcs.cli.explain_room import free_room, why_not
 from tdcs.controllers.humanize import human
 from tdcs.controllers.resources import pod_requests
-from tdcs.controllers.trainingjob.children import READERS
-from tdcs.controllers.trainingjob.holdings import held, wanted_near
+from tdcs.controllers.trainingjob.data_location import held, wanted_near
 from tdcs.controllers.trainingjob.pods import PodView, newest, pod_view
 from tdcs.kube.api import Object
 from tdcs.policy.scoring import MAX_SCORE, CopyOnNodes, bytes_on_node, node_scores
@@ -162,7 +161,7 @@ def _place(
     own_nodes: Collection[str],
     past: bool,
 ) -> PodPlace:
-    reads = pod.role in READERS and bool(copies)
+    reads = pod.role in READING_ROLES and bool(copies)
     held = bytes_on_node(node=pod.node, copies=copies) if pod.node else 0
     score = scores.get(pod.node, 0) if reads and pod.node else None
     best = max(scores.values(), default=0)
@@ -304,7 +303,7 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
 def _ranking(job: TrainingJob, world: World) -> str:
     pods: list[tuple[Role, Object | None]] = [(pod_view(pod).role, pod) for pod in world.own_pods]
     pods = pods or [("Worker", None)]
-    strangers = {_stranger(job, pod, role) for role, pod in pods if role in READERS} - {""}
+    strangers = {_stranger(job, pod, role) for role, pod in pods if role in READING_ROLES} - {""}
     if strangers:
         templates = [each.template["spec"] for each in job.spec.replica_specs.by_role().values()]
         remedy = (

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdcs.api import names
+from tdcs.controllers.queueing.eligibility import may_run
+from tdcs.controllers.queueing.schedule import shown
 from tdcs.controllers.resources import PODS, added, amounts, pod_requests
-from tdcs.controllers.trainingjob.eligibility import may_run
-from tdcs.controllers.trainingjob.line import shown
 from tdcs.kube.api import Object
 
 

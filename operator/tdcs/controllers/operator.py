@@ -19,9 +19,9 @@ from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
+from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
-from tdcs.controllers.trainingjob.queue import GangQueue
 from tdcs.controllers.usage import BOUND_AND_UNFINISHED, Usage, trimmed
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier

@@ -16,7 +16,7 @@ BOUND_AND_UNFINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Fa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class JobPod:
     """A pod's place in a TrainingJob: which job, which role, which index."""
 
     job: Key
@@ -29,11 +29,11 @@ def trimmed(pod: Object) -> Object:
     metadata = pod["metadata"]
     kept = {field: metadata[field] for field in ("name", "namespace", "resourceVersion") if field in metadata}
     found = {"metadata": kept, "node": pod["spec"].get("nodeName", ""), "takes": pod_requests(pod["spec"])}
-    member = None if metadata.get("deletionTimestamp") else member_of(pod)
+    member = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
     return found if member is None else {**found, "member": member}
 
 
-def member_of(pod: Object) -> Member | None:
+def job_pod_of(pod: Object) -> JobPod | None:
     """The place of a pod in a TrainingJob; None when it belongs to none."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
@@ -41,7 +41,7 @@ def member_of(pod: Object) -> Member | None:
     if not job:
         return None
     index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"])
-    return Member(
+    return JobPod(
         job=(metadata.get("namespace", ""), job), role=labels.get(names.LABEL_ROLE, ""), index=index
     )
 
@@ -56,14 +56,14 @@ class Usage:
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self._pods: dict[Key, tuple[str, Amounts]] = {}
         self._nodes: dict[str, dict[str, int]] = {}
-        self._members: dict[Key, Member] = {}
+        self._members: dict[Key, JobPod] = {}
         self._on_change = on_change
 
     def taken(self, node: str) -> Mapping[str, int]:
         """What the pods of a node take of it."""
         return self._nodes.get(node, {})
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[JobPod]:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
         yield from self._members.values()
 

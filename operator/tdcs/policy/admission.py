@@ -1,9 +1,9 @@
 """Whether the pods of a training job may exist yet.
 
-A job enters when every dataset it names can be read and has as much of itself in the
+A job is admitted when every dataset it names can be read and has as much of itself in the
 cache as the job asks for. Until then its Job stays suspended, so no GPU is held idle.
 
-Among several jobs (:func:`next_to_enter`) the order is priority, then age. A job whose pods do not
+Among several jobs (:func:`next_to_admit`) the order is priority, then age. A job whose pods do not
 all fit at once (its gang) may be passed by later ones, so that free GPUs are used, but only a bounded
 number of times. Then nodes are set aside for it (:func:`nodes_to_set_aside`): they fill with nothing
 else until it has its place, while the other nodes go on serving the queue. One job at a time has nodes set
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-#: How many later jobs may enter before a job whose gang does not fit.
+#: How many later jobs may be admitted before a job whose gang does not fit.
 MAX_PASSES = 64
 
 
@@ -37,8 +37,8 @@ class Reason(StrEnum):
     BEHIND = "BehindOtherJobs"
     NEVER = "NoNodeIsLargeEnough"
     NO_PRIORITY = "PriorityClassNotFound"
-    ENTERS = "AllPodsFit"
-    RELEASED = "NotAllPodsPlaced"
+    FITS = "AllPodsFit"
+    REQUEUED = "NotAllPodsPlaced"
     QUOTA = "QuotaTooSmall"
 
 
@@ -90,7 +90,8 @@ def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness], runs: bool 
     Args:
         suspended: whether its user holds it back.
         datasets: those that it names.
-        runs: whether it was admitted before: then it waits for nothing, and is told what is the matter with its data.
+        runs: whether it was admitted before: it then waits for nothing, and the message says what is wrong with its
+            data.
     """
     for dataset in datasets:
         if (reason := _matter(dataset)) is not None:
@@ -105,19 +106,19 @@ def decide(*, suspended: bool, datasets: Sequence[DatasetReadiness], runs: bool 
         )
     cold = [dataset for dataset in datasets if dataset.lacks]
     if cold:
-        told = "; ".join(
+        text = "; ".join(
             f"after {dataset.waited} it starts with {dataset.cached_ratio:.0%} of Dataset {dataset.name} cached, "
             f"{dataset.required_ratio:.0%} was asked for"
             for dataset in cold
         )
-        return Admission(admitted=True, data_ready=True, reason=Reason.TIMED_OUT, message=told)
+        return Admission(admitted=True, data_ready=True, reason=Reason.TIMED_OUT, message=text)
     count = len(datasets)
     message = f"{count} dataset{'s' if count != 1 else ''} ready" if count else "the job names no dataset"
     return Admission(admitted=True, data_ready=True, reason=Reason.READY, message=message)
 
 
 def _matter(dataset: DatasetReadiness) -> Reason | None:
-    """What is the matter with a dataset; None when a job can be let in, as far as it goes."""
+    """What is wrong with a dataset; None when a job can be admitted, as far as it goes."""
     if not dataset.found:
         return Reason.MISSING
     if dataset.deleting:
@@ -173,7 +174,7 @@ def _cause(dataset: DatasetReadiness) -> str:
 
 
 class Waiting(Protocol):
-    """A job in the queue, as :func:`next_to_enter` sees it."""
+    """A job in the queue, as :func:`next_to_admit` sees it."""
 
     @property
     def priority(self) -> int:
@@ -231,21 +232,21 @@ def gang_fits(*, pods: Sequence[int], nodes_by_free_gpus: Sequence[int]) -> bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """Whose turn it is: the place in the queue of the job that enters, or of the one to set nodes aside for."""
+class NextAdmission:
+    """Which job is next: the place in the queue of the job that enters, or of the one to set nodes aside for."""
 
-    enters: int | None = None
+    admits: int | None = None
     starves: int | None = None
 
 
-def next_to_enter(
+def next_to_admit(
     *,
     queue: Sequence[W],
     nodes_by_free_gpus: Sequence[int],
     holder: W | None = None,
     max_passes: int = MAX_PASSES,
     fits_now: Callable[[W], bool] | None = None,
-) -> Turn:
+) -> NextAdmission:
     """Who enters next; nobody when all must wait.
 
     The queue is in the order of :func:`queue_key`. The caller counts the passes: every job that is
@@ -261,16 +262,16 @@ def next_to_enter(
     """
     if fits_now is None:
         if not any(nodes_by_free_gpus[1:]):
-            return Turn()
+            return NextAdmission()
         fits_now = _by_free_gpus(nodes_by_free_gpus)
     for place, job in enumerate(queue):
         if job is holder or not job.ready:
             continue
         if fits_now(job):
-            return Turn(enters=place)
+            return NextAdmission(admits=place)
         if job.passed >= max_passes and holder is None:
-            return Turn(starves=place)
-    return Turn()
+            return NextAdmission(starves=place)
+    return NextAdmission()
 
 
 def _by_free_gpus(nodes_by_free_gpus: Sequence[int]) -> Callable[[Waiting], bool]:

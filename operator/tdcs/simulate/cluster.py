@@ -33,24 +33,24 @@ class Cluster:
         if len(self.queue) > 1 and admission.queue_key(self.queue[-2]) > admission.queue_key(job):
             self.queue.sort(key=admission.queue_key)
 
-    def next_to_enter(self) -> SimJob | None:
+    def next_to_admit(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
         holder = self._holder
         if holder is not None and self._fits_aside(holder):
-            self._enter(self.queue.index(holder))
+            self._admit(self.queue.index(holder))
             return holder
         window = self.window()
-        turn = admission.next_to_enter(queue=window, nodes_by_free_gpus=self.by_free, holder=holder)
-        if turn.starves is not None:
-            self._set_aside(window[turn.starves])
-            return self.next_to_enter()
-        if turn.enters is None:
+        next_ = admission.next_to_admit(queue=window, nodes_by_free_gpus=self.by_free, holder=holder)
+        if next_.starves is not None:
+            self._set_aside(window[next_.starves])
+            return self.next_to_admit()
+        if next_.admits is None:
             return None
-        job = window[turn.enters]
-        self._enter(turn.enters)
+        job = window[next_.admits]
+        self._admit(next_.admits)
         return job
 
-    def _enter(self, place: int) -> None:
+    def _admit(self, place: int) -> None:
         for job in self.queue[:place]:
             if job.ready:
                 job.passed += 1

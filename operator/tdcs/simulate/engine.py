@@ -117,7 +117,7 @@ class Simulation:
 
     def _admit(self, *, now: float) -> list[SimJob]:
         started: list[SimJob] = []
-        while (job := self.cluster.next_to_enter()) is not None:
+        while (job := self.cluster.next_to_admit()) is not None:
             self.cluster.place(
                 job, scores=self.scheme.scores(job), data_first=self.scheme.data_first(job), now=now
             )

@@ -12,9 +12,9 @@ from tdcs.api import names
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.engines import EnginePool
+from tdcs.controllers.queueing.queue import GangQueue
+from tdcs.controllers.queueing.requeue import PATIENCE
 from tdcs.controllers.trainingjob.controller import TrainingJobController
-from tdcs.controllers.trainingjob.queue import GangQueue
-from tdcs.controllers.trainingjob.release import PATIENCE
 from tdcs.controllers.usage import Usage, trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object

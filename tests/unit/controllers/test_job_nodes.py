@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tdcs.controllers.queueing.eligibility import may_run
 from tdcs.controllers.resources import amount, pod_requests
 from tdcs.controllers.trainingjob.affinity import preferred_terms
-from tdcs.controllers.trainingjob.eligibility import may_run
 from tdcs.controllers.usage import Usage, trimmed
 from tdcs.kube.api import Object
 from tdcs.policy.scoring import CopyOnNodes

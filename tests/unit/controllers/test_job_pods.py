@@ -6,10 +6,11 @@ from tests.unit.controllers.builders import NOW, job_spec
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.publish import QUIET
-from tdcs.controllers.trainingjob import plan, report
-from tdcs.controllers.trainingjob.plan import Observed
+from tdcs.controllers.trainingjob import decision as decisions
+from tdcs.controllers.trainingjob import report
+from tdcs.controllers.trainingjob.decision import Observed
+from tdcs.controllers.trainingjob.pod_events import held_up
 from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, pod_view
-from tdcs.controllers.trainingjob.quotes import held_up
 from tdcs.kube.api import Object
 
 ADMITTED = TrainingJobStatus.model_validate(
@@ -51,7 +52,7 @@ RUNNING: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status"
 def shown(*pods: Object) -> report.Headline:
     """What `kubectl get` shows of an admitted job of two workers."""
     seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED, pods=[pod_view(each) for each in pods])
-    decision = plan.decision_of(seen=seen, data=plan.data(seen, now=NOW))
+    decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
     return report.headline(seen, decision=decision, outcome=None)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.controllers.jobs import Jobs, role
 
-from tdcs.controllers.trainingjob.line import Line, Member, arrange, turn_of
-from tdcs.controllers.trainingjob.quota import Allowances, Claim, charges, claims_of, counts
+from tdcs.controllers.queueing.quota import Allowances, Claim, charges, claims_of, counts
+from tdcs.controllers.queueing.schedule import QueuedJob, Schedule, schedule, waiting_admission
 from tdcs.kube.api import Object
 from tdcs.kube.resources import RESOURCE_QUOTAS
 from tdcs.policy.admission import Reason
@@ -91,10 +91,10 @@ def test_what_a_quota_leaves_is_told_in_its_own_words() -> None:
     assert left.short("other", claims) == ""
 
 
-def waiting(name: str, pods: int, *, age: float = 0, namespace: str = "n", passed: int = 0) -> Member:
+def waiting(name: str, pods: int, *, age: float = 0, namespace: str = "n", passed: int = 0) -> QueuedJob:
     claim = Claim(quota="team", takes={GPUS: pods})
     group = PodGroup(count=pods, request={GPU: 1, "pods": 1})
-    return Member(
+    return QueuedJob(
         key=(namespace, name),
         uid=name,
         priority=0,
@@ -106,25 +106,25 @@ def waiting(name: str, pods: int, *, age: float = 0, namespace: str = "n", passe
     )
 
 
-def line(*members: Member, used: int, max_passes: int = 64) -> Line:
+def line(*members: QueuedJob, used: int, max_passes: int = 64) -> Schedule:
     """The queue on one large node, in a namespace that may have 8 GPUs."""
     node = {"a": {GPU: 100, "pods": 110}}
     allowances = Allowances({("n", "team"): quota({GPUS: "8"}, used={GPUS: str(used)})})
-    return arrange(
+    return schedule(
         waiting=members, reserved=[], free=node, capacity=node, max_passes=max_passes, allowances=allowances
     )
 
 
-def entering(found: Line) -> list[str]:
+def entering(found: Schedule) -> list[str]:
     return [member.uid for member in found.entering]
 
 
 def test_jobs_enter_until_the_quota_is_used_up() -> None:
     found = line(waiting("a", 3, age=3), waiting("b", 3, age=2), waiting("c", 3, age=1), used=1)
     assert entering(found) == ["a", "b"]
-    turn = turn_of(found, "c")
-    assert turn.reason is Reason.QUOTA
-    assert f"ResourceQuota team leaves 1 of 8 {GPUS}, its pods ask for 3" in turn.message
+    admission = waiting_admission(found, "c")
+    assert admission.reason is Reason.QUOTA
+    assert f"ResourceQuota team leaves 1 of 8 {GPUS}, its pods ask for 3" in admission.message
 
 
 def test_who_lacks_quota_holds_up_nobody_and_gets_no_nodes_set_aside() -> None:
@@ -141,7 +141,7 @@ def test_in_one_namespace_a_job_is_passed_only_so_often() -> None:
     assert found.passed == {"large": 2}
     closed = line(waiting("large", 8, age=9, passed=2), small, used=2, max_passes=2)
     assert entering(closed) == []
-    assert "are kept for n/large" in turn_of(closed, "small").message
+    assert "are kept for n/large" in waiting_admission(closed, "small").message
     assert entering(line(waiting("large", 8, age=9, passed=2), small, used=0, max_passes=2)) == ["large"]
     # One that no quota will ever let in closes nothing.
     assert entering(line(waiting("giant", 9, age=9, passed=2), small, used=2, max_passes=2)) == ["small"]

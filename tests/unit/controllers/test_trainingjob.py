@@ -11,8 +11,9 @@ from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import DatasetUse, Role, RunPolicy, TrainingJobSpec
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
-from tdcs.controllers.trainingjob import children, plan, report
-from tdcs.controllers.trainingjob.plan import Decision, JobView, Observed, job_view
+from tdcs.controllers.trainingjob import children, report
+from tdcs.controllers.trainingjob import decision as decisions
+from tdcs.controllers.trainingjob.decision import Decision, JobView, Observed, job_view
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import tf_config
 from tdcs.controllers.validation import explain_invalid
@@ -30,7 +31,7 @@ LATER = "2026-01-01T01:00:00Z"
 
 
 def decided(seen: Observed, *, now: str = NOW) -> Decision:
-    return plan.decision_of(seen=seen, data=plan.data(seen, now=now))
+    return decisions.decision_of(seen=seen, data=decisions.data(seen, now=now))
 
 
 def reading(**readiness: Any) -> TrainingJobSpec:
@@ -81,14 +82,14 @@ def test_by_default_a_job_starts_as_soon_as_its_dataset_can_be_read() -> None:
     unbound = seen_of(reading(), {"pictures": dataset(claim="")})
     assert (
         decided(unbound).reason is Reason.UNREADABLE
-    )  # a pod would be turned away, and wait for its next turn
+    )  # a pod would be turned away, and wait for its next admission
 
 
 def test_a_job_waits_no_longer_than_its_timeout() -> None:
     seen = seen_of(reading(fraction=1, timeout="1h"), {"pictures": dataset(cached=50)})
     assert decided(seen).reason is Reason.LOADING
     assert decided(seen, now=LATER).admitted
-    assert plan.patience_left(seen.spec.datasets[0], created=NOW, now=NOW) == 3600
+    assert decisions.patience_left(seen.spec.datasets[0], created=NOW, now=NOW) == 3600
 
 
 def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:
@@ -326,7 +327,7 @@ def seen_with(*pods: PodView, known: TrainingJobStatus = ADMITTED, job: JobView 
 
 
 def status(seen: Observed) -> TrainingJobStatus:
-    outcome = plan.outcome(seen, now=NOW)
+    outcome = decisions.outcome(seen, now=NOW)
     return report.status_of(seen, decision=decided(seen), outcome=outcome, now=NOW)
 
 
@@ -371,7 +372,7 @@ STATES = {
 @pytest.mark.parametrize("state", STATES)
 def test_the_state_is_what_the_job_controller_says(state: str) -> None:
     seen = seen_with(job=STATES[state])
-    outcome = plan.outcome(seen, now=NOW)
+    outcome = decisions.outcome(seen, now=NOW)
     findings = report.findings_of(seen, decision=decided(seen), outcome=outcome)
     found = {finding.type: finding.status for finding in findings}
     assert status(seen).state == state
@@ -414,6 +415,6 @@ def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_w
     assert admitted.status == "True"
     assert "the job waits" not in admitted.message
     held = replace(running, spec=spec.model_copy(update={"run_policy": RunPolicy(suspend=True)}))
-    assert "the job waits for 100%" in plan.data(held, now=NOW).message
+    assert "the job waits for 100%" in decisions.data(held, now=NOW).message
     # Of a gang that gives its places back nothing runs any more.
-    assert "the job waits for 100%" in plan.data(running, now=NOW, runs=False).message
+    assert "the job waits for 100%" in decisions.data(running, now=NOW, runs=False).message

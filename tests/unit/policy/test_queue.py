@@ -14,7 +14,7 @@ from tdcs.policy.admission import (
     choose_copy,
     gang_fits,
     jobs_per_copy,
-    next_to_enter,
+    next_to_admit,
     nodes_to_set_aside,
     queue_key,
 )
@@ -62,7 +62,7 @@ def test_pods_go_to_the_best_score_then_to_the_fullest_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "enters", "starves"),
+    ("queue", "admits", "starves"),
     [
         ([], None, None),
         ([Job((1,))], 0, None),
@@ -72,17 +72,17 @@ def test_pods_go_to_the_best_score_then_to_the_fullest_node() -> None:
         ([Job((1,), ready=False, passed=10 * MAX_PASSES), Job((1,))], 1, None),
     ],
 )
-def test_who_enters_a_cluster_with_one_free_node(
-    queue: list[Job], enters: int | None, starves: int | None
+def test_which_job_is_admitted_to_a_cluster_with_one_free_node(
+    queue: list[Job], admits: int | None, starves: int | None
 ) -> None:
-    turn = next_to_enter(queue=queue, nodes_by_free_gpus=[3, 0, 0, 0, 0, 0, 0, 0, 1])
-    assert (turn.enters, turn.starves) == (enters, starves)
+    admission = next_to_admit(queue=queue, nodes_by_free_gpus=[3, 0, 0, 0, 0, 0, 0, 0, 1])
+    assert (admission.admits, admission.starves) == (admits, starves)
 
 
 def test_while_one_job_has_nodes_set_aside_the_others_go_on() -> None:
     first, second = Job((8, 8), passed=MAX_PASSES), Job((8, 8), passed=MAX_PASSES)
-    turn = next_to_enter(queue=[first, second, Job((1,))], nodes_by_free_gpus=[0, 1], holder=first)
-    assert (turn.enters, turn.starves) == (2, None)
+    admission = next_to_admit(queue=[first, second, Job((1,))], nodes_by_free_gpus=[0, 1], holder=first)
+    assert (admission.admits, admission.starves) == (2, None)
     assert nodes_to_set_aside(pods=first.pods, free_gpus={"n0": 1, "n1": 3, "n2": 2}) == ("n1", "n2")
 
 
@@ -103,16 +103,16 @@ def test_a_large_job_is_not_passed_for_ever() -> None:
         while True:
             rest = {name: gpus for name, gpus in free.items() if name not in aside}
             holder = large if aside else None
-            turn = next_to_enter(queue=queue, nodes_by_free_gpus=by_free(rest), holder=holder)
-            if turn.starves is not None:
-                assert queue[turn.starves] is large
+            admission = next_to_admit(queue=queue, nodes_by_free_gpus=by_free(rest), holder=holder)
+            if admission.starves is not None:
+                assert queue[admission.starves] is large
                 aside = nodes_to_set_aside(pods=large.pods, free_gpus=free)
                 continue
-            if turn.enters is None:
+            if admission.admits is None:
                 break
-            for job in queue[: turn.enters]:
+            for job in queue[: admission.admits]:
                 job.passed += 1
-            entering = queue.pop(turn.enters)
+            entering = queue.pop(admission.admits)
             nodes = place_pods(pods=entering.pods, free_gpus=rest, scores={})
             assert nodes is not None
             for name, gpus in zip(nodes, entering.pods, strict=True):
@@ -185,17 +185,17 @@ def test_whoever_enters_is_ready_and_fits_and_passes_nobody_whose_patience_is_at
 ) -> None:
     queue.sort(key=queue_key)
     nodes = {f"n{i}": gpus for i, gpus in enumerate(free)}
-    turn = next_to_enter(queue=queue, nodes_by_free_gpus=by_free(nodes))
+    admission = next_to_admit(queue=queue, nodes_by_free_gpus=by_free(nodes))
     fits = [job.ready and gang_fits(pods=job.pods, nodes_by_free_gpus=by_free(nodes)) for job in queue]
-    if turn.enters is not None:
-        assert fits[turn.enters]
-        assert not any(fits[: turn.enters])
-        assert all(not job.ready or job.passed < MAX_PASSES for job in queue[: turn.enters])
-    elif turn.starves is not None:
-        starving = queue[turn.starves]
+    if admission.admits is not None:
+        assert fits[admission.admits]
+        assert not any(fits[: admission.admits])
+        assert all(not job.ready or job.passed < MAX_PASSES for job in queue[: admission.admits])
+    elif admission.starves is not None:
+        starving = queue[admission.starves]
         assert starving.ready
         assert starving.passed >= MAX_PASSES
-        assert not any(fits[: turn.starves + 1])
+        assert not any(fits[: admission.starves + 1])
     elif any(free):
         assert not any(fits)
 
@@ -255,10 +255,10 @@ def test_where_data_matters_little_the_fullest_node_comes_before_the_best_score(
 
 def test_the_job_that_nodes_are_set_aside_for_takes_no_others() -> None:
     holder = Job((1,), passed=MAX_PASSES)
-    turn = next_to_enter(queue=[holder, Job((1,))], nodes_by_free_gpus=[0, 2], holder=holder)
-    assert (turn.enters, turn.starves) == (1, None)
-    turn = next_to_enter(queue=[holder], nodes_by_free_gpus=[0, 2], holder=holder)
-    assert (turn.enters, turn.starves) == (None, None)
+    admission = next_to_admit(queue=[holder, Job((1,))], nodes_by_free_gpus=[0, 2], holder=holder)
+    assert (admission.admits, admission.starves) == (1, None)
+    admission = next_to_admit(queue=[holder], nodes_by_free_gpus=[0, 2], holder=holder)
+    assert (admission.admits, admission.starves) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
         for name, found in vars(module).items()
         if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
     }
-    assert {"plan_copy", "next_to_enter", "choose", "share", "estimate"} <= rules
+    assert {"plan_copy", "next_to_admit", "choose", "share", "estimate"} <= rules
     own = {
         (module.__name__, node.name)  # type: ignore[attr-defined]
         for module in modules(tdcs.simulate)
@@ -72,7 +72,7 @@ def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
         (placement, "node_bytes"),
         (placement, "serving_nodes"),
         (scoring, "node_scores"),
-        (admission, "next_to_enter"),
+        (admission, "next_to_admit"),
         (admission, "choose_copy"),
         (eviction, "choose"),
         (preload, "what_fits"),
@@ -159,7 +159,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("placement.assign_blocks", "operator"),
         ("admission.choose_copy", "operator"),
         ("admission.decide", "operator"),
-        ("admission.next_to_enter", "operator"),
+        ("admission.next_to_admit", "operator"),
         ("admission.nodes_to_set_aside", "operator"),
         ("scaling.leaves_first", "operator"),
         ("scaling.drain_plan", "operator"),

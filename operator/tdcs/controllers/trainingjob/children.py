@@ -5,15 +5,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
+from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.rendezvous import environment, port_of
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
 from tdcs.kube.errors import InvalidError
-
-READERS: frozenset[Role] = frozenset({"Chief", "Worker"})
-"""The roles that read data. Parameter servers and launchers get the volumes, but no place near the data: that is
-left to those who gain from it."""
 
 FIRST_COPY = "0"
 """The copy that a job reads as long as none was chosen for it."""
@@ -129,16 +125,16 @@ def changes(
         differing["backoffLimit"] = BACKOFF_LIMIT
     if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
         differing["activeDeadlineSeconds"] = None
-    if found.get("suspend") and not suspended and not started(live) and role in READERS:
+    if found.get("suspend") and not suspended and not started(live) and role in READING_ROLES:
         template: dict[str, Any] = {}
         if preferred:
             given = spec.replica_specs.by_role()[role].template["spec"].get("affinity")
             affinity = with_preferred(given, preferred)
             if affinity != found["template"]["spec"].get("affinity"):
                 template["spec"] = {"affinity": affinity}
-        told = (found["template"].get("metadata") or {}).get("annotations") or {}
+        present = (found["template"].get("metadata") or {}).get("annotations") or {}
         reads = reading(spec, namespace=live["metadata"]["namespace"], copies=copies)
-        if {**told, **reads} != told:
+        if {**present, **reads} != present:
             template["metadata"] = {"annotations": reads}
         if template:
             differing["template"] = template
@@ -205,7 +201,7 @@ def pod_template(
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     template = spec.replica_specs.by_role()[role].template
     metadata, pod = template.get("metadata") or {}, template["spec"]
-    reads = reading(spec, namespace=namespace, copies=copies) if role in READERS else {}
+    reads = reading(spec, namespace=namespace, copies=copies) if role in READING_ROLES else {}
     annotations = {**(metadata.get("annotations") or {}), **reads}
     variables = environment(job=name, namespace=namespace, spec=spec, role=role)
     placed_by = scheduler_name if reads and spec.scheduling.mode == "Extender" else ""
@@ -224,7 +220,7 @@ def pod_template(
         ]
     if spec.datasets:
         made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
-    if preferred and role in READERS:
+    if preferred and role in READING_ROLES:
         made["affinity"] = with_preferred(pod.get("affinity"), preferred)
     labels = {**(metadata.get("labels") or {}), **labels_of(job=name, role=role)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}

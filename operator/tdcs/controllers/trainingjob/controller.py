@@ -15,14 +15,15 @@ from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.publish import publish_status
-from tdcs.controllers.trainingjob import children, order, plan, release, report
+from tdcs.controllers.queueing.queue import GangQueue
+from tdcs.controllers.trainingjob import children, report, start_order, unplaced
+from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
-from tdcs.controllers.trainingjob.copies import CopyChoices
-from tdcs.controllers.trainingjob.holdings import wanted_near
-from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome
+from tdcs.controllers.trainingjob.copy_choice import CopyChoices
+from tdcs.controllers.trainingjob.data_location import wanted_near
+from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed
+from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view
-from tdcs.controllers.trainingjob.queue import GangQueue
-from tdcs.controllers.trainingjob.quotes import Quotes
 from tdcs.controllers.trainingjob.rendezvous import too_long
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
@@ -48,7 +49,7 @@ class TrainingJobController:
 
     Args:
         context: the controller's world.
-        gangs: decides whose turn it is.
+        gangs: decides which job is next.
         clock: seconds that only grow.
     """
 
@@ -59,7 +60,7 @@ class TrainingJobController:
         self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
         self._gangs = gangs
-        self._quotes = Quotes(context=context)
+        self._pod_events = PodEvents(context=context)
         self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -89,13 +90,13 @@ class TrainingJobController:
             return None
         try:
             own = await self._ensure(obj, seen, live)
-            seen, again = await self._quotes.complete(seen, namespace=key.namespace)
+            seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            outcome = plan.outcome(seen, now=now)
+            outcome = decisions.outcome(seen, now=now)
             decision = self._decide(obj, seen, now=now, over=outcome is not None)
             if decision is None:
                 return None  # the queue has not looked at it yet, and wakes it when it has
-            if decision.reason is Reason.RELEASED or (decision.admitted and not seen.was_admitted):
+            if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
             await self._steer(seen, own, decision, now=now)
@@ -107,75 +108,75 @@ class TrainingJobController:
 
     async def _invalid(self, obj: Object, known: TrainingJobStatus, why: str) -> None:
         """What is asked for cannot be made: only a change helps."""
-        self._gangs.take_back(obj["metadata"]["uid"])
+        self._gangs.withdraw(obj["metadata"]["uid"])
         found = finding(names.ADMITTED, False, "InvalidSpec", why)
-        told = {"state": "Waiting", "reason": found.reason, "message": found.message}
-        await self._publish(obj, known.model_copy(update=told), [found])
+        changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
+        await self._publish(obj, known.model_copy(update=changed), [found])
 
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that runs is not stopped for that."""
-        self._gangs.take_back(obj["metadata"]["uid"])
+        self._gangs.withdraw(obj["metadata"]["uid"])
         going = isinstance(error, PredecessorError)
         reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
         reason = "EarlierJobGoing" if going else reason
         message = children.refusal(error, paths={use.mount_path for use in seen.spec.datasets})
-        told = {"reason": reason, "message": message}
+        changed = {"reason": reason, "message": message}
         if not seen.was_admitted:
-            told["state"] = "Waiting"
+            changed["state"] = "Waiting"
         found = finding(names.ADMITTED, seen.was_admitted, reason, message)
-        await self._publish(obj, seen.known.model_copy(update=told), [found])
+        await self._publish(obj, seen.known.model_copy(update=changed), [found])
         return GOING_RETRY if going else REFUSED_RETRY
 
     def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
         """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
-        data, uid = plan.data(seen, now=now), obj["metadata"]["uid"]
-        decision = self._release(seen, uid=uid, now=now) if not over else None
+        data, uid = decisions.data(seen, now=now), obj["metadata"]["uid"]
+        decision = self._requeue(seen, uid=uid, now=now) if not over else None
         if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
-            decision = plan.decision_of(seen=seen, data=data)
+            decision = decisions.decision_of(seen=seen, data=data)
         elif decision is None and (
             seen.spec.run_policy.suspend or not data.admitted or not seen.spec.scheduling.gang
         ):
-            self._gangs.take_back(uid)
-            decision = plan.decision_of(seen=seen, data=data)
+            self._gangs.withdraw(uid)
+            decision = decisions.decision_of(seen=seen, data=data)
         elif decision is None:
-            turn = self._gangs.turn(obj)
-            if turn is None:
+            admission = self._gangs.admission(obj)
+            if admission is None:
                 return None
-            decision = plan.decision_of(seen=seen, data=data, turn=turn)
+            decision = decisions.decision_of(seen=seen, data=data, admission=admission)
         copies = self._copies.of(obj, seen, admitted=decision.admitted)
         # What an earlier operator counted holds until this one has counted further.
         passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
         return replace(decision, copies=copies, passed=passed)
 
-    def _release(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
+    def _requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
         """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
-        releases = self._gangs.releases
+        requeues = self._gangs.requeues
         if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
             return None
-        short = release.short_of(seen)
-        left = releases.left(uid, short=short, now=now)
+        short = unplaced.short_of(seen)
+        left = requeues.left(uid, short=short, now=now)
         if short is not None and left == 0:
-            waits = plan.data(seen, now=now, runs=False)
-            return plan.gave_back(message=releases.release(uid, short=short), data=waits)
-        if release.all_placed(seen):
-            releases.settled(uid)
+            waits = decisions.data(seen, now=now, runs=False)
+            return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
+        if unplaced.all_placed(seen):
+            requeues.settled(uid)
         return None
 
     def _due(self, obj: Object, seen: Observed, *, now: str) -> float | None:
         """Seconds until time alone changes something: a wait for data or for places is over, a pause, or a grace."""
-        uid, releases = obj["metadata"]["uid"], self._gangs.releases
-        waits = [plan.patience_left(use, created=seen.created, now=now) for use in seen.spec.datasets]
+        uid, requeues = obj["metadata"]["uid"], self._gangs.requeues
+        waits = [decisions.patience_left(use, created=seen.created, now=now) for use in seen.spec.datasets]
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
-        places = releases.rest_left(uid)
+        places = requeues.pause_left(uid)
         if places is None and seen.was_admitted and seen.spec.scheduling.gang:
-            places = releases.left(uid, short=release.short_of(seen), now=now)
+            places = requeues.left(uid, short=unplaced.short_of(seen), now=now)
         if places is not None:
             dues.append(places)
-        waits_for_larger = order.next_start(seen, now=now) if seen.was_admitted else None
+        waits_for_larger = start_order.next_start(seen, now=now) if seen.was_admitted else None
         if waits_for_larger is not None:
             dues.append(waits_for_larger)
-        if plan.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
-            dues.append(max(plan.ending_left(seen, now=now), 0.0))
+        if decisions.worker_0_decides(seen.spec) and seen.job("Worker").first_succeeded:
+            dues.append(max(decisions.ending_left(seen, now=now), 0.0))
         return min(dues, default=None)
 
     async def _live(self, obj: Object, job: TrainingJob) -> dict[Role, Object | None]:
@@ -215,7 +216,7 @@ class TrainingJobController:
             datasets=datasets,
             present=frozenset(present),
             deleting=frozenset(deleting),
-            jobs={role: plan.job_view(found) for role, found in own.items()},
+            jobs={role: decisions.job_view(found) for role, found in own.items()},
             pods=[
                 pod_view(pod)
                 for (where, _), pod in stores.pods.items()
@@ -228,9 +229,9 @@ class TrainingJobController:
     async def _ensure(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object | None]
     ) -> dict[Role, Object]:
-        """Make the children that are missing, suspended unless the job was let in; gives the Jobs.
+        """Make the children that are missing, suspended unless the job was admitted; gives the Jobs.
 
-        So whatever the server has against them is known before the job takes its turn.
+        So whatever the server has against them is known before the job is admitted.
         """
         context, metadata = self._context, obj["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
@@ -241,7 +242,7 @@ class TrainingJobController:
             await context.applier.apply(SERVICES, wanted=wanted, live=service, owner=obj)
             self._services[key] = (metadata["uid"], self._clock())
         admitted = seen.was_admitted and not seen.spec.run_policy.suspend
-        told = {use.dataset: use.copy_id for use in seen.known.copies}
+        copies = {use.dataset: use.copy_id for use in seen.known.copies}
         found = {}
         for role, known in live.items():
             if known is not None and not belongs(known, obj):
@@ -253,8 +254,8 @@ class TrainingJobController:
                     role=role,
                     suspended=not admitted,
                     scheduler_name=context.settings.scheduler_name,
-                    preferred=self._preferred(seen, told) if admitted else None,
-                    copies=told,
+                    preferred=self._preferred(seen, copies) if admitted else None,
+                    copies=copies,
                 )
                 known = await context.applier.apply(JOBS, wanted=made, live=None, owner=obj)
             found[role] = known
@@ -264,7 +265,7 @@ class TrainingJobController:
         self, seen: Observed, live: Mapping[Role, Object], decision: Decision, *, now: str
     ) -> None:
         """Let the Jobs run or not, and follow what may change in them."""
-        begins = order.may_start(seen, now=now) if decision.admitted else frozenset()
+        begins = start_order.may_start(seen, now=now) if decision.admitted else frozenset()
         preferred = self._preferred(seen, decision.copies) if decision.admitted else None
         for role, found in live.items():
             if not seen.job(role).finished:  # in a Job that is over nothing matters any more
@@ -324,7 +325,7 @@ class TrainingJobController:
         return None
 
     async def _report(
-        self, obj: Object, seen: Observed, decision: Decision, outcome: Outcome | None, *, now: str
+        self, obj: Object, seen: Observed, decision: Decision, outcome: JobOutcome | None, *, now: str
     ) -> Object:
         wanted = report.status_of(seen, decision=decision, outcome=outcome, now=now)
         return await self._publish(obj, wanted, report.findings_of(seen, decision=decision, outcome=outcome))

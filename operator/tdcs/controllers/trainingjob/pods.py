@@ -61,7 +61,7 @@ class PodView:
         waiting: why it does not run yet; None when it runs, or starts as every pod does.
         failure: how it failed; None when it did not.
         going: whether it is being deleted.
-        uid: tells it from another pod of the same name.
+        uid: distinguishes it from another pod of the same name.
     """
 
     name: str
@@ -129,8 +129,8 @@ def quoted(text: object) -> str:
 
 
 def _role(labels: Mapping[str, str]) -> Role:
-    told = labels.get(names.LABEL_ROLE, "")
-    return next((role for role in ROLES if role.lower() == told), "Worker")
+    label = labels.get(names.LABEL_ROLE, "")
+    return next((role for role in ROLES if role.lower() == label), "Worker")
 
 
 def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
@@ -144,9 +144,9 @@ def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _waiting(status: Mapping[str, Any]) -> Problem | None:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
-        told = str(scheduled.get("message") or "")
-        reason = VOLUME_NOT_BOUND if _UNBOUND in told else str(scheduled.get("reason") or UNSCHEDULABLE)
-        return Problem(reason=reason, message=quoted(told))
+        message = str(scheduled.get("message") or "")
+        reason = VOLUME_NOT_BOUND if _UNBOUND in message else str(scheduled.get("reason") or UNSCHEDULABLE)
+        return Problem(reason=reason, message=quoted(message))
     for container in _containers(status):
         waits = (container.get("state") or {}).get("waiting") or {}
         reason = str(waits.get("reason") or "")
@@ -161,10 +161,10 @@ def _failure(status: Mapping[str, Any]) -> Problem:
         code = ended.get("exitCode", 0)
         if code:
             text = f"container {container.get('name', '')} ended with exit code {code}"
-            told = quoted(ended.get("message"))
+            ending = quoted(ended.get("message"))
             return Problem(
                 reason=str(ended.get("reason") or "Error"),
-                message=f"{text}: {told}" if told else text,
+                message=f"{text}: {ending}" if ending else text,
                 code=code,
                 container=str(container.get("name", "")),
             )

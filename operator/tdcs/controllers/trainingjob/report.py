@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding, is_true
-from tdcs.api.trainingjob import Role
+from tdcs.api.trainingjob import READING_ROLES, Role
 from tdcs.api.trainingjob_status import (
     CopyUse,
     JobState,
@@ -15,15 +15,15 @@ from tdcs.api.trainingjob_status import (
     ReplicaStatuses,
     TrainingJobStatus,
 )
-from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, READERS, selector_of
-from tdcs.controllers.trainingjob.holdings import held
-from tdcs.controllers.trainingjob.plan import Decision, Observed, Outcome
+from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, selector_of
+from tdcs.controllers.trainingjob.data_location import held
+from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.policy.admission import Reason
 from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
 
 IN_THE_QUEUE = frozenset(
-    {Reason.NO_ROOM, Reason.BEHIND, Reason.NEVER, Reason.NO_PRIORITY, Reason.RELEASED, Reason.QUOTA}
+    {Reason.NO_ROOM, Reason.BEHIND, Reason.NEVER, Reason.NO_PRIORITY, Reason.REQUEUED, Reason.QUOTA}
 )
 """Reasons of a job that waits for its turn and for room, rather than for its data."""
 
@@ -59,7 +59,7 @@ def replica_statuses(seen: Observed) -> ReplicaStatuses:
     return ReplicaStatuses.model_validate({role: status.model_dump() for role, status in found.items()})
 
 
-def headline(seen: Observed, *, decision: Decision, outcome: Outcome | None) -> Headline:
+def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> Headline:
     """How the job is, in a word and a sentence."""
     if outcome is not None:
         state: JobState = "Succeeded" if outcome.succeeded else "Failed"
@@ -112,9 +112,9 @@ def last_failure(seen: Observed) -> str | None:
     pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
     limit = seen.spec.run_policy.backoff_limit
     count = counts(seen, pod.role).failed
-    told = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
+    text = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
     return (
-        f"{told}; failure {count} of at most {BACKOFF_LIMIT if limit is None else limit} before the job fails"
+        f"{text}; failure {count} of at most {BACKOFF_LIMIT if limit is None else limit} before the job fails"
     )
 
 
@@ -134,25 +134,27 @@ def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacemen
     ]
 
 
-def status_of(seen: Observed, *, decision: Decision, outcome: Outcome | None, now: str) -> TrainingJobStatus:
+def status_of(
+    seen: Observed, *, decision: Decision, outcome: JobOutcome | None, now: str
+) -> TrainingJobStatus:
     """The status without its conditions."""
     known, copies = seen.known, held(seen.datasets)
     # What a gang gave back it has no more.
-    places = [] if decision.reason is Reason.RELEASED else placement(seen, copies)
+    places = [] if decision.reason is Reason.REQUEUED else placement(seen, copies)
     moved = [(place.pod, place.node) for place in places] != [
         (place.pod, place.node) for place in known.placement
     ]
     near, share = known.locality, known.local_share
     if moved:
-        readers = {pod.name for pod in seen.pods if pod.role in READERS}
+        readers = {pod.name for pod in seen.pods if pod.role in READING_ROLES}
         nodes = [place.node for place in places if place.pod in readers]
         near, share = locality(pod_nodes=nodes, copies=copies), local_share(pod_nodes=nodes, copies=copies)
-    told = headline(seen, decision=decision, outcome=outcome)
+    shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
     return TrainingJobStatus(
-        state=told.state,
-        reason=told.reason,
-        message=told.message,
+        state=shown.state,
+        reason=shown.reason,
+        message=shown.message,
         replica_statuses=_at_the_end(seen) if outcome is not None else replica_statuses(seen),
         replicas=seen.spec.replica_specs.worker.replicas,
         selector=selector_of(job=seen.name, role="Worker"),
@@ -167,7 +169,7 @@ def status_of(seen: Observed, *, decision: Decision, outcome: Outcome | None, no
     )
 
 
-def findings_of(seen: Observed, *, decision: Decision, outcome: Outcome | None) -> list[Finding]:
+def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> list[Finding]:
     """The conditions. Those of rare states are there only once the job has been in them."""
     data, known = decision.data, {condition.type for condition in seen.known.conditions}
     found = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
@@ -179,8 +181,8 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: Outcome | None) 
         )
     suspended = decision.reason is Reason.SUSPENDED
     if suspended or names.SUSPENDED in known:
-        told = decision.message if suspended else "spec.runPolicy.suspend is false"
-        found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", told))
+        text = decision.message if suspended else "spec.runPolicy.suspend is false"
+        found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text))
     found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, decision.message))
     if outcome is not None:
         if is_true(seen.known.conditions, names.RESTARTING):

@@ -1,31 +1,31 @@
-"""The queue of jobs that start with all their pods at once: whose turn it is, and what the others wait for. Pure.
+"""The queue of jobs that start with all their pods at once: which job is next, and what the others wait for. Pure.
 
-The rule itself is :func:`tdcs.policy.admission.next_to_enter`; here it is asked about a cluster's real nodes.
+The rule itself is :func:`tdcs.policy.admission.next_to_admit`; here it is asked about a cluster's real nodes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
+from tdcs.controllers.queueing.quota import Allowances, Claim
 from tdcs.controllers.resources import CPU, PODS, Amounts
-from tdcs.controllers.trainingjob.quota import Allowances, Claim
 from tdcs.kube.informer import Key
 from tdcs.policy.admission import (
     MAX_PASSES,
     Admission,
     Reason,
-    next_to_enter,
+    next_to_admit,
     nodes_to_set_aside,
     queue_key,
 )
 from tdcs.policy.fitting import PodGroup, most_that_fit, place, place_most
 
-Shape = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
+DemandKey = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
 """What makes two jobs equal as far as room goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class QueuedJob:
     """A job in the queue.
 
     Attributes:
@@ -65,7 +65,7 @@ class Member:
         )
 
     @property
-    def shape(self) -> Shape:
+    def demand_key(self) -> DemandKey:
         """Equal for jobs whose pods need the same."""
         return tuple((group.count, frozenset(group.request.items()), group.nodes) for group in self.groups)
 
@@ -76,7 +76,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Schedule:
     """The queue after everybody who fits has entered.
 
     Attributes:
@@ -89,8 +89,8 @@ class Line:
         aside: these nodes.
     """
 
-    members: tuple[Member, ...] = ()
-    entering: tuple[Member, ...] = ()
+    members: tuple[QueuedJob, ...] = ()
+    entering: tuple[QueuedJob, ...] = ()
     free: Mapping[str, Amounts] = field(default_factory=dict)
     capacity: Mapping[str, Amounts] = field(default_factory=dict)
     passed: Mapping[str, int] = field(default_factory=dict)
@@ -98,21 +98,21 @@ class Line:
     aside: frozenset[str] = frozenset()
 
 
-def arrange(
+def schedule(
     *,
-    waiting: Sequence[Member],
+    waiting: Sequence[QueuedJob],
     reserved: Sequence[PodGroup],
     free: Mapping[str, Amounts],
     capacity: Mapping[str, Amounts],
     holder: str = "",
     max_passes: int = MAX_PASSES,
     allowances: Allowances | None = None,
-) -> Line:
+) -> Schedule:
     """Let jobs enter, one at a time, until nobody fits any more.
 
     Args:
         waiting: the jobs that wait, in any order; `possible` is worked out here.
-        reserved: pods of jobs that were let in which have no node yet.
+        reserved: pods of jobs that were admitted which have no node yet.
         free: what each node has left beside the pods that are on it.
         capacity: what each node has when it is empty.
         holder: the uid of the job that nodes were set aside for before.
@@ -125,7 +125,7 @@ def arrange(
     # Times of creation are whole seconds: of jobs that came at once the order must outlive a restart all the same.
     queue = _possible(sorted(waiting, key=lambda member: (*queue_key(member), member.uid)), capacity)
     queue = _within_quotas(queue, allowances, max_passes=max_passes)
-    entering: list[Member] = []
+    entering: list[QueuedJob] = []
     while True:
         first = next((member for member in queue if member.uid == holder and member.ready), None)
         aside = _set_aside(first, left, capacity) if first is not None else frozenset()
@@ -134,19 +134,19 @@ def arrange(
             chosen, left, holder = first, after, ""
         else:
             room = _Room({node: left[node] for node in left.keys() - aside} if aside else left)
-            turn = next_to_enter(
+            admission = next_to_admit(
                 queue=queue,
                 nodes_by_free_gpus=(),
                 holder=first,
                 max_passes=max_passes,
                 fits_now=room.holds,
             )
-            if turn.starves is not None:
-                holder = queue[turn.starves].uid
+            if admission.starves is not None:
+                holder = queue[admission.starves].uid
                 continue
-            if turn.enters is None:
+            if admission.admits is None:
                 break
-            chosen = queue[turn.enters]
+            chosen = queue[admission.admits]
             left = {**left, **(room.after(chosen) or {})}
         place_ = queue.index(chosen)
         queue[:place_] = [_passed(member, by=chosen) for member in queue[:place_]]
@@ -156,7 +156,7 @@ def arrange(
             allowances.take(chosen.key[0], chosen.claims)
             queue = _within_quotas(queue, allowances, max_passes=max_passes)
     before = {member.uid: member.passed for member in waiting}
-    return Line(
+    return Schedule(
         members=tuple(queue),
         entering=tuple(entering),
         free=left,
@@ -168,36 +168,36 @@ def arrange(
 
 
 class _Room:
-    """What would be left of these nodes after a job; jobs of one shape are looked at once."""
+    """What would be left of these nodes after a job; jobs of one demand_key are looked at once."""
 
     def __init__(self, free: Mapping[str, Amounts]) -> None:
         self._free = free
-        self._known: dict[Shape, dict[str, Amounts] | None] = {}
+        self._known: dict[DemandKey, dict[str, Amounts] | None] = {}
 
-    def holds(self, member: Member) -> bool:
+    def holds(self, member: QueuedJob) -> bool:
         """Whether the job fits."""
         return self.after(member) is not None
 
-    def after(self, member: Member) -> dict[str, Amounts] | None:
+    def after(self, member: QueuedJob) -> dict[str, Amounts] | None:
         """None when the job does not fit."""
-        shape = member.shape
-        if shape not in self._known:
-            self._known[shape] = _placed(member, self._free)
-        return self._known[shape]
+        demand_key = member.demand_key
+        if demand_key not in self._known:
+            self._known[demand_key] = _placed(member, self._free)
+        return self._known[demand_key]
 
 
-def _possible(members: Sequence[Member], capacity: Mapping[str, Amounts]) -> list[Member]:
+def _possible(members: Sequence[QueuedJob], capacity: Mapping[str, Amounts]) -> list[QueuedJob]:
     """The jobs, each with whether it could ever run."""
     empty = _Room(capacity)
     return [replace(member, possible=empty.holds(member)) for member in members]
 
 
-def _placed(member: Member, free: Mapping[str, Amounts]) -> dict[str, Amounts] | None:
+def _placed(member: QueuedJob, free: Mapping[str, Amounts]) -> dict[str, Amounts] | None:
     """What is left once a job has entered; None when it does not fit."""
     return place(groups=member.groups, free=free, scarce=member.scarce)
 
 
-def _within_quotas(queue: Sequence[Member], allowances: Allowances, *, max_passes: int) -> list[Member]:
+def _within_quotas(queue: Sequence[QueuedJob], allowances: Allowances, *, max_passes: int) -> list[QueuedJob]:
     """The jobs, each with which quota is too small for it now.
 
     A job that was passed too often closes the quotas of its namespace to those behind it, until they are large enough
@@ -220,48 +220,48 @@ def _within_quotas(queue: Sequence[Member], allowances: Allowances, *, max_passe
     return found
 
 
-def _passed(member: Member, *, by: Member) -> Member:
+def _passed(member: QueuedJob, *, by: QueuedJob) -> QueuedJob:
     """A job that another one has entered before; one that lacks quota, only by those who take of the same."""
     rivals = bool(member.short and by.claims) and member.key[0] == by.key[0]
     waits = member.ready or (rivals and member.data_ready and member.possible)
     return replace(member, passed=member.passed + 1) if waits else member
 
 
-def turn_of(line: Line, uid: str) -> Admission:
+def waiting_admission(schedule: Schedule, uid: str) -> Admission:
     """What the queue says to a job that still waits: for what, and behind whom."""
-    place_, member = next((i, m) for i, m in enumerate(line.members) if m.uid == uid)
+    place_, member = next((i, m) for i, m in enumerate(schedule.members) if m.uid == uid)
     if not member.possible:
-        return _wait(Reason.NEVER, _never(member, line))
+        return _wait(Reason.NEVER, _never(member, schedule))
     if member.short:
         return _wait(Reason.QUOTA, f"{member.short}: it waits for others to end, or for a larger quota")
     # Without how long the queue is: whoever joins it behind would change what all others are told. A job that no node
     # can ever hold stands before nobody.
-    position = f"position {1 + sum(other.possible for other in line.members[:place_])} in the queue"
-    before = next((other for other in reversed(line.members[:place_]) if other.ready), None)
+    position = f"position {1 + sum(other.possible for other in schedule.members[:place_])} in the queue"
+    before = next((other for other in reversed(schedule.members[:place_]) if other.ready), None)
     behind = f"; behind {'/'.join(before.key)}" if before is not None else ""
     held = ""
-    if line.holder and line.holder != uid:
-        owner = next("/".join(other.key) for other in line.members if other.uid == line.holder)
-        are = "node is" if len(line.aside) == 1 else "nodes are"
-        held = f"; {len(line.aside)} {are} set aside for {owner}, which was passed too often"
-    if fits(member, line.free):
+    if schedule.holder and schedule.holder != uid:
+        owner = next("/".join(other.key) for other in schedule.members if other.uid == schedule.holder)
+        are = "node is" if len(schedule.aside) == 1 else "nodes are"
+        held = f"; {len(schedule.aside)} {are} set aside for {owner}, which was passed too often"
+    if fits(member, schedule.free):
         return _wait(Reason.BEHIND, f"its pods would fit, but others are first: {position}{behind}{held}")
-    return _wait(Reason.NO_ROOM, f"{_missing(member, line.free)}; {position}{behind}{held}")
+    return _wait(Reason.NO_ROOM, f"{_missing(member, schedule.free)}; {position}{behind}{held}")
 
 
-def welcome(member_pods: int) -> Admission:
+def admission_of_pods(member_pods: int) -> Admission:
     """What the queue says to a job that may enter."""
     text = "its pod fits" if member_pods == 1 else f"all {member_pods} pods fit at once"
-    return Admission(admitted=True, data_ready=True, reason=Reason.ENTERS, message=text)
+    return Admission(admitted=True, data_ready=True, reason=Reason.FITS, message=text)
 
 
-def fits(member: Member, free: Mapping[str, Amounts]) -> bool:
+def fits(member: QueuedJob, free: Mapping[str, Amounts]) -> bool:
     """Whether all its pods fit at once."""
     return _placed(member, free) is not None
 
 
 def _set_aside(
-    member: Member, free: Mapping[str, Amounts], capacity: Mapping[str, Amounts]
+    member: QueuedJob, free: Mapping[str, Amounts], capacity: Mapping[str, Amounts]
 ) -> frozenset[str]:
     """Nodes that could hold any pod of the job when they are empty, those with the most free first."""
     usable = {
@@ -280,12 +280,12 @@ def _wait(reason: Reason, message: str) -> Admission:
     return Admission(admitted=False, data_ready=True, reason=reason, message=message)
 
 
-def _count(member: Member) -> str:
+def _count(member: QueuedJob) -> str:
     count = sum(group.count for group in member.groups)
     return f"{count} pod{'' if count == 1 else 's'}"
 
 
-def _missing(member: Member, free: Mapping[str, Amounts]) -> str:
+def _missing(member: QueuedJob, free: Mapping[str, Amounts]) -> str:
     """What there is too little of, in numbers."""
     usable = [
         name for name in free if any(group.nodes is None or name in group.nodes for group in member.groups)
@@ -310,15 +310,15 @@ def _nodes(usable: Sequence[str]) -> str:
     return "the only node" if len(usable) == 1 else f"the {len(usable)} nodes"
 
 
-def _never(member: Member, line: Line) -> str:
+def _never(member: QueuedJob, schedule: Schedule) -> str:
     for group in member.groups:
-        usable = [name for name in line.capacity if group.nodes is None or name in group.nodes]
+        usable = [name for name in schedule.capacity if group.nodes is None or name in group.nodes]
         if not usable:
             return "no node has the labels and taints that its pods ask for: see nodeSelector, affinity, tolerations"
-        if most_that_fit(group=_one(group), free={name: line.capacity[name] for name in usable}) == 0:
-            short = _short_everywhere(group, [line.capacity[name] for name in usable])
+        if most_that_fit(group=_one(group), free={name: schedule.capacity[name] for name in usable}) == 0:
+            short = _short_everywhere(group, [schedule.capacity[name] for name in usable])
             return f"a pod asks for {short}: ask for less, or add nodes"
-    room = sum(most_that_fit(group=group, free=line.capacity) for group in member.groups)
+    room = sum(most_that_fit(group=group, free=schedule.capacity) for group in member.groups)
     return (
         f"even with all nodes empty only {room} of its {_count(member)} would fit: "
         "ask for fewer or smaller pods, or add nodes"

@@ -8,10 +8,10 @@ from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.context import Context
-from tdcs.controllers.trainingjob import release, report
-from tdcs.controllers.trainingjob.plan import JobView, Observed
+from tdcs.controllers.trainingjob import report, unplaced
+from tdcs.controllers.trainingjob.decision import JobView, Observed
+from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import PodView
-from tdcs.controllers.trainingjob.quotes import Quotes
 from tdcs.kube.api import Object, ObjectList
 from tdcs.kube.resources import EVENTS, Resource
 
@@ -36,13 +36,13 @@ def refused(*, at: str) -> Object:
     return {"metadata": {}, "reason": "FailedCreate", "message": QUOTA, "lastTimestamp": at}
 
 
-def quotes(api: Events, *, now: str) -> Quotes:
+def quotes(api: Events, *, now: str) -> PodEvents:
     class World:
         pass
 
     world = World()
     world.__dict__.update(api=api, now=lambda: now)
-    return Quotes(context=cast("Context", world))
+    return PodEvents(context=cast("Context", world))
 
 
 def seen(*, pods: int, created: str = NOW) -> Observed:
@@ -78,7 +78,7 @@ async def test_a_quota_that_keeps_pods_from_being_made_is_quoted(pods: int, miss
 async def test_a_gang_that_gives_its_places_back_says_that_a_quota_was_why() -> None:
     api = Events(refused(at="2026-01-01T00:00:02Z"))
     found, _ = await quotes(api, now="2026-01-01T00:00:30Z").complete(seen(pods=1), namespace="n")
-    short = release.short_of(found)
+    short = unplaced.short_of(found)
     assert short is not None
     assert QUOTA in short.sentence(patience=60)
 

@@ -1,4 +1,4 @@
-"""Which copy of each dataset a job reads: chosen when it is let in, near free GPUs, and kept from then on."""
+"""Which copy of each dataset a job reads: chosen when it is admitted, near free GPUs, and kept from then on."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -7,8 +7,8 @@ from tdcs.api.conditions import is_true
 from tdcs.controllers.context import Stores
 from tdcs.controllers.publish import conditions_of
 from tdcs.controllers.trainingjob.children import FIRST_COPY
-from tdcs.controllers.trainingjob.holdings import copies_of
-from tdcs.controllers.trainingjob.plan import Observed
+from tdcs.controllers.trainingjob.data_location import copies_of
+from tdcs.controllers.trainingjob.decision import Observed
 from tdcs.kube.api import Object
 from tdcs.policy.admission import choose_copy
 
@@ -17,9 +17,9 @@ Room = Callable[[Object, Collection[str]], int]
 
 
 class CopyChoices:
-    """Deals out jobs to the copies of their datasets.
+    """Chooses the copies of its datasets for each job.
 
-    Everything it decides from is observed, but for the choices that no status tells of yet.
+    Everything it decides from is observed, except the choices that no status carries yet.
 
     Args:
         stores: the live views.
@@ -29,12 +29,12 @@ class CopyChoices:
     def __init__(self, *, stores: Stores, room: Room) -> None:
         self._stores = stores
         self._room = room
-        self._untold: dict[str, Mapping[str, str]] = {}
+        self._unpublished: dict[str, Mapping[str, str]] = {}
 
     def of(self, obj: Object, seen: Observed, *, admitted: bool) -> dict[str, str]:
-        """The copy of each dataset that the job reads, by the dataset's name; empty before it is let in.
+        """The copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
 
-        Kubernetes lets nobody change the pods of a Job that has started: a job that is suspended and goes on keeps
+        Kubernetes lets no one change the pods of a Job that has started: a job that is suspended and goes on keeps
         its copies.
         """
         known = {use.dataset: use.copy_id for use in seen.known.copies}
@@ -43,7 +43,7 @@ class CopyChoices:
         if not admitted:
             return {}
         chosen = {use.name: self._choose(obj, seen, use.name) for use in seen.spec.datasets}
-        self._untold[obj["metadata"]["uid"]] = chosen
+        self._unpublished[obj["metadata"]["uid"]] = chosen
         return chosen
 
     def _choose(self, obj: Object, seen: Observed, name: str) -> str:
@@ -73,17 +73,19 @@ class CopyChoices:
             conditions = conditions_of(job)
             over = is_true(conditions, names.SUCCEEDED) or is_true(conditions, names.FAILED)
             if over or is_true(conditions, names.ADMITTED):
-                self._untold.pop(uid, None)  # from now on its status says so
+                self._unpublished.pop(uid, None)  # from now on its status says so
             if over or where != namespace or uid == but:
                 continue
-            copy = self._untold[uid].get(dataset) if uid in self._untold else _told(job, dataset)
+            copy = (
+                self._unpublished[uid].get(dataset) if uid in self._unpublished else _published(job, dataset)
+            )
             if copy is not None:
                 found[copy] = found.get(copy, 0) + 1
-        self._untold = {uid: chosen for uid, chosen in self._untold.items() if uid in there}
+        self._unpublished = {uid: chosen for uid, chosen in self._unpublished.items() if uid in there}
         return found
 
 
-def _told(job: Object, dataset: str) -> str | None:
+def _published(job: Object, dataset: str) -> str | None:
     """The copy of a dataset that a job reads, as its status says; None when it reads none of it."""
     if not is_true(conditions_of(job), names.ADMITTED):
         return None

@@ -12,7 +12,7 @@ from tdcs.api.trainingjob import DatasetUse, ReplicaSpecs, Role, TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
-from tdcs.controllers.trainingjob.failing import failed
+from tdcs.controllers.trainingjob.failure_message import failed
 from tdcs.controllers.trainingjob.pods import PodView, Unmade, newest
 from tdcs.policy.admission import Admission, DatasetReadiness, Reason, decide
 
@@ -26,7 +26,7 @@ NOT_UNDERSTOOD = "it cannot be understood; its own status says which fields are 
 class JobView:
     """What the Job controller says of the Indexed Job of a role.
 
-    `first_succeeded` tells whether index 0 has; `failure` is empty unless the Job has failed.
+    `first_succeeded`: whether index 0 has; `failure` is empty unless the Job has failed.
     """
 
     exists: bool = False
@@ -62,7 +62,7 @@ class Observed:
         deleting: names of those that are being deleted.
         jobs: the Indexed Jobs that exist and are its own, by role.
         pods: all pods of these Jobs.
-        unmade: pods that cannot even be made, and why; None when there are none, or nobody has said so.
+        unmade: pods that cannot even be made, and why; None when there are none, or none are known.
     """
 
     spec: TrainingJobSpec
@@ -84,7 +84,7 @@ class Observed:
 
     @property
     def was_admitted(self) -> bool:
-        """Whether the job was let in before and has not been suspended since."""
+        """Whether the job was admitted before and has not been suspended since."""
         return is_true(self.known.conditions, names.ADMITTED)
 
     def job(self, role: Role) -> JobView:
@@ -107,8 +107,8 @@ class Decision:
 
     Attributes:
         data: what the datasets alone say.
-        copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is let in.
-        passed: how many later jobs were let in before it, while it waited for room.
+        copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
+        passed: how many later jobs were admitted before it, while it waited for room.
     """
 
     admitted: bool
@@ -120,7 +120,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """How the job ended, and when if that is known."""
 
     succeeded: bool
@@ -130,7 +130,7 @@ class Outcome:
 
 
 def ended(known: TrainingJobStatus) -> bool:
-    """Whether a status tells of an end."""
+    """Whether a status says that the job has ended."""
     return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
 
 
@@ -162,20 +162,20 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
     return found
 
 
-def decision_of(*, seen: Observed, data: Admission, turn: Admission | None = None) -> Decision:
-    """Whether the pods may exist. A job that was let in stays in: its data may move, the user's wish may not.
+def decision_of(*, seen: Observed, data: Admission, admission: Admission | None = None) -> Decision:
+    """Whether the pods may exist. A job that was admitted stays in: its data may move, the user's wish may not.
 
     Args:
         seen: what was observed.
         data: what the datasets say.
-        turn: what the gang queue says of a job whose data is ready; None when it need not queue.
+        admission: what the gang queue says of a job whose data is ready; None when it need not queue.
     """
     if seen.spec.run_policy.suspend:
         wish = decide(suspended=True, datasets=[])
         return Decision(admitted=False, reason=wish.reason, message=wish.message, data=data)
     if seen.was_admitted:
         before = next(found for found in seen.known.conditions if found.type == names.ADMITTED)
-        kept = (Reason.ENTERS, Reason.TIMED_OUT)
+        kept = (Reason.FITS, Reason.TIMED_OUT)
         reason = next((reason for reason in kept if reason == before.reason), Reason.READY)
         text = before.message if before.reason == reason else data.message
         if not data.admitted:
@@ -183,13 +183,13 @@ def decision_of(*, seen: Observed, data: Admission, turn: Admission | None = Non
         elif text.startswith("admitted before"):
             text = data.message
         return Decision(admitted=True, reason=reason, message=text, data=data)
-    said = turn if data.admitted and turn is not None else data
-    return Decision(admitted=said.admitted, reason=said.reason, message=said.message, data=data)
+    chosen = admission if data.admitted and admission is not None else data
+    return Decision(admitted=chosen.admitted, reason=chosen.reason, message=chosen.message, data=data)
 
 
 def gave_back(*, message: str, data: Admission) -> Decision:
     """The decision on a gang that did not find all its places, and frees those that it has."""
-    return Decision(admitted=False, reason=Reason.RELEASED, message=message, data=data)
+    return Decision(admitted=False, reason=Reason.REQUEUED, message=message, data=data)
 
 
 def patience_left(use: DatasetUse, *, created: str, now: str) -> float | None:
@@ -234,10 +234,10 @@ def why_not_mounted(dataset: Dataset) -> str:
     """What the Dataset itself says of why it cannot be read; empty when it can, or says nothing."""
     if dataset.status is None:
         return "the operator has not looked at it yet"
-    told = {condition.type: condition for condition in dataset.status.conditions}
+    conditions = {condition.type: condition for condition in dataset.status.conditions}
     if is_true(dataset.status.conditions, names.MOUNTED):
         return "" if dataset.status.claim_name else "its PersistentVolumeClaim is not bound yet"
-    found = told.get(names.MOUNTED) or told.get(names.READY)
+    found = conditions.get(names.MOUNTED) or conditions.get(names.READY)
     return "" if found is None else f"{found.reason}: {found.message}".rstrip(": ")
 
 
@@ -248,7 +248,7 @@ def deciding_role(specs: ReplicaSpecs) -> Role:
     return "Launcher" if specs.launcher is not None else "Worker"
 
 
-def outcome(seen: Observed, *, now: str) -> Outcome | None:
+def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
     """How the job ended; None when it has not.
 
     As in Kubeflow the chief (or launcher) decides, else worker 0; the other workers then have a little time to end
@@ -258,14 +258,14 @@ def outcome(seen: Observed, *, now: str) -> Outcome | None:
     role = deciding_role(seen.spec.replica_specs)
     decider = seen.job(role)
     if decider.complete:
-        return Outcome(
+        return JobOutcome(
             succeeded=True, reason="Completed", message=_done(seen, role), time=decider.completion_time
         )
     if worker_0_decides(seen.spec) and decider.first_succeeded:
         left = ending_left(seen, now=now)
         if left <= 0 or decider.failure:
             text = "worker 0 succeeded, and so did the job"
-            return Outcome(succeeded=True, reason="Completed", message=text)
+            return JobOutcome(succeeded=True, reason="Completed", message=text)
     limit = seen.spec.run_policy.backoff_limit
     for each, job in seen.jobs.items():
         if job.failure:
@@ -277,7 +277,7 @@ def outcome(seen: Observed, *, now: str) -> Outcome | None:
                 namespace=seen.namespace,
                 known=seen.known.conditions,
             )
-            return Outcome(succeeded=False, reason="JobFailed", message=text, time=job.completion_time)
+            return JobOutcome(succeeded=False, reason="JobFailed", message=text, time=job.completion_time)
     return None
 
 

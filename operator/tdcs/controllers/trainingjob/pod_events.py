@@ -6,7 +6,7 @@ from dataclasses import replace
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context
-from tdcs.controllers.trainingjob.plan import Observed
+from tdcs.controllers.trainingjob.decision import Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade, newest, problem_of, quoted
 from tdcs.kube.api import Object
 from tdcs.kube.resources import EVENTS
@@ -15,7 +15,7 @@ PATIENCE = 10.0
 """Seconds that a pod may take to start before its events are read: most are running by then."""
 
 
-class Quotes:
+class PodEvents:
     """Reads events of pods that start slowly, and of Jobs that do not make all pods; of one object per pass."""
 
     def __init__(self, *, context: Context) -> None:

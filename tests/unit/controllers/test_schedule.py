@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tdcs.controllers.trainingjob.line import Line, Member, arrange, turn_of
+from tdcs.controllers.queueing.schedule import QueuedJob, Schedule, schedule, waiting_admission
 from tdcs.policy.admission import Reason
 from tdcs.policy.fitting import PodGroup
 
@@ -21,18 +21,18 @@ def group(count: int, gpus: int = 1, **more: Any) -> PodGroup:
     return PodGroup(count=count, request={GPU: gpus, "cpu": 1000, "pods": 1}, **more)
 
 
-def job(name: str, *groups: PodGroup, age: float = 0, **more: Any) -> Member:
+def job(name: str, *groups: PodGroup, age: float = 0, **more: Any) -> QueuedJob:
     """A job whose data is ready; a larger age is an older job."""
     told = {"priority": 0, "data_ready": True, "passed": 0, **more}
-    return Member(key=("team", name), uid=name, submitted=-age, groups=groups, **told)
+    return QueuedJob(key=("team", name), uid=name, submitted=-age, groups=groups, **told)
 
 
-def line(*waiting: Member, free: dict[str, dict[str, int]], **more: Any) -> Line:
+def line(*waiting: QueuedJob, free: dict[str, dict[str, int]], **more: Any) -> Schedule:
     """The queue on nodes that are empty unless told otherwise."""
-    return arrange(**{"waiting": waiting, "reserved": (), "free": free, "capacity": free, **more})
+    return schedule(**{"waiting": waiting, "reserved": (), "free": free, "capacity": free, **more})
 
 
-def enters(found: Line) -> str:
+def enters(found: Schedule) -> str:
     return " ".join(member.uid for member in found.entering) or "nobody"
 
 
@@ -43,10 +43,10 @@ def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for
     # The first was let in, and none of its pods has a node yet.
     found = line(second, free=free, reserved=[group(6)])
     assert enters(found) == "nobody"
-    turn = turn_of(found, "second")
-    assert (turn.admitted, turn.reason) == (False, Reason.NO_ROOM)
-    assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in turn.message
-    assert "position 1 in the queue" in turn.message
+    admission = waiting_admission(found, "second")
+    assert (admission.admitted, admission.reason) == (False, Reason.NO_ROOM)
+    assert "needs 6 nvidia.com/gpu at once, 2 nvidia.com/gpu free" in admission.message
+    assert "position 1 in the queue" in admission.message
 
 
 def test_priority_comes_before_age() -> None:
@@ -54,19 +54,19 @@ def test_priority_comes_before_age() -> None:
     old, urgent = job("old", group(4), age=9), job("urgent", group(4), priority=10)
     found = line(old, urgent, free=free)
     assert enters(found) == "urgent"
-    assert turn_of(found, "old").reason is Reason.NO_ROOM
+    assert waiting_admission(found, "old").reason is Reason.NO_ROOM
     held = line(old, urgent, free=nodes(4), capacity=nodes(8), reserved=[group(1)])
-    assert "position 2 in the queue; behind team/urgent" in turn_of(held, "old").message
+    assert "position 2 in the queue; behind team/urgent" in waiting_admission(held, "old").message
 
 
 def test_a_job_that_no_node_can_ever_hold_is_not_counted_ahead() -> None:
     giants = [job(f"giant-{number}", group(1, gpus=9), age=9 - number) for number in range(3)]
     before, mine = job("before", group(4), age=2), job("mine", group(4), age=1)
     found = line(*giants, before, mine, free=nodes(1, 1), capacity=nodes(4, 4))
-    assert turn_of(found, "giant-0").reason is Reason.NEVER
-    assert "position 1 in the queue" in turn_of(found, "before").message
-    assert "behind" not in turn_of(found, "before").message
-    assert "position 2 in the queue; behind team/before" in turn_of(found, "mine").message
+    assert waiting_admission(found, "giant-0").reason is Reason.NEVER
+    assert "position 1 in the queue" in waiting_admission(found, "before").message
+    assert "behind" not in waiting_admission(found, "before").message
+    assert "position 2 in the queue; behind team/before" in waiting_admission(found, "mine").message
 
 
 def test_jobs_of_one_second_stay_in_one_order_however_they_are_found() -> None:
@@ -77,10 +77,13 @@ def test_jobs_of_one_second_stay_in_one_order_however_they_are_found() -> None:
 
 def test_one_node_is_not_called_nodes() -> None:
     busy = line(job("x", group(8)), free=nodes(2), capacity=nodes(8))
-    assert "2 nvidia.com/gpu free on the only node that its 8 pods may use" in turn_of(busy, "x").message
+    assert (
+        "2 nvidia.com/gpu free on the only node that its 8 pods may use"
+        in waiting_admission(busy, "x").message
+    )
     large = job("large", group(1, gpus=4), age=9, passed=3)
     held = line(large, job("small", group(1)), free=nodes(2), capacity=nodes(4), max_passes=3)
-    assert "1 node is set aside for team/large" in turn_of(held, "small").message
+    assert "1 node is set aside for team/large" in waiting_admission(held, "small").message
 
 
 def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> None:
@@ -93,7 +96,7 @@ def test_a_small_job_passes_a_large_one_until_that_was_passed_too_often() -> Non
     found = line(large, small, free=free, capacity=capacity, max_passes=3)
     assert enters(found) == "nobody"
     assert (found.holder, found.aside) == ("large", frozenset("ab"))
-    assert "2 nodes are set aside for team/large" in turn_of(found, "small").message
+    assert "2 nodes are set aside for team/large" in waiting_admission(found, "small").message
     # Once the nodes have emptied, it enters.
     assert enters(line(large, small, free=capacity, capacity=capacity, holder="large")) == "large"
 
@@ -102,9 +105,9 @@ def test_a_job_that_can_never_run_says_so_and_holds_up_nobody() -> None:
     giant = job("giant", group(1, gpus=16), age=9, passed=1000)
     found = line(giant, job("small", group(1)), free=nodes(8))
     assert enters(found) == "small"
-    turn = turn_of(found, "giant")
-    assert turn.reason is Reason.NEVER
-    assert "16 nvidia.com/gpu, and the largest node that it may use has 8 nvidia.com/gpu" in turn.message
+    admission = waiting_admission(found, "giant")
+    assert admission.reason is Reason.NEVER
+    assert "16 nvidia.com/gpu, and the largest node that it may use has 8 nvidia.com/gpu" in admission.message
 
 
 NEVER: dict[str, tuple[PodGroup, str]] = {
@@ -120,9 +123,9 @@ NEVER: dict[str, tuple[PodGroup, str]] = {
 @pytest.mark.parametrize("name", NEVER)
 def test_what_makes_a_job_impossible_is_named(name: str) -> None:
     pods, sentence = NEVER[name]
-    turn = turn_of(line(job("x", pods), free=nodes(4, 4)), "x")
-    assert turn.reason is Reason.NEVER
-    assert sentence in turn.message
+    admission = waiting_admission(line(job("x", pods), free=nodes(4, 4)), "x")
+    assert admission.reason is Reason.NEVER
+    assert sentence in admission.message
 
 
 def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:
@@ -133,10 +136,12 @@ def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:
 
 
 def test_room_that_is_spread_over_too_many_nodes_is_told_as_such() -> None:
-    turn = turn_of(line(job("x", group(2, gpus=4)), free=nodes(2, 2, 4), capacity=nodes(4, 4, 4)), "x")
+    admission = waiting_admission(
+        line(job("x", group(2, gpus=4)), free=nodes(2, 2, 4), capacity=nodes(4, 4, 4)), "x"
+    )
     assert (
         "only 1 of its 2 pods would find room at once: 8 nvidia.com/gpu are free on the 3 nodes"
-        in turn.message
+        in admission.message
     )
 
 
@@ -156,6 +161,8 @@ def test_pods_run_only_on_their_own_nodes() -> None:
 def test_who_joins_behind_changes_nothing_of_what_those_before_are_told() -> None:
     free, capacity = nodes(0), nodes(4)
     first, second = job("first", group(4), age=9), job("second", group(4), age=5)
-    before = turn_of(line(first, second, free=free, capacity=capacity), "second")
-    after = turn_of(line(first, second, job("third", group(4)), free=free, capacity=capacity), "second")
+    before = waiting_admission(line(first, second, free=free, capacity=capacity), "second")
+    after = waiting_admission(
+        line(first, second, job("third", group(4)), free=free, capacity=capacity), "second"
+    )
     assert before == after

@@ -28,7 +28,7 @@ def failed(
         limit: how many failed pods of the role are replaced.
         pods: those of the role that are still there.
         namespace: theirs.
-        known: the conditions of the TrainingJob: a pod that is gone may have been told of there.
+        known: the conditions of the TrainingJob: a pod that is gone may be described there.
     """
     if verdict.startswith(DEADLINE):
         return (
@@ -71,6 +71,6 @@ def _ending(problem: Problem) -> str:
     """Such as ``exit code 137 (OOMKilled)``."""
     if problem.code is None:
         return str(problem)
-    told = problem.message.partition(f"exit code {problem.code}")[2].lstrip(": ")
+    text = problem.message.partition(f"exit code {problem.code}")[2].lstrip(": ")
     reason = f" ({problem.reason})" if problem.reason != "Error" else ""
-    return f"exit code {problem.code}{reason}{f': {told}' if told else ''}"
+    return f"exit code {problem.code}{reason}{f': {text}' if text else ''}"

@@ -1,7 +1,7 @@
 """What a namespace's ResourceQuotas leave to its jobs. Pure.
 
-A gang that fits on the nodes and not into its namespace's quota would be let in, get a part of its pods, and hold their
-GPUs for nothing.
+A gang that fits on the nodes but not into its namespace's quota would be admitted, get a part of its pods, and hold
+their GPUs for nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +113,7 @@ class Allowances:
         )
 
     def take(self, namespace: str, claims: Iterable[Claim]) -> None:
-        """A job was let in."""
+        """A job was admitted."""
         for claim in claims:
             left = self._left.get((namespace, claim.quota), {})
             for resource, asked in claim.takes.items():

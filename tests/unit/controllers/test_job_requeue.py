@@ -11,9 +11,10 @@ from tests.unit.controllers.jobs import Jobs
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.clock import utc_now
-from tdcs.controllers.trainingjob.plan import JobView, Observed
+from tdcs.controllers.queueing.requeue import Requeues, Short
+from tdcs.controllers.trainingjob.decision import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade
-from tdcs.controllers.trainingjob.release import Releases, Short, short_of
+from tdcs.controllers.trainingjob.unplaced import short_of
 from tdcs.kube.resources import DATASETS, PODS
 
 PATIENCE = 0.2
@@ -93,7 +94,7 @@ async def test_without_gang_a_job_keeps_what_it_has() -> None:
         await jobs.create(workers=12, scheduling={"gang": False})
         await jobs.until(lambda: jobs.bound("train") == 8)
         await jobs.until(lambda: jobs.status().get("reason") == "Unschedulable")
-        assert jobs.gangs.releases.left("any", short=None, now=utc_now()) is None
+        assert jobs.gangs.requeues.left("any", short=None, now=utc_now()) is None
         assert jobs.job("train-worker")["spec"]["suspend"] is False
 
 
@@ -152,26 +153,26 @@ def test_which_pods_a_gang_is_short_of(name: str) -> None:
 
 def test_a_gang_that_fails_to_be_placed_again_and_again_pauses_longer_and_longer() -> None:
     now = [100.0]
-    releases = Releases(patience=60, clock=lambda: now[0])
+    requeues = Requeues(patience=60, clock=lambda: now[0])
     short = Short(missing=1, wanted=3, holding=2, since="", why="a volume is elsewhere")
     rests = []
     for _ in range(12):
-        assert releases.left("u", short=short, now=NOW) == 60
+        assert requeues.left("u", short=short, now=NOW) == 60
         now[0] += 61
-        assert releases.left("u", short=short, now=NOW) == 0
-        message = releases.release("u", short=short)
-        rest = releases.rest_left("u")
+        assert requeues.left("u", short=short, now=NOW) == 0
+        message = requeues.requeue("u", short=short)
+        rest = requeues.pause_left("u")
         assert rest is not None
-        assert (told := releases.turn("u")) is not None
+        assert (told := requeues.admission("u")) is not None
         assert told.message == message
         rests.append(rest)
         now[0] += rest
-        assert releases.turn("u") is None
+        assert requeues.admission("u") is None
     assert 15 <= rests[0] <= 30
     assert 900 <= rests[-1] <= 1800
     assert "for the 12th time" in message
-    releases.settled("u")
-    assert "time" not in releases.release("u", short=short)
+    requeues.settled("u")
+    assert "time" not in requeues.requeue("u", short=short)
 
 
 async def test_how_often_a_job_was_passed_outlives_the_operator() -> None:

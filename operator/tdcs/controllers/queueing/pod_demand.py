@@ -7,13 +7,13 @@ from pydantic import ValidationError
 
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.controllers.context import Stores
+from tdcs.controllers.queueing.quota import charges
 from tdcs.controllers.resources import Amounts, pod_requests
-from tdcs.controllers.trainingjob.quota import charges
 from tdcs.kube.api import Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PodDemand:
     """What of a job's spec the queue needs, parsed once for each generation."""
 
     generation: int
@@ -22,7 +22,7 @@ class Shape:
     charges: Mapping[Role, Amounts]
 
 
-class Shapes:
+class PodDemands:
     """The shapes of all jobs.
 
     Args:
@@ -31,13 +31,13 @@ class Shapes:
 
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
-        self._known: dict[str, Shape] = {}
+        self._known: dict[str, PodDemand] = {}
 
     def clear(self) -> None:
         """What RuntimeClasses add to pods has changed."""
         self._known.clear()
 
-    def of(self, obj: Object) -> Shape | None:
+    def of(self, obj: Object) -> PodDemand | None:
         """The parsed spec of a job; None when it cannot be understood."""
         uid, generation = obj["metadata"].get("uid", ""), int(obj["metadata"].get("generation", 0))
         known = self._known.get(uid)
@@ -47,7 +47,7 @@ class Shapes:
             except ValidationError:
                 return None
             pods = {role: each.template["spec"] for role, each in spec.replica_specs.by_role().items()}
-            known = self._known[uid] = Shape(
+            known = self._known[uid] = PodDemand(
                 generation=generation,
                 spec=spec,
                 requests={
@@ -57,7 +57,7 @@ class Shapes:
             )
             if len(self._known) > 2 * len(self._stores.training_jobs) + 100:
                 kept = {each["metadata"].get("uid") for each in self._stores.training_jobs.values()} | {uid}
-                self._known = {each: shape for each, shape in self._known.items() if each in kept}
+                self._known = {each: demand for each, demand in self._known.items() if each in kept}
         return known
 
     def priority(self, spec: TrainingJobSpec) -> int:

@@ -6,8 +6,8 @@ from tests.unit.controllers.builders import NOW, job_spec
 
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.controllers.trainingjob import order
-from tdcs.controllers.trainingjob.plan import JobView, Observed
+from tdcs.controllers.trainingjob import start_order
+from tdcs.controllers.trainingjob.decision import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.kube.api import Object
 
@@ -43,25 +43,29 @@ def seen(*placed: str, started: bool = True, **more: Any) -> Observed:
 
 
 def test_equal_pods_begin_together_and_smaller_ones_later() -> None:
-    assert order.may_start(seen(started=False), now=NOW) == {"Chief", "Worker"}
-    assert order.may_start(seen("Chief-0", "Worker-0"), now=SOON) == {"Chief", "Worker"}
-    assert order.may_start(seen("Chief-0", "Worker-0", "Worker-1"), now=SOON) == {"Chief", "Worker", "PS"}
+    assert start_order.may_start(seen(started=False), now=NOW) == {"Chief", "Worker"}
+    assert start_order.may_start(seen("Chief-0", "Worker-0"), now=SOON) == {"Chief", "Worker"}
+    assert start_order.may_start(seen("Chief-0", "Worker-0", "Worker-1"), now=SOON) == {
+        "Chief",
+        "Worker",
+        "PS",
+    }
 
 
 def test_the_wait_has_a_bound() -> None:
     short = seen("Chief-0", "Worker-0")
-    assert order.next_start(short, now=SOON) == 15
-    assert order.may_start(short, now=LATER) == {"Chief", "Worker", "PS"}
-    assert order.next_start(short, now=LATER) is None
+    assert start_order.next_start(short, now=SOON) == 15
+    assert start_order.may_start(short, now=LATER) == {"Chief", "Worker", "PS"}
+    assert start_order.next_start(short, now=LATER) is None
 
 
 def test_without_gang_nobody_waits() -> None:
     free = seen(started=False, scheduling={"gang": False})
-    assert order.may_start(free, now=NOW) == {"Chief", "Worker", "PS"}
+    assert start_order.may_start(free, now=NOW) == {"Chief", "Worker", "PS"}
 
 
 def test_who_has_begun_is_not_stopped_when_a_larger_pod_loses_its_node() -> None:
     running = seen("Chief-0")
     jobs = {**running.jobs, "PS": JobView(exists=True, start_time=NOW)}
     lost = Observed(spec=running.spec, known=running.known, jobs=jobs, pods=running.pods)
-    assert "PS" in order.may_start(lost, now=SOON)
+    assert "PS" in start_order.may_start(lost, now=SOON)
