@@ -161,6 +161,12 @@ def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[Outcome
     code = status_of(
         sys.executable, "-m", "pytest", folder, f"--junitxml={junit}", "--durations=5", *arguments
     )
+    outcome, failures = counted(folder, junit, code)
+    return outcome, failures, code
+
+
+def counted(folder: str, junit: Path, code: int) -> tuple[Outcome, list[str]]:
+    """Counts and skip reasons of a JUnit report, and the names of what failed; a run without a test has failed."""
     outcome, failures = Outcome(ok=code == 0), []
     if junit.exists():
         for case in ET.parse(junit).iter("testcase"):  # noqa: S314  our own pytest wrote it
@@ -176,7 +182,7 @@ def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[Outcome
         print(f"no test ran in {folder}: that is a failure, not a pass")
         outcome.ok = False
         outcome.failed += 1
-    return outcome, failures, code
+    return outcome, failures
 
 
 TESTS_FAILED = 1
@@ -204,6 +210,18 @@ def types(_: Wishes) -> Outcome:
 def contracts(_: Wishes) -> Outcome:
     """The contracts between the layers."""
     return checks(("lint-imports",))
+
+
+def training(_: Wishes) -> Outcome:
+    """What needs PyTorch, inside the root of the image that has it, with nothing but a loopback interface."""
+    junit = LOGS / "junit-tests-training.xml"
+    junit.unlink(missing_ok=True)
+    code = status_of(
+        *(sys.executable, "-m", "tdcs_local", "torch", f"--results={LOGS}", "--"),
+        *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "tests/training", "--durations=5"),
+        f"--junitxml=/results/{junit.name}",
+    )
+    return counted("tests/training", junit, code)[0]
 
 
 def engine(wishes: Wishes) -> Outcome:
@@ -242,6 +260,7 @@ TIERS: dict[str, Callable[[Wishes], Outcome]] = {
     "types": types,
     "contracts": contracts,
     "unit": lambda _: pytest("tests/unit", *TOGETHER),
+    "training": training,
     "controlplane": lambda wishes: pytest("tests/controlplane", *TOGETHER, again=wishes.again),
     "engine": engine,
     "e2e": e2e,

@@ -1,11 +1,13 @@
 """``python -m tdcs_local``: the commands, and how a failure is shown."""
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from tdcs_local import images, life, preflight, products, release
+from tdcs_local import images, life, preflight, products, release, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kubectl import Kubectl
 from tdcs_local.steps import Reporter
@@ -59,6 +61,45 @@ def images_command(names: tuple[str, ...]) -> None:
         click.echo(f"tdcs/{name}:{tag}")
 
 
+@main.command(name="torch", context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    required=True,
+    help="A folder that the program may write to, as /results.",
+)
+@click.option("--data", multiple=True, metavar="NAME=FOLDER", help="A folder to read, as /data/NAME.")
+@click.option("--environment", multiple=True, metavar="NAME=VALUE", help="A variable of the program.")
+@click.option("--network", is_flag=True, help="Leave the program this process's network interfaces.")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED)
+def torch_command(
+    results: Path, data: tuple[str, ...], environment: tuple[str, ...], network: bool, words: tuple[str, ...]
+) -> None:
+    """Run a program inside the root of the image train-pytorch, with this checkout at /checkout; as root."""
+    reporter = Reporter()
+    torch_root.require(reporter=reporter)
+    run = torch_root.Run(
+        command=words,
+        results=results.resolve(),
+        data={name: Path(folder).resolve() for name, folder in _pairs(data, "--data").items()},
+        environment=_pairs(environment, "--environment"),
+        network=network,
+    )
+    command = torch_root.arguments(run, root=torch_root.ensure_folder(reporter=reporter))
+    os.execvp(command[0], command)  # noqa: S606  signals of the caller reach the program
+
+
+def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    """The values of an option that is given as NAME=VALUE."""
+    values = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{word!r} is not NAME=VALUE", param_hint=option)
+        values[name] = value
+    return values
+
+
 @main.command()
 @click.argument("name", type=click.Choice(sorted(images.SPECS)))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
@@ -106,12 +147,7 @@ def doctor() -> None:
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A chart value, as for helm.")
 def install(settings: tuple[str, ...]) -> None:
     """Build the images, then install or upgrade TDCS on the cluster by its chart."""
-    values = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not (name and equals):
-            raise click.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--set")
-        values[name] = value
+    values = _pairs(settings, "--set")
     reporter = Reporter()
     tags = images.ensure(release.IMAGES, reporter=reporter)
     release.install(reporter=reporter, kubectl=Kubectl(), tags=tags, settings=values)

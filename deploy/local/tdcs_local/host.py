@@ -20,6 +20,7 @@ from tdcs_local.steps import Reporter
 PACKAGES = {
     "docker": "docker.io",
     "dockerd": "docker.io",
+    "ip": "iproute2",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
     "fusermount3": "fuse3",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tdcs_local import base_image, cache, cluster, docker, host, image_archive, products, shell
+from tdcs_local import base_image, cache, cluster, docker, host, image_archive, products, shell, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, log_file
 from tdcs_local.steps import Reporter, Step
@@ -38,6 +38,8 @@ class Spec:
     files: Mapping[str, str] = field(default_factory=dict)
     products: Mapping[str, str] = field(default_factory=dict)
     everywhere: bool = True
+    torch: bool = False
+    """Whether it starts from the root with PyTorch, not from the base image of all others."""
 
     @property
     def folder(self) -> Path:
@@ -62,6 +64,14 @@ _SPECS = (
         name="train-tensorflow",
         files={name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
         everywhere=False,
+    ),
+    Spec(
+        name="train-pytorch",
+        files={
+            "tdcs_train": "training/tdcs_train",
+        },
+        everywhere=False,
+        torch=True,
     ),
     Spec(name="toolbox", everywhere=False),
 )
@@ -109,7 +119,8 @@ def build(spec: Spec, *, reference: str, reporter: Reporter) -> None:
     """Builds an image under its content's name unless the engine has it. The caller holds the image's lock."""
     if docker.image_id(reference):
         return
-    base = base_image.ensure(reporter=reporter)
+    ensure_base = torch_root.ensure_image if spec.torch else base_image.ensure
+    base = ensure_base(reporter=reporter)
     with tempfile.TemporaryDirectory(prefix="tdcs-image-") as scratch:
         context = Path(scratch)
         write_context(spec, folder=context, reporter=reporter)
@@ -140,7 +151,7 @@ def _build(context: Path, *, reference: str, name: str, base: str, step: Step) -
 
 def tag(spec: Spec) -> str:
     """The hash of all that the image is made of."""
-    parts: list[str | bytes] = [base_image.reference()]
+    parts: list[str | bytes] = [torch_root.reference() if spec.torch else base_image.reference()]
     for name in _products(spec):
         parts += [name, products.PRODUCTS[name].key()]
     for place, source in sorted(_inputs(spec, with_products=False)):

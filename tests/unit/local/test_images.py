@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs_local import images
+from tdcs_local import base_image, images, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.images import Spec
 
@@ -47,10 +47,11 @@ def test_the_tag_ignores_what_running_leaves_behind(checkout: Path) -> None:
     assert images.tag(SPEC) == before
 
 
-def test_every_image_of_the_project_has_a_dockerfile_with_the_common_base() -> None:
+def test_every_image_of_the_project_has_a_dockerfile_with_the_base_of_its_release() -> None:
     for spec in images.SPECS.values():
         text = (spec.folder / "Dockerfile").read_text()
-        assert "ARG BASE_IMAGE=debian:bookworm-slim" in text, spec.name
+        release = torch_root.ROOT.release if spec.torch else base_image.BASE.release
+        assert f"ARG BASE_IMAGE=debian:{release}-slim" in text, spec.name
         assert "FROM ${BASE_IMAGE}" in text, spec.name
 
 
