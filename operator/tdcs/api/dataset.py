@@ -2,13 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tdcs.api import names
 from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
+from tdcs.api.source_uri import canonical_source_uri
 
 PlacementMode = Literal["Auto", "Partition", "Replicate"]
 DatasetState = Literal[
@@ -43,10 +44,22 @@ _URI_RULES = rules(
         "the folder must be absolute: write file:///folder, with three slashes",
     ),
     rule(
-        "!self.contains('/../') && !self.endsWith('/..') && !self.contains('?') && !self.contains('#')",
-        "must be a plain s3://bucket/prefix or file:///folder, without '..', '?' or '#'",
+        # Few and short expressions: the API server bounds what a rule may cost.
+        "!self.matches('[?#\\\\\\\\\\\\x00-\\\\x1f\\\\x7f]|%(2[fF]|5[cC]|[01][0-9a-fA-F]|7[fF])') && "
+        "!self.matches('/( |%20)*(\\\\.|%2[eE]){1,2}( |%20)*(/|$)')",
+        "must be a plain s3://bucket/prefix or file:///folder, without '..', '.' as a folder, '?', '#', backslashes, "
+        "control characters or percent signs that stand for them",
     ),
 )
+
+
+def _checked_uri(uri: str) -> str:
+    """The URI as it was written; what the rules above refuse is refused here too, should it slip past them."""
+    try:
+        canonical_source_uri(uri)
+    except ValueError as error:
+        raise ValueError(f"{uri!r}: {error}; write s3://bucket/prefix or file:///folder") from error
+    return uri
 
 
 KEYS_NEEDED = (
@@ -90,7 +103,9 @@ class SecretRef(Model):
 class Source(Model):
     """Where the data is at home."""
 
-    uri: Annotated[str, Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)]
+    uri: Annotated[
+        str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
+    ]
     """Bucket and prefix, as s3://bucket/prefix; or a folder that every cache node sees at the same place (NFS,
     say), as file:///folder, which must lie below one of the CacheCluster's sourceFolders. It cannot be changed
     later."""

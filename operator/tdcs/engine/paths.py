@@ -5,8 +5,8 @@ engines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
+from tdcs.api.source_uri import canonical_source_uri
 from tdcs.engine.protocol import MountConflictError, NoSuchPathError, SourceError
 
 
@@ -14,20 +14,16 @@ def canonical_uri(uri: str) -> str:
     """`uri` without a trailing slash, its scheme in lower case: two spellings of one source become equal.
 
     Raises:
-        SourceError: No scheme, or no bucket where one is needed.
+        SourceError: It is no plain URI of a bucket or a folder (`tdcs.api.source_uri`).
     """
-    parts = urlsplit(uri)
-    scheme = parts.scheme.lower()
-    path = "/".join(piece for piece in parts.path.split("/") if piece)
-    if scheme == "s3" and parts.netloc:
-        return f"s3://{parts.netloc}/{path}".rstrip("/")
-    if scheme == "file" and not parts.netloc and path:
-        return f"file:///{path}"
-    raise SourceError(
-        attempted=f"read the source {uri!r}",
-        reason="it is neither s3://BUCKET[/PREFIX] nor file:///FOLDER",
-        remedy="Correct spec.source.uri",
-    )
+    try:
+        return canonical_source_uri(uri)
+    except ValueError as error:
+        raise SourceError(
+            attempted=f"read the source {uri!r}",
+            reason=str(error),
+            remedy="Correct spec.source.uri",
+        ) from error
 
 
 def checked_path(path: str) -> str:

@@ -14,7 +14,7 @@ from tdcs.controllers.dataset import identity, wants
 from tdcs.controllers.dataset.data import MountedData
 from tdcs.controllers.dataset.plan import Want, WantPlan
 from tdcs.controllers.dataset.report import Progress
-from tdcs.engine.paths import canonical_uri, related
+from tdcs.engine.paths import related
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
@@ -164,12 +164,12 @@ def conflict(
         None when nothing mounted has to do with the source.
     """
     for other_path, other_uri in mounts.items():
-        if other_path == path or not related(source.uri, canonical_uri(other_uri)):
+        if other_path == path or not related(source.uri, other_uri):
             continue
         holder = _holder(stores=stores, cluster=cluster, path=other_path)
         title = f"Dataset {holder}" if holder else f"a mount without a Dataset ({other_path})"
         secret = _secret_of(stores.datasets.get((me.namespace, me.name), {}), namespace=me.namespace)
-        if canonical_uri(other_uri) != source.uri:
+        if other_uri != source.uri:
             inner = len(source.uri) > len(other_uri)
             return (
                 f"{source.uri} lies {'inside' if inner else 'around'} {other_uri}, which {title} has mounted in "

@@ -12,7 +12,7 @@ import grpc
 from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc, RpcFailureError
 from tdcs.engine.alluxio.spelling import for_source
 from tdcs.engine.paths import canonical_uri
-from tdcs.engine.protocol import Block, CachedFile, WorkerInfo
+from tdcs.engine.protocol import Block, CachedFile, SourceError, WorkerInfo
 
 _SHORT, _LONG = 30.0, 900.0
 """Deadlines in seconds: of calls that touch memory only, and of those that list a source or walk a large tree."""
@@ -59,7 +59,7 @@ class Master(Rpc):
         """All mounts but the root."""
         response = await self._file_system("GetMountTable", checkUfs=False)
         return {
-            path: MountEntry(uri=canonical_uri(info.ufsUri), properties=dict(info.properties))
+            path: MountEntry(uri=_known_uri(info.ufsUri), properties=dict(info.properties))
             for path, info in sorted(response.mountPoints.items())
             if path != "/"
         }
@@ -225,6 +225,14 @@ class Master(Rpc):
 
     async def _file_system(self, method: str, *, deadline: float = _SHORT, **fields: Any) -> Any:
         return await self.unary(service=FILE_SYSTEM, method=method, deadline=deadline, **fields)
+
+
+def _known_uri(uri: str) -> str:
+    """The canonical form of a mounted URI; as it is when it has none: others may mount what no Dataset may name."""
+    try:
+        return canonical_uri(uri)
+    except SourceError:
+        return uri
 
 
 def worker_name(address: Any) -> str:
