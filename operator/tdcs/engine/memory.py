@@ -155,7 +155,10 @@ class MemoryEngine:
         for batch in _pages(known, self.page_size):
             yield [
                 CachedFile(
-                    path=name, length=length, blocks=tuple(self._state.located(block) for block in blocks)
+                    path=name,
+                    length=length,
+                    blocks=tuple(self._state.located(block) for block in blocks),
+                    tag=f'"{mount.mount_id}-{blocks[0].id if blocks else 0}"',
                 )
                 for name, (length, blocks) in batch
             ]

@@ -87,11 +87,14 @@ class CachedFile:
         path: Relative to the path asked for, without a leading slash (`train/0001.jpg`).
         length: Bytes.
         blocks: In order of offset; their lengths add up to `length`. Empty for an empty file.
+        tag: Another one whenever the content is: for S3 the ETag as the store gives it, quotes included; else, or when
+            the engine knows none, `mtime-ms:` and the time of the last change. Empty when the engine knows neither.
     """
 
     path: str
     length: int
     blocks: tuple[Block, ...]
+    tag: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,9 @@ _WRITE_MUST_CACHE = 1
 _TURNED = 250
 """Entries of a page that are read in a stretch: whoever has to do with other paths shall not wait for all of it."""
 
+_ETAG = "s3_etag"
+"""The attribute in which Alluxio keeps what a store says of an object's content."""
+
 _ALL_WORKERS = 1
 _ALL_FIELDS = tuple(range(1, 13))
 
@@ -270,4 +273,15 @@ def _cached_file(*, info: Any, below: str) -> CachedFile:
         path=for_source(info.path.removeprefix(below).lstrip("/")),
         length=info.length,
         blocks=tuple(sorted((block for block in blocks if block.length), key=lambda block: block.offset)),
+        tag=_tag(info),
     )
+
+
+def _tag(info: Any) -> str:
+    """The ETag of an S3 object as its header has it (Alluxio strips the quotes), else the time of the last change.
+
+    Some servers give no ETag for objects that were not written through them.
+    """
+    if info.ufsPath.startswith("s3") and (etag := info.xattr.get(_ETAG)):
+        return f'"{etag.decode("utf-8", "replace") if isinstance(etag, bytes) else etag}"'
+    return f"mtime-ms:{info.lastModificationTimeMs}"

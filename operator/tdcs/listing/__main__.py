@@ -1,0 +1,50 @@
+"""`python -m tdcs.listing`: one listing. A request (JSON, one line) on the standard input, the answer on the output.
+
+It ends when its standard input does: whoever started it is gone then, or does not want the listing any more.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.protocol import EngineError
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import list_mount
+from tdcs.listing.result import Failed, Listed, Request
+
+
+async def answer(request: Request) -> Listed | Failed:
+    """Do what is asked."""
+    async with AlluxioEngine(master=request.master, patience=request.patience) as engine:
+        try:
+            return await list_mount(
+                engine=engine,
+                path=request.path,
+                refresh=request.refresh,
+                folder=ManifestFolder(Path(request.folder)),
+            )
+        except EngineError as error:
+            return Failed.of(error)
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Read the request, list, answer."""
+    os.nice(10)  # whoever asked goes on working beside it
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    sys.stdout.buffer.write(msgspec.msgpack.encode(asyncio.run(answer(request))))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Lists a mount and writes its manifest: in a process of its own beside a real cache, or in this one."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from tdcs.engine.protocol import Engine, EngineError, NoSuchPathError
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import Failed, Listed, Request, listed
+from tdcs.planning.manifest_builder import ManifestBuilder
+
+LISTINGS_AT_ONCE: Final = 2
+"""How many listings an operator runs: each has some 200 MB at a million files, and keeps a core and the master busy."""
+
+_LONGEST_SECONDS: Final = 4 * 3600.0
+_ERROR_BYTES: Final = 2000
+
+
+class Lister(Protocol):
+    """Lists the mounts of one cache cluster."""
+
+    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+        """Write the manifest of the mount's files into the folder. A caller that is cancelled ends the listing.
+
+        Args:
+            path: a mounted path.
+            refresh: ask the source for files that were added or changed since the last listing.
+
+        Raises:
+            EngineError: As `tdcs.engine.protocol.Engine.files`.
+        """
+        ...
+
+
+async def list_mount(*, engine: Engine, path: str, refresh: bool, folder: ManifestFolder) -> Listed:
+    """List a mount of an engine in this process. Sorting and writing run in a thread; raises EngineError."""
+    begun = time.monotonic()
+    source = (await engine.mounts()).get(path)
+    if source is None:
+        raise NoSuchPathError(
+            attempted=f"list {path}",
+            reason="nothing is mounted there",
+            remedy="Mount the source first",
+            path=path,
+        )
+    builder = ManifestBuilder(path=path, source=source)
+    async for page in engine.files(path=path, refresh=refresh):
+        builder.add(page)
+
+    def write() -> Listed:
+        return listed(folder.open(folder.write(builder)), seconds=time.monotonic() - begun)
+
+    try:
+        return await asyncio.to_thread(write)
+    except OSError as error:
+        raise EngineError(
+            attempted=f"write the manifest of {path} into {folder.path}",
+            reason=error.strerror or str(error),
+            remedy="See whether the disk is full",
+            path=path,
+            retryable=True,
+        ) from error
+
+
+class LocalLister:
+    """A `Lister` in this process, over any engine: for the engine in memory."""
+
+    def __init__(self, *, engine: Engine, folder: ManifestFolder) -> None:
+        self._engine: Final = engine
+        self._folder: Final = folder
+
+    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+        """See `Lister`."""
+        return await list_mount(engine=self._engine, path=path, refresh=refresh, folder=self._folder)
+
+
+class ProcessLister:
+    """A `Lister` whose work is done by `python -m tdcs.listing`, so that this process keeps answering.
+
+    The process ends when this one does: it watches its standard input.
+
+    Args:
+        master: `host:port` of the cache's master.
+        folder: where manifests are written.
+        gate: bounds how many listings run at once; share one among the clusters of an operator.
+        patience: seconds for which the master may be away.
+        limit_seconds: how long a listing may take.
+        secrets: the secrets of a path's source, hidden in every error.
+    """
+
+    def __init__(
+        self,
+        *,
+        master: str,
+        folder: ManifestFolder,
+        gate: asyncio.Semaphore,
+        patience: float = 30.0,
+        limit_seconds: float = _LONGEST_SECONDS,
+        secrets: Callable[[str], Iterable[str]] = lambda _path: (),
+    ) -> None:
+        self._master: Final = master
+        self._folder: Final = folder
+        self._gate: Final = gate
+        self._patience: Final = patience
+        self._limit_seconds: Final = limit_seconds
+        self._secrets: Final = secrets
+
+    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+        """See `Lister`."""
+        request = Request(
+            master=self._master,
+            path=path,
+            folder=str(self._folder.path),
+            refresh=refresh,
+            patience=self._patience,
+        )
+        async with self._gate:
+            return await self._run(request)
+
+    async def _run(self, request: Request) -> Listed:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tdcs.listing"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise AssertionError("all three are pipes")
+        errors = asyncio.create_task(_tail(stderr))
+        try:
+            stdin.write(msgspec.json.encode(request) + b"\n")  # stays open: its end ends the process
+            async with asyncio.timeout(self._limit_seconds):
+                content = await stdout.read()
+                code = await process.wait()
+            answer = _understood(content, request=request, code=code, errors=await errors)
+        except TimeoutError:
+            answer = _broken(request, f"it took more than {self._limit_seconds:g} s")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            stdin.close()
+            errors.cancel()
+            await asyncio.shield(process.wait())
+        if isinstance(answer, Failed):
+            raise answer.error(secrets=self._secrets(request.path))
+        return answer
+
+
+async def _tail(stream: asyncio.StreamReader) -> str:
+    """The last bytes of a stream, once it has ended."""
+    kept = b""
+    while piece := await stream.read(_ERROR_BYTES):
+        kept = (kept + piece)[-_ERROR_BYTES:]
+    return kept.decode("utf-8", "replace").strip()
+
+
+def _understood(content: bytes, *, request: Request, code: int, errors: str) -> Listed | Failed:
+    try:
+        return msgspec.msgpack.decode(content, type=Listed | Failed)
+    except msgspec.MsgspecError:
+        last = errors.splitlines()[-1] if errors else "no message"
+        return _broken(request, f"the listing process ended with {code} and no answer ({last})")
+
+
+def _broken(request: Request, reason: str) -> Failed:
+    return Failed(
+        kind=EngineError.__name__,
+        attempted=f"list {request.path}",
+        reason=reason,
+        remedy="It is tried again; if it was killed, give the container more memory",
+        path=request.path,
+        worker=None,
+        retryable=True,
+    )

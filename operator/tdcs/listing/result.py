@@ -1,0 +1,99 @@
+"""What a listing gives: the digest of the manifest that it wrote, and the sums that decisions need."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tdcs.engine.protocol import (
+    EngineError,
+    EngineUnavailableError,
+    MountConflictError,
+    NoSuchPathError,
+    SourceError,
+)
+from tdcs.planning.manifest import Manifest, Skipped, Totals
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """One version of a mount.
+
+    Attributes:
+        digest: of its manifest, which is in the folder.
+        totals: sums over all files.
+        skipped_count: entries of the source that cannot be files of a folder tree; `skipped` are the first of them.
+        incomplete: files of which the engine's master does not know all blocks: they are read through it alone.
+        seconds: how long the listing took.
+    """
+
+    digest: str
+    totals: Totals
+    skipped_count: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    incomplete: int = 0
+    seconds: float = 0.0
+
+
+def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
+    """The result that belongs to a manifest."""
+    return Listed(
+        digest=manifest.digest,
+        totals=manifest.totals(),
+        skipped_count=manifest.header.skipped_count,
+        skipped=manifest.header.skipped,
+        incomplete=manifest.header.incomplete,
+        seconds=seconds,
+    )
+
+
+_ERRORS = {
+    each.__name__: each
+    for each in (EngineError, EngineUnavailableError, SourceError, MountConflictError, NoSuchPathError)
+}
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """An `EngineError` on its way from one process to another, by a pipe that only these two have."""
+
+    kind: str
+    attempted: str
+    reason: str
+    remedy: str
+    path: str | None
+    worker: str | None
+    retryable: bool
+
+    @classmethod
+    def of(cls, error: EngineError) -> "Failed":
+        """An error as a message; a subclass that is not known here becomes the nearest one that is."""
+        kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
+        return cls(
+            kind=kind,
+            attempted=error.attempted,
+            reason=error.reason,
+            remedy=error.remedy,
+            path=error.path,
+            worker=error.worker,
+            retryable=error.retryable,
+        )
+
+    def error(self, *, secrets: Iterable[str] = ()) -> EngineError:
+        """The error again, without these texts."""
+        return _ERRORS.get(self.kind, EngineError)(
+            attempted=self.attempted,
+            reason=self.reason,
+            remedy=self.remedy,
+            path=self.path,
+            worker=self.worker,
+            retryable=self.retryable,
+            secrets=secrets,
+        )
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listing process is to do: list a mount of the master at `master` into the folder."""
+
+    master: str
+    path: str
+    folder: str
+    refresh: bool
+    patience: float

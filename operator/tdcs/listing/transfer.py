@@ -1,0 +1,119 @@
+"""Manifests over HTTP: what serves them, and what fetches one and compares it with its digest."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from typing import IO, Final
+
+import aiohttp
+from aiohttp import web
+
+from tdcs.listing.folder import ManifestFolder, is_digest
+from tdcs.planning.manifest import DIGEST_LENGTH
+
+MANIFEST_PATH: Final = "/v1/manifests/"
+"""Where a server has its manifests; the digest follows."""
+
+_PIECE: Final = 1 << 22
+_IDLE_SECONDS: Final = 30.0
+_LARGEST: Final = 64 << 30
+
+
+class ManifestUnavailableError(Exception):
+    """A manifest could not be fetched from anywhere. The text names it and the reason of each place."""
+
+
+def manifest_url(*, address: str, digest: str) -> str:
+    """The URL of a manifest at `host:port`."""
+    return f"http://{address}{MANIFEST_PATH}{digest}"
+
+
+def manifest_routes(folder: ManifestFolder) -> list[web.RouteDef]:
+    """Routes that serve the folder's manifests: GET /v1/manifests/{digest}, sent by the kernel; 404 for others."""
+
+    async def get(request: web.Request) -> web.StreamResponse:
+        digest = request.match_info["digest"]
+        if not is_digest(digest) or not await asyncio.to_thread(folder.has, digest):
+            raise web.HTTPNotFound(text=f"there is no manifest {digest[:DIGEST_LENGTH]!r} here\n")
+        return web.FileResponse(folder.file(digest), headers={"Content-Type": "application/octet-stream"})
+
+    return [web.get(MANIFEST_PATH + "{digest}", get)]
+
+
+class ManifestFetcher:
+    """Gets manifests from other processes into a folder. Callers for the same digest share one transfer.
+
+    Args:
+        folder: where they are kept.
+        session: what asks; stays the caller's.
+        idle_seconds: how long a server may send nothing.
+    """
+
+    def __init__(
+        self, *, folder: ManifestFolder, session: aiohttp.ClientSession, idle_seconds: float = _IDLE_SECONDS
+    ) -> None:
+        self._folder: Final = folder
+        self._session: Final = session
+        self._timeout: Final = aiohttp.ClientTimeout(
+            total=None, sock_connect=min(5.0, idle_seconds), sock_read=idle_seconds
+        )
+        self._running: Final[dict[str, asyncio.Task[None]]] = {}
+
+    async def fetch(self, *, digest: str, urls: Sequence[str]) -> None:
+        """Have a manifest in the folder: one that is there is success, else the URLs are tried in turn.
+
+        What arrives is compared with the digest while it is written. A caller that is cancelled leaves the transfer
+        running for the others.
+
+        Raises:
+            ManifestUnavailableError: No URL gave it.
+        """
+        if await asyncio.to_thread(self._folder.has, digest):
+            return
+        task = self._running.get(digest)
+        if task is None:
+            task = asyncio.create_task(self._fetch(digest, tuple(urls)))
+            self._running[digest] = task
+            task.add_done_callback(lambda _: self._running.pop(digest, None))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fetch(self, digest: str, urls: Sequence[str]) -> None:
+        reasons = []
+        for url in urls:
+            try:
+                await self._from(url, digest)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                reasons.append(f"{url}: {error or 'no answer in time'}")
+            else:
+                return
+        raise ManifestUnavailableError(
+            f"manifest {digest} could not be fetched ({'; '.join(reasons) or 'nobody is known to have it'}); it is "
+            f"tried again, and the operator makes a new one when the mount is listed"
+        )
+
+    async def _from(self, url: str, digest: str) -> None:
+        with self._folder.partial() as file:
+            async with self._session.get(url, timeout=self._timeout) as response:
+                response.raise_for_status()
+                sha, length = hashlib.sha256(), 0
+                async for piece in response.content.iter_chunked(_PIECE):
+                    length += len(piece)
+                    if length > _LARGEST:
+                        raise ValueError(f"it has more than {_LARGEST} bytes")
+                    await asyncio.to_thread(_take, file, sha, piece)
+            if sha.hexdigest()[:DIGEST_LENGTH] != digest:
+                raise ValueError("what came has another digest")
+            await asyncio.to_thread(lambda: self._folder.keep(file, digest=digest))
+
+
+def _take(file: IO[bytes], sha: "hashlib._Hash", piece: bytes) -> None:
+    sha.update(piece)
+    file.write(piece)

@@ -1,0 +1,117 @@
+"""A listing in a process of its own, of a real cache: names, blocks, and tags that a source takes for its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+from obstore.exceptions import PreconditionError
+from obstore.store import S3Store
+from tests.engine.contract import BLOCK_SIZE
+from tests.engine.servers import AlluxioCluster, S3Server
+
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.protocol import NoSuchPathError, Source
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
+from tdcs.planning.manifest import Manifest
+
+MILLISECONDS = 1_600_000_000_123
+
+
+def file_in(manifest: Manifest, path: str) -> int:
+    file = manifest.file_at(path.encode())
+    assert file is not None
+    return file
+
+
+async def test_a_listing_of_a_bucket_has_every_name_and_the_etags_that_pin_a_read(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path
+) -> None:
+    bucket, path = f"b-{uuid.uuid4().hex}", f"/datasets/{uuid.uuid4().hex[:16]}"
+    s3.make_bucket(bucket)
+    s3.put(bucket, "data/put.bin", b"hello there")
+    s3.put(bucket, "data/empty.bin", b"")
+    s3.put_files(
+        bucket, {"data/sub/large.bin": b"x" * (2 * BLOCK_SIZE + 1), "data/what?🐈.bin": b"no ETag of its own"}
+    )
+    await engine.mount(path=path, source=s3.source(f"s3://{bucket}/data"))
+    folder = ManifestFolder(tmp_path)
+
+    listed = await ProcessLister(master=alluxio.target, folder=folder, gate=asyncio.Semaphore(2)).list(
+        path=path
+    )
+
+    manifest = folder.open(listed.digest)
+    assert manifest.header.source == f"s3://{bucket}/data"
+    assert {manifest.file_path(file) for file in range(len(manifest))} == {
+        b"put.bin",
+        b"empty.bin",
+        b"sub/large.bin",
+        "what?🐈.bin".encode(),
+    }
+    large = manifest.blocks_of(file_in(manifest, "sub/large.bin"))
+    assert [int(manifest.block_lengths[block]) for block in large] == [BLOCK_SIZE, BLOCK_SIZE, 1]
+    assert listed.totals.block_bytes == 11 + 2 * BLOCK_SIZE + 1 + len("no ETag of its own")
+    assert manifest.tag(file_in(manifest, "what?🐈.bin")).startswith("mtime-ms:")
+    known = {
+        block.id: (file.path, block.offset)
+        async for page in engine.files(path=path)
+        for file in page
+        for block in file.blocks
+    }
+    assert {
+        int(manifest.block_ids[block]): (
+            manifest.file_path(manifest.file_of(block)).decode(),
+            manifest.offset(block),
+        )
+        for block in range(manifest.blocks)
+    } == known
+
+    store = S3Store(
+        bucket,
+        prefix="data",
+        endpoint=s3.endpoint,
+        region="us-east-1",
+        access_key_id=s3.credentials.access_key_id,
+        secret_access_key=s3.credentials.secret_access_key,
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+    tag = manifest.tag(file_in(manifest, "put.bin"))
+    got = await store.get_async("put.bin", options={"if_match": tag})
+    assert (got.meta["e_tag"], bytes(await got.bytes_async())) == (tag, b"hello there")
+    s3.put(bucket, "data/put.bin", b"other bytes")
+    with pytest.raises(PreconditionError):
+        await store.get_async("put.bin", options={"if_match": tag})
+
+
+async def test_files_of_a_folder_have_the_time_of_their_last_change(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.bin").write_bytes(b"abc")
+    os.utime(tmp_path / "source" / "a.bin", ns=(0, MILLISECONDS * 1_000_000 + 456_789))
+    path = f"/datasets/{uuid.uuid4().hex[:16]}"
+    await engine.mount(path=path, source=Source(uri=f"file://{tmp_path}/source"))
+    folder = ManifestFolder(tmp_path / "manifests")
+
+    listed = await ProcessLister(master=alluxio.target, folder=folder, gate=asyncio.Semaphore(2)).list(
+        path=path
+    )
+
+    assert folder.open(listed.digest).tag(0) == f"mtime-ms:{MILLISECONDS}"
+
+
+async def test_a_path_that_is_not_mounted_is_refused_by_the_process(
+    alluxio: AlluxioCluster, tmp_path: Path
+) -> None:
+    lister = ProcessLister(
+        master=alluxio.target, folder=ManifestFolder(tmp_path), gate=asyncio.Semaphore(2), patience=5
+    )
+
+    with pytest.raises(NoSuchPathError, match="/datasets/none"):
+        await lister.list(path="/datasets/none")
