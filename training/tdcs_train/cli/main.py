@@ -8,7 +8,10 @@ import click
 from tdcs_train import __version__
 from tdcs_train.errors import InputError
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS = {
+    "order": ("tdcs_train.cli.order", "Order the transfers of a profiled model."),
+    "plan": ("tdcs_train.cli.plan", "Plan the parallelism of a profiled model."),
+}
 """Subcommand to the module that has it as attribute `command`, and its line in the help."""
 
 

@@ -1,0 +1,261 @@
+"""The planner against brute force, and what its answers mean."""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy
+import pytest
+
+from tdcs_train.errors import InputError
+from tdcs_train.plan import states
+from tdcs_train.plan.evaluation import bottleneck_seconds
+from tdcs_train.plan.graph import Graph, Layer, check
+from tdcs_train.plan.optimizer import best_blocks
+from tdcs_train.plan.options import Level, Options
+from tdcs_train.plan.pipeline_plan import Parallelism, plan_pipeline
+from tdcs_train.plan.stage import in_flight_bound, warmup_counts
+
+Seconds = Callable[[int, int], float]
+
+
+def layer(name: str, seconds: float, *, parameters: float = 0, output: float = 0) -> Layer:
+    """A layer with a third of its time in the forward pass."""
+    description = "Input" if name == "input" else "Layer"
+    return Layer(
+        name=name,
+        description=description,
+        forward_ms=1000 * seconds / 3,
+        backward_ms=2000 * seconds / 3,
+        activation_bytes=(output,),
+        parameter_bytes=parameters,
+    )
+
+
+def chain(*layers: Layer) -> Graph:
+    """An input, and layers one after the other."""
+    named = {each.name: each for each in (layer("input", 0), *layers)}
+    return Graph(named, tuple(zip(named, list(named)[1:], strict=False)))
+
+
+def random_graph(chooser: random.Random) -> Graph:
+    """Up to 8 layers, each with one to three of the earlier ones before it, and one output."""
+    count = chooser.randint(1, 8)
+    names = [f"layer{number}" for number in range(count)]
+    layers = {"input": layer("input", 0)}
+    edges: list[tuple[str, str]] = []
+    for number, name in enumerate(names):
+        layers[name] = layer(
+            name,
+            chooser.choice([0, 0.1, 0.5]) + chooser.random(),
+            parameters=chooser.choice([0, 0, 1e6, 1e8]) * chooser.random(),
+            output=chooser.choice([0, 1e4, 1e7]) * chooser.random(),
+        )
+        before = chooser.sample(["input", *names[:number]], min(number + 1, chooser.randint(1, 3)))
+        edges += [(each, name) for each in before]
+    users = {producer for producer, _ in edges}
+    edges += [(name, names[-1]) for name in names[:-1] if name not in users]
+    layers[names[0]] = layer(names[0], 0.5, parameters=1e5, output=1e4)
+    graph = Graph(layers, tuple(dict.fromkeys(edges)))
+    check(graph, source="random")
+    return graph
+
+
+def closed_sets(graph: Graph, start: frozenset[str]) -> Iterator[frozenset[str]]:
+    """All sets of layers beyond `start` that hold what they need, by trying every subset."""
+    names = [name for name in graph.layers if name != "input" and name not in start]
+    for bits in range(1, 1 << len(names)):
+        inside = start | {name for place, name in enumerate(names) if bits >> place & 1}
+        if all(set(graph.predecessors[name]) <= inside | {"input"} for name in inside):
+            yield inside
+
+
+def brute_force(graph: Graph, options: Options) -> float:
+    """The least bottleneck over all cuts and numbers of workers, by the formulas as they are printed."""
+    (level,) = options.levels
+    everything = frozenset(graph.layers) - {"input"}
+    factor = 4 if options.sync == "ps" else 2
+
+    def total(names: frozenset[str], attribute: str) -> float:
+        return math.fsum(getattr(graph.layers[name], attribute) for name in names)
+
+    def crossing(left: frozenset[str]) -> float:
+        return math.fsum(
+            graph.layers[name].output_bytes
+            for name in left
+            if any(user not in left for user in graph.successors[name])
+        )
+
+    def fits(names: frozenset[str], replicas: int, machines: int) -> bool:
+        held = total(names, "output_bytes") + total(names, "parameter_bytes")
+        return options.memory_bytes is None or (
+            max(math.ceil((level.machines - machines) / replicas), 1) * held <= options.memory_bytes
+        )
+
+    def best(left: frozenset[str], machines: int, worst: float) -> float:
+        """`left` has `machines` in all, those of its last stage included."""
+        if left == everything:
+            return worst if options.fewer or machines == level.machines else math.inf
+        found = math.inf
+        for right in closed_sets(graph, left):
+            names = right - left
+            for idle in range(level.machines if options.fewer and left else 1):
+                for replicas in range(1, 2 if options.straight else level.machines + 1):
+                    upto = machines + idle + replicas
+                    if upto > level.machines or not fits(names, replicas, upto):
+                        continue
+                    sync = (
+                        factor * (replicas - 1) / replicas * total(names, "parameter_bytes") / level.bandwidth
+                    )
+                    times = [worst, (total(names, "seconds") + sync) / replicas]
+                    if left:
+                        times.append(2 * crossing(left) / (level.bandwidth * replicas))
+                        if right != everything:
+                            times.append(2 * crossing(right) / (level.bandwidth * replicas))
+                    found = min(found, best(right, upto, max(times)))
+        return found
+
+    return best(frozenset(), 0, 0.0)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_the_planner_equals_brute_force_on_random_graphs(part: int) -> None:
+    chooser = random.Random(part)
+    refused = cut = 0
+    for _ in range(100):
+        graph = random_graph(chooser)
+        held = sum(each.output_bytes + each.parameter_bytes for each in graph.layers.values())
+        options = Options(
+            levels=(Level(machines=chooser.randint(1, 4), bandwidth=10 ** chooser.uniform(6, 9)),),
+            sync=chooser.choice(["ring", "ps"]),
+            memory_bytes=chooser.choice([None, None, held * chooser.uniform(0.1, 1.5)]),
+            straight=chooser.random() < 0.15,
+            fewer=chooser.random() < 0.3,
+        )
+        wanted = brute_force(graph, options)
+        if math.isinf(wanted):
+            refused += 1
+            with pytest.raises(InputError):
+                best_blocks(graph, options)
+            continue
+        blocks = best_blocks(graph, options)
+        cut += len(blocks) > 1
+        assert bottleneck_seconds(blocks, graph, options) == pytest.approx(wanted, rel=1e-9)
+        names = [name for block in blocks for name in block.nodes]
+        assert sorted(names) == sorted(set(graph.layers) - {"input"})
+    assert refused > 3
+    assert cut > 20
+
+
+def two_levels_by_hand(graph: Graph, inner: Level, outer: Level) -> float:
+    """The best plan of a chain on two levels, by trying every cut on both."""
+    names = [name for name in graph.layers if name != "input"]
+    layers = [graph.layers[name] for name in names]
+
+    def sums(first: int, last: int, attribute: str) -> float:
+        return math.fsum(getattr(each, attribute) for each in layers[first:last])
+
+    def level_best(
+        first: int, last: int, level: Level, machines: int, compute: Seconds, within: int
+    ) -> float:
+        sync = 4 * (machines - 1) / machines * sums(first, last, "parameter_bytes") / level.bandwidth
+        found = (compute(first, last) + sync / within) / machines
+        for cut in range(first + 1, last):
+            for replicas in range(1, machines):
+                own = compute(cut, last)
+                own += 4 * (replicas - 1) / replicas * sums(cut, last, "parameter_bytes") / level.bandwidth
+                times = [own / replicas, 2 * layers[cut - 1].output_bytes / (level.bandwidth * replicas)]
+                if last != len(layers):
+                    times.append(2 * layers[last - 1].output_bytes / (level.bandwidth * replicas))
+                rest = level_best(first, cut, level, machines - replicas, compute, within)
+                found = min(found, max(*times, rest))
+        return found
+
+    def inside(first: int, last: int) -> float:
+        return level_best(first, last, inner, inner.machines, lambda a, b: sums(a, b, "seconds"), 1)
+
+    return level_best(0, len(layers), outer, outer.machines, inside, inner.machines)
+
+
+def test_two_levels_equal_brute_force_on_random_chains() -> None:
+    chooser = random.Random(7)
+    for _ in range(40):
+        layers = [
+            layer(str(n), chooser.random(), parameters=1e8 * chooser.random(), output=1e7 * chooser.random())
+            for n in range(chooser.randint(2, 5))
+        ]
+        graph = chain(*layers)
+        inner = Level(machines=chooser.randint(1, 3), bandwidth=10 ** chooser.uniform(7, 9))
+        outer = Level(machines=chooser.randint(1, 3), bandwidth=10 ** chooser.uniform(6, 8))
+        options = Options(levels=(inner, outer), sync="ps")
+        blocks = best_blocks(graph, options)
+        wanted = two_levels_by_hand(graph, inner, outer)
+        assert bottleneck_seconds(blocks, graph, options) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "warmups", "bound"),
+    [((3, 1), [1, 0], 2), ((1, 1, 1, 1), [3, 2, 1, 0], 4), ((2, 1, 1), [1, 1, 0], 2), ((4,), [0], 1)],
+)
+def test_warm_up_counts_follow_from_the_workers_behind(
+    replicas: Sequence[int], warmups: list[int], bound: int
+) -> None:
+    assert warmup_counts(replicas) == warmups
+    assert in_flight_bound(replicas) == bound
+
+
+def test_data_parallel_is_an_answer_where_parameters_are_few() -> None:
+    graph = chain(layer("a", 1.0, parameters=1e3, output=1e9), layer("b", 1.0, parameters=1e3, output=8))
+    plan = plan_pipeline(graph, Options(levels=(Level(machines=4, bandwidth=1e8),)))
+    assert plan.best is Parallelism.DATA_PARALLEL
+    assert plan.advice == "data parallel is best here"
+    assert plan.bottleneck_seconds == pytest.approx(plan.data_parallel_seconds)
+
+
+def test_one_worker_is_an_answer_where_the_link_is_slow() -> None:
+    graph = chain(layer("a", 1.0, parameters=1e9, output=1e9), layer("b", 0.1, parameters=1e9, output=8))
+    options = Options(levels=(Level(machines=2, bandwidth=1e6),))
+    plan = plan_pipeline(graph, options)
+    assert plan.advice == "one worker is best here"
+    assert plan.workers == 2
+    fewer = plan_pipeline(graph, Options(levels=options.levels, fewer=True))
+    assert fewer.workers == 1
+    assert fewer.bottleneck_seconds == pytest.approx(1.1)
+
+
+def test_the_smallest_memory_of_a_refusal_does_fit_and_less_does_not() -> None:
+    chooser = random.Random(3)
+    for _ in range(30):
+        graph = random_graph(chooser)
+        level = Level(machines=chooser.randint(1, 4), bandwidth=1e8)
+        with pytest.raises(InputError, match="the smallest memory that one fits") as refusal:
+            best_blocks(graph, Options(levels=(level,), memory_bytes=1))
+        smallest = int(str(refusal.value).split("one fits is ")[1].split(" ")[0])
+        assert best_blocks(graph, Options(levels=(level,), memory_bytes=smallest))
+        with pytest.raises(InputError):
+            best_blocks(graph, Options(levels=(level,), memory_bytes=smallest - 1))
+
+
+def test_more_straight_stages_than_layers_are_refused() -> None:
+    graph = chain(layer("a", 1.0, parameters=8), layer("b", 1.0))
+    with pytest.raises(
+        InputError, match="3 stages of one worker need 2 cuts, and the model of 2 layers has 1"
+    ):
+        best_blocks(graph, Options(levels=(Level(machines=3, bandwidth=1e9),), straight=True))
+
+
+def test_a_model_with_too_many_cuts_is_refused_not_waited_for() -> None:
+    layers = {"input": layer("input", 0), "end": layer("end", 1.0, parameters=8)}
+    edges = []
+    for number in range(20):
+        layers[f"branch{number}"] = layer(f"branch{number}", 1.0)
+        edges += [("input", f"branch{number}"), (f"branch{number}", "end")]
+    with pytest.raises(InputError, match=f"more than {states.MOST_STATES} ways"):
+        best_blocks(Graph(layers, tuple(edges)), Options(levels=(Level(machines=2, bandwidth=1e9),)))
+
+
+def test_the_states_of_a_chain_are_as_many_as_its_layers_and_the_empty_one() -> None:
+    graph = chain(*(layer(str(number), 1.0, parameters=8, output=number) for number in range(9)))
+    found = states.states_of(graph)
+    assert len(found.members) == 10
+    assert numpy.array_equal(found.cut_bytes, [0, 0, 1, 2, 3, 4, 5, 6, 7, 0])

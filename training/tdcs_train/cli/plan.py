@@ -1,0 +1,182 @@
+"""`tdcs-train plan`: which parallelism fits a model, workers and links."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from tdcs_train.cli.options import BANDWIDTHS, COUNTS, SIZE, print_json, read_profile, read_text
+from tdcs_train.errors import InputError
+from tdcs_train.job import job_of
+from tdcs_train.plan.options import Level, Options
+from tdcs_train.plan.pipeline_plan import PipelinePlan, document, plan_pipeline
+from tdcs_train.plan.quantities import spoken_bytes
+
+
+@click.command("plan")
+@click.option("--profile", type=click.Path(path_type=Path), required=True, help="The profile of the model.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="How many workers there are, if --levels does not say so."
+)
+@click.option(
+    "--bandwidth",
+    type=BANDWIDTHS,
+    required=True,
+    help="Of a worker's link, like 1Gbit or 125MB; a plain number is bytes a second. One for each of the levels.",
+)
+@click.option(
+    "--levels",
+    type=COUNTS,
+    help="Machines on each level of the network, the innermost first: 4,2 is two machines of four workers.",
+)
+@click.option(
+    "--sync",
+    type=click.Choice(["ring", "ps"]),
+    default="ring",
+    show_default=True,
+    help="How replicas average gradients: ring all-reduce, or parameter servers.",
+)
+@click.option(
+    "--memory", type=SIZE, help="Memory of a worker for weights and activations in flight, like 16Gi."
+)
+@click.option("--straight", is_flag=True, help="One worker a stage.")
+@click.option("--fewer", is_flag=True, help="Leave workers out where that is faster.")
+@click.option(
+    "--activation-ratio",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="By how much tensors between stages are compressed; inf ignores their transfer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--job",
+    type=click.Path(path_type=Path),
+    metavar="TEMPLATE.yaml",
+    help="Write the TrainingJob of the plan from this template.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Where --job writes; standard output otherwise."
+)
+def command(
+    *,
+    profile: Path,
+    workers: int | None,
+    bandwidth: list[float],
+    levels: list[int] | None,
+    job: Path | None,
+    output: Path | None,
+    as_json: bool,
+    **choices: Any,
+) -> None:
+    """Plan the parallelism of a profiled model.
+
+    Prints stages with their workers, what they take, and the speed against one worker and data parallel. "data parallel
+    is best here" and "one worker is best here" are answers, too.
+    """
+    if job and as_json and not output:
+        raise InputError("--job with --json needs --output: standard output has room for one document")
+    options = Options(
+        levels=_levels(workers, levels, bandwidth),
+        sync=choices["sync"],
+        memory_bytes=choices["memory"],
+        straight=choices["straight"],
+        fewer=choices["fewer"],
+        activation_ratio=choices["activation_ratio"],
+    )
+    plan = plan_pipeline(read_profile(profile), options)
+    if job:
+        _write_job(job, plan, output)
+    if as_json:
+        print_json(document(plan))
+    else:
+        click.echo(_text(plan), err=job is not None and output is None)
+
+
+def _levels(
+    workers: int | None, counts: Sequence[int] | None, bandwidths: Sequence[float]
+) -> tuple[Level, ...]:
+    if counts is None:
+        if workers is None:
+            raise InputError("--workers or --levels: one of them must say how many workers there are")
+        counts = [workers]
+    if len(counts) != len(bandwidths):
+        raise InputError(
+            f"--levels has {len(counts)} levels and --bandwidth {len(bandwidths)} values; give one for each level"
+        )
+    if workers is not None and math.prod(counts) != workers:
+        raise InputError(
+            f"--levels has {math.prod(counts)} workers and --workers {workers}; leave out one of them"
+        )
+    return tuple(
+        Level(machines=count, bandwidth=each) for count, each in zip(counts, bandwidths, strict=True)
+    )
+
+
+def _write_job(template: Path, plan: PipelinePlan, output: Path | None) -> None:
+    try:
+        documents = list(yaml.safe_load_all(read_text(template)))
+    except yaml.YAMLError as error:
+        raise InputError(f"{template} is no YAML: {' '.join(str(error).split())}") from error
+    jobs = [
+        number
+        for number, each in enumerate(documents)
+        if isinstance(each, dict) and each.get("kind") == "TrainingJob"
+    ]
+    if len(jobs) != 1:
+        raise InputError(f"{template} has {len(jobs)} documents of kind TrainingJob; it must have one")
+    documents[jobs[0]] = job_of(documents[jobs[0]], plan, source=str(template))
+    text = yaml.safe_dump_all(documents, sort_keys=False, width=10_000)
+    if output:
+        output.write_text(text, encoding="utf-8")
+    else:
+        click.echo(text, nl=False)
+
+
+def _text(plan: PipelinePlan) -> str:
+    head = (
+        "stage",
+        "workers",
+        "layers",
+        "compute s",
+        "sync s",
+        "transfer s",
+        "warm-up",
+        "versions",
+        "memory",
+    )
+    rows = [
+        (
+            str(number),
+            str(stage.replicas),
+            str(len(stage.nodes)),
+            f"{stage.compute_seconds:.6f}",
+            f"{stage.sync_seconds:.6f}",
+            f"{stage.transfer_seconds:.6f}",
+            str(stage.warmup),
+            str(stage.versions),
+            spoken_bytes(stage.memory_bytes),
+        )
+        for number, stage in enumerate(plan.stages)
+    ]
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]
+    ]
+    slowest = plan.bottleneck_seconds
+    lines += [
+        "",
+        (
+            f"seconds a mini-batch: {slowest:.6f} as planned, {plan.one_worker_seconds:.6f} on one worker, "
+            f"{plan.data_parallel_seconds:.6f} data parallel"
+        ),
+        (
+            f"speed: {plan.one_worker_seconds / slowest:.3f} times one worker, "
+            f"{plan.data_parallel_seconds / slowest:.3f} times data parallel"
+        ),
+        plan.advice,
+    ]
+    return "\n".join(lines)

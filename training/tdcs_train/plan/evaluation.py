@@ -1,0 +1,166 @@
+"""What a plan takes, by the formulas alone: no search, no states."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tdcs_train.plan.graph import Graph, pruned
+from tdcs_train.plan.options import Options, synchronisation
+from tdcs_train.plan.stage import Block, Stage, warmup_counts
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A stage of the lowest level with what all levels together make of it."""
+
+    nodes: tuple[str, ...]
+    replicas: int
+    sync_seconds: float
+    transfer_seconds: float
+
+
+def bottleneck_seconds(blocks: Sequence[Block], graph: Graph, options: Options) -> float:
+    """Seconds a mini-batch of the slowest stage of a plan; the plan's rate is the inverse.
+
+    Source: PipeDream (SOSP'19, section 3.2) and its published optimizer.
+    """
+    return _slowest(blocks, pruned(graph), options, level=len(options.levels) - 1, before=())
+
+
+def one_worker_seconds(graph: Graph) -> float:
+    """A mini-batch of the whole model on one worker."""
+    return graph.seconds
+
+
+def data_parallel_seconds(graph: Graph, options: Options) -> float:
+    """A mini-batch when all workers hold the whole model, level by level."""
+    seconds, within = graph.seconds, 1
+    for level in options.levels:
+        sync = (
+            synchronisation(options.sync, level.machines) * graph.parameter_bytes / (level.bandwidth * within)
+        )
+        seconds = (seconds + sync) / level.machines
+        within *= level.machines
+    return seconds
+
+
+def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stage]:
+    """The stages of a plan in order, those inside of machines too, with what each of them takes."""
+    graph = pruned(graph)
+    leaves = _leaves(blocks, graph, options, level=len(options.levels) - 1, before=())
+    warmups = warmup_counts([leaf.replicas for leaf in leaves])
+    return [
+        Stage(
+            nodes=leaf.nodes,
+            replicas=leaf.replicas,
+            compute_seconds=compute_seconds(graph, leaf.nodes),
+            sync_seconds=leaf.sync_seconds,
+            transfer_seconds=leaf.transfer_seconds,
+            warmup=warmup,
+            versions=warmup + 1,
+            memory_bytes=max(warmup, 1) * held_bytes(graph, leaf.nodes),
+        )
+        for leaf, warmup in zip(leaves, warmups, strict=True)
+    ]
+
+
+def compute_seconds(graph: Graph, nodes: Sequence[str]) -> float:
+    """Forward and backward of some layers."""
+    return math.fsum(graph.layers[name].seconds for name in nodes)
+
+
+def parameter_bytes(graph: Graph, nodes: Sequence[str]) -> float:
+    """Parameters of some layers."""
+    return math.fsum(graph.layers[name].parameter_bytes for name in nodes)
+
+
+def held_bytes(graph: Graph, nodes: Sequence[str]) -> float:
+    """Activations and parameters of some layers for one mini-batch."""
+    return parameter_bytes(graph, nodes) + math.fsum(graph.layers[name].output_bytes for name in nodes)
+
+
+def cut_bytes(graph: Graph, left: Sequence[str]) -> float:
+    """Bytes of the tensors that some layers of a pruned graph make and others use, each once."""
+    inside = set(left)
+    return math.fsum(
+        graph.layers[name].output_bytes
+        for name in left
+        if any(user not in inside for user in graph.successors[name])
+    )
+
+
+def _sync_share(block: Block, graph: Graph, options: Options, *, level: int, within: int) -> float:
+    """What averaging gradients adds to the time of a block, s(m) P / (b m)."""
+    sync = synchronisation(options.sync, block.replicas) / (options.levels[level].bandwidth * within)
+    return sync * parameter_bytes(graph, block.nodes) / block.replicas
+
+
+def _within(options: Options, index: int, level: int) -> int:
+    """By what the link is multiplied.
+
+    As in the published optimizer, the first stage of a level averages its gradients over the links of all workers of a
+    machine, and a stage behind a cut over one.
+    """
+    return 1 if index else math.prod(each.machines for each in options.levels[:level])
+
+
+def _transfer_seconds(
+    index: int,
+    blocks: Sequence[Block],
+    graph: Graph,
+    options: Options,
+    *,
+    level: int,
+    before: tuple[str, ...],
+) -> float:
+    if index == 0:
+        return 0.0
+    bandwidth = options.levels[level].bandwidth * options.activation_ratio * blocks[index].replicas
+    left = before + tuple(name for block in blocks[:index] for name in block.nodes)
+    through = left + blocks[index].nodes
+    return 2 * max(cut_bytes(graph, left), cut_bytes(graph, through)) / bandwidth
+
+
+def _slowest(
+    blocks: Sequence[Block], graph: Graph, options: Options, *, level: int, before: tuple[str, ...]
+) -> float:
+    slowest, left = 0.0, before
+    for index, block in enumerate(blocks):
+        compute = (
+            _slowest(block.inner, graph, options, level=level - 1, before=left)
+            if block.inner
+            else compute_seconds(graph, block.nodes)
+        )
+        within = _within(options, index, level)
+        own = compute / block.replicas + _sync_share(block, graph, options, level=level, within=within)
+        transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)
+        slowest = max(slowest, own, transfer)
+        left += block.nodes
+    return slowest
+
+
+def _leaves(
+    blocks: Sequence[Block], graph: Graph, options: Options, *, level: int, before: tuple[str, ...]
+) -> list[Leaf]:
+    found: list[Leaf] = []
+    left = before
+    for index, block in enumerate(blocks):
+        transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)
+        bandwidth = options.levels[level].bandwidth * _within(options, index, level)
+        factor = synchronisation(options.sync, block.replicas) / bandwidth
+        if block.inner:
+            for leaf in _leaves(block.inner, graph, options, level=level - 1, before=left):
+                sync = leaf.replicas * factor * parameter_bytes(graph, leaf.nodes)
+                found.append(
+                    Leaf(
+                        nodes=leaf.nodes,
+                        replicas=leaf.replicas * block.replicas,
+                        sync_seconds=leaf.sync_seconds + sync,
+                        transfer_seconds=max(leaf.transfer_seconds / block.replicas, transfer),
+                    )
+                )
+        else:
+            sync = factor * parameter_bytes(graph, block.nodes)
+            found.append(Leaf(block.nodes, block.replicas, sync, transfer))
+        left += block.nodes
+    return found

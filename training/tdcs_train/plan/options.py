@@ -1,0 +1,68 @@
+"""What a pipeline is planned for."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy
+from numpy.typing import NDArray
+
+from tdcs_train.errors import InputError
+
+Sync = Literal["ring", "ps"]
+Number = TypeVar("Number", float, NDArray[numpy.float64])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """One level of the network: `machines` of them are joined by links of `bandwidth` bytes a second each."""
+
+    machines: int
+    bandwidth: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Workers, links and limits of a plan."""
+
+    levels: tuple[Level, ...]
+    """The innermost level first: two GPUs in each of two machines are two levels of 2."""
+    sync: Sync = "ring"
+    """How replicas of a stage average their gradients: ring all-reduce, or parameter servers."""
+    memory_bytes: float | None = None
+    straight: bool = False
+    """Every stage has one worker."""
+    fewer: bool = False
+    """Workers may be left out where that is faster."""
+    activation_ratio: float = 1.0
+    """By how much tensors between stages are compressed; infinite: their transfer is ignored."""
+
+    @property
+    def workers(self) -> int:
+        """The workers of all levels together."""
+        return math.prod(level.machines for level in self.levels)
+
+
+def check_options(options: Options) -> None:
+    """Refuse options that mean nothing.
+
+    Raises:
+        InputError: It names the option.
+    """
+    if not options.levels:
+        raise InputError("--levels: there must be one level at least")
+    for level in options.levels:
+        if level.machines < 1:
+            raise InputError(f"--workers or --levels: {level.machines} machines; there must be 1 at least")
+        if not (math.isfinite(level.bandwidth) and level.bandwidth > 0):
+            raise InputError(f"--bandwidth: {level.bandwidth}; it must be finite and more than 0")
+    if options.memory_bytes is not None and not options.memory_bytes > 0:
+        raise InputError(f"--memory: {options.memory_bytes}; it must be more than 0")
+    if not options.activation_ratio > 0:
+        raise InputError(f"--activation-ratio: {options.activation_ratio}; it must be more than 0")
+
+
+def synchronisation(sync: Sync, replicas: Number) -> Number:
+    """How many times its parameters a replica sends and receives to average gradients with the others."""
+    factor = 4 if sync == "ps" else 2
+    return factor * (replicas - 1) / replicas
