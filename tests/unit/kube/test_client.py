@@ -3,41 +3,54 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import Cluster, User
-from lightkube.core.exceptions import ConfigError
+import yaml
 from tests.support.waiting import eventually_async
 
-from tdcs.kube import api as api_module
-from tdcs.kube.api import LightkubeApi, WatchEvent
-from tdcs.kube.errors import UnavailableError
+from tdcs.kube import client as client_module
+from tdcs.kube.api import WatchEvent
+from tdcs.kube.client import KubernetesClient, connect
+from tdcs.kube.errors import KubeError, UnavailableError
 from tdcs.kube.resources import PODS
-from tdcs.kube.transport import proxy_for
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serving = Callable[..., AbstractAsyncContextManager[KubernetesClient]]
 
 
-def config(*, port: int, user: User | None = None) -> SingleConfig:
-    cluster = Cluster(server=f"http://127.0.0.1:{port}")
-    found = KubeConfig.from_one(cluster=cluster, user=user or User()).get()
-    assert found is not None
-    return found
+def kubeconfig(folder: Path, *, port: int, user: Mapping[str, Any]) -> Path:
+    """A kubeconfig for a server on this port."""
+    content = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "me", "user": dict(user)}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    return file
 
 
-@asynccontextmanager
-async def serving(serve: Serve, *, user: User | None = None) -> AsyncIterator[LightkubeApi]:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    api = LightkubeApi(config=config(port=server.sockets[0].getsockname()[1], user=user))
-    try:
-        yield api
-    finally:
-        await api.close()
-        server.close()
+@pytest.fixture
+def serving(tmp_path: Path) -> Serving:
+    """A server that answers as a test says, and a client of it."""
+
+    @asynccontextmanager
+    async def serving(serve: Serve, **user: object) -> AsyncIterator[KubernetesClient]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        api = await connect(kubeconfig=kubeconfig(tmp_path, port=port, user=user))
+        try:
+            yield api
+        finally:
+            await api.close()
+            server.close()
+
+    return serving
 
 
 def answer(body: bytes, *, status: str = "200 OK", headers: str = "") -> bytes:
@@ -61,24 +74,24 @@ def name_of(seen: WatchEvent) -> str:
     return str(seen.object["metadata"]["name"])
 
 
-async def collect(api: LightkubeApi, *, into: list[str]) -> None:
+async def collect(api: KubernetesClient, *, into: list[str]) -> None:
     async for each in api.watch(PODS, resource_version="1"):
         into.append(name_of(each))  # noqa: PERF401  what came before an error counts
 
 
-async def test_a_server_that_is_not_there_is_named_as_one_that_does_not_answer() -> None:
+async def test_a_server_that_is_not_there_is_named_as_one_that_does_not_answer(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    api = LightkubeApi(config=config(port=port))
+    api = await connect(kubeconfig=kubeconfig(tmp_path, port=port, user={}))
     with pytest.raises(UnavailableError, match="did not answer"):
         await api.get(PODS, name="one", namespace="default")
     await api.close()
 
 
-async def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_module, "REQUEST_TIMEOUT", 0.2)
+async def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch, serving: Serving) -> None:
+    monkeypatch.setattr(client_module, "REQUEST_TIMEOUT", 0.2)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -89,7 +102,9 @@ async def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPat
             await api.get(PODS, name="one", namespace="default")
 
 
-async def test_a_connection_that_breaks_in_a_watch_is_an_error_after_what_came_before() -> None:
+async def test_a_connection_that_breaks_in_a_watch_is_an_error_after_what_came_before(
+    serving: Serving,
+) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(event("one")))
@@ -104,7 +119,7 @@ async def test_a_connection_that_breaks_in_a_watch_is_an_error_after_what_came_b
 
 
 @pytest.mark.parametrize("gather", [0.0, 0.05])
-async def test_events_are_whole_however_the_stream_is_cut(gather: float) -> None:
+async def test_events_are_whole_however_the_stream_is_cut(gather: float, serving: Serving) -> None:
     stream = event("ein-größerer") + event("two") + b"\n" + event("three")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,7 +137,7 @@ async def test_events_are_whole_however_the_stream_is_cut(gather: float) -> None
     assert seen == ["ein-größerer", "two", "three"]
 
 
-async def test_events_that_follow_each_other_come_together_when_they_may_gather() -> None:
+async def test_events_that_follow_each_other_come_together_when_they_may_gather(serving: Serving) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -144,7 +159,7 @@ async def test_events_that_follow_each_other_come_together_when_they_may_gather(
     assert came[3] - came[1] < 0.04
 
 
-async def test_a_watch_that_is_left_closes_its_connection() -> None:
+async def test_a_watch_that_is_left_closes_its_connection(serving: Serving) -> None:
     left = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,35 +177,9 @@ async def test_a_watch_that_is_left_closes_its_connection() -> None:
         await asyncio.wait_for(left.wait(), timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("variables", "proxy"),
-    [
-        ({}, None),
-        ({"https_proxy": "http://p:3128"}, "http://p:3128"),
-        ({"all_proxy": "http://p:3128"}, "http://p:3128"),
-        ({"http_proxy": "http://p:3128"}, None),
-        ({"https_proxy": "http://p:3128", "no_proxy": "10.0.0.1,api.example"}, None),
-    ],
-)
-def test_the_proxy_is_that_of_the_environment(
-    variables: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+async def test_a_netrc_file_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serving: Serving
 ) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert proxy_for("https://api.example:6443") == proxy
-
-
-def test_a_proxy_that_cannot_be_used_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "socks5://p:1080")
-    monkeypatch.setenv("no_proxy", "")
-    with pytest.raises(ConfigError, match=r"HTTPS_PROXY \(or ALL_PROXY\), or name api.example in NO_PROXY"):
-        proxy_for("https://api.example:6443")
-
-
-async def test_a_netrc_file_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "netrc").write_text("default login anonymous password me@x\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
@@ -199,11 +188,11 @@ async def test_a_netrc_file_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.
         writer.write(answer(b"{}"))
         writer.close()
 
-    async with serving(serve, user=User(token="mine")) as api:
+    async with serving(serve, token="mine") as api:
         assert await api.get(PODS, name="one", namespace="default") == {}
 
 
-async def test_a_packed_list_is_unpacked() -> None:
+async def test_a_packed_list_is_unpacked(serving: Serving) -> None:
     body = gzip.compress(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}]}).encode())
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -216,7 +205,7 @@ async def test_a_packed_list_is_unpacked() -> None:
     assert (found.resource_version, len(found.items)) == ("7", 1)
 
 
-async def test_a_token_that_was_renewed_is_read_again(tmp_path: Path) -> None:
+async def test_a_token_that_was_renewed_is_read_again(tmp_path: Path, serving: Serving) -> None:
     token = tmp_path / "token"
     token.write_text("old")
 
@@ -227,11 +216,11 @@ async def test_a_token_that_was_renewed_is_read_again(tmp_path: Path) -> None:
         writer.write(answer(b'{"kind": "Pod"}', status=status, headers="Connection: close\r\n"))
         writer.close()
 
-    async with serving(serve, user=User(token_file=str(token))) as api:
+    async with serving(serve, tokenFile=str(token)) as api:
         assert await api.get(PODS, name="one", namespace="default") == {"kind": "Pod"}
 
 
-async def test_what_a_request_sends_arrives() -> None:
+async def test_what_a_request_sends_arrives(serving: Serving) -> None:
     heads: list[str] = []
     bodies: list[bytes] = []
 
@@ -248,3 +237,53 @@ async def test_what_a_request_sends_arrives() -> None:
     assert heads[0].startswith("PATCH /api/v1/namespaces/default/pods/one?fieldManager=tdcs&force=true ")
     assert "content-type: application/apply-patch+yaml" in heads[0].lower()
     assert json.loads(bodies[0]) == pod
+
+
+async def test_credentials_that_are_refused_twice_are_an_error(serving: Serving) -> None:
+    asked: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await head_of(reader))
+        body = b'{"kind": "Status", "reason": "Unauthorized", "message": "no"}'
+        writer.write(answer(body, status="401 Unauthorized", headers="Connection: close\r\n"))
+        writer.close()
+
+    async with serving(serve, token="mine") as api:
+        with pytest.raises(KubeError, match=r"cannot list Pod \(all\): no \(HTTP 401 Unauthorized\)"):
+            await api.list(PODS)
+    assert len(asked) == 2
+
+
+async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(
+    serving: Serving, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!/bin/sh\necho x >> {tmp_path}/runs\n"
+        'echo "{\\"apiVersion\\": \\"client.authentication.k8s.io/v1\\", \\"kind\\": \\"ExecCredential\\", '
+        f'\\"status\\": {{\\"token\\": \\"t$(wc -l < {tmp_path}/runs | tr -d \' \')\\"}}}}"\n'
+    )
+    plugin.chmod(0o700)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        good = "authorization: bearer t2" in (await head_of(reader)).lower()
+        status = "200 OK" if good else "401 Unauthorized"
+        writer.write(answer(b'{"kind": "Pod"}', status=status, headers="Connection: close\r\n"))
+        writer.close()
+
+    user = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
+    async with serving(serve, exec=user) as api:
+        found = await asyncio.gather(*(api.get(PODS, name="one", namespace="default") for _ in range(5)))
+    assert found == [{"kind": "Pod"}] * 5
+    assert (tmp_path / "runs").read_text() == "x\nx\n"  # once for all five
+
+
+async def test_an_answer_that_is_no_json_is_named_as_such(serving: Serving) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(answer(b"<html>log in first</html>"))
+        writer.close()
+
+    async with serving(serve) as api:
+        with pytest.raises(UnavailableError, match="did not answer with JSON"):
+            await api.get(PODS, name="one", namespace="default")
