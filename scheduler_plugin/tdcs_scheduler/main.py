@@ -23,9 +23,9 @@ from tdcs.kube.configuration import ConfigurationError
 from tdcs.kube.informer import Informer, Key
 from tdcs.kube.resources import DATASETS, PODS
 from tdcs_scheduler.app import EXPLANATIONS, Extender
-from tdcs_scheduler.complaints import Complaints
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
-from tdcs_scheduler.short_way import ShortWay
+from tdcs_scheduler.fast_path import FastPath
+from tdcs_scheduler.pod_events import PodEvents
 from tdcs_scheduler.view import DatasetView
 
 _log: Final = logging.getLogger(__name__)
@@ -101,13 +101,13 @@ async def serve(
         stale_after_seconds=stale_after_seconds,
         monitoring_port=monitoring_port,
         explain=explain,
-        complain=Complaints(api=api),
+        report=PodEvents(api=api),
         demand=demand,
     )
     config = uvicorn.Config(
         app,
         loop="none",
-        http=ShortWay,
+        http=FastPath,
         ws="none",
         lifespan="off",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,

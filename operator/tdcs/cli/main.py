@@ -9,7 +9,7 @@ from tdcs import __version__
 
 COMMANDS = {
     "await-extender": (
-        "tdcs_scheduler.patience",
+        "tdcs_scheduler.await_extender",
         "Wait until the extender knows the datasets, for a bounded time.",
     ),
     "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),

@@ -1,4 +1,4 @@
-"""What the scheme `tdcs` holds where: the plan of the cache, made with the operator's policies.
+"""The plan of the cache in the scheme `tdcs`: what it holds on which node, decided with the operator's policies.
 
 The cache is given to datasets by the bandwidth that a byte saves (`allocation`), idle ones leave by the next use that
 the queue shows (`eviction`), a copy lies on as many nodes as its readers need (`placement`), what fits is loaded
@@ -21,7 +21,7 @@ PLAN_INTERVAL = 300.0
 KEEP_MARGIN = 0.5
 
 
-class CacheKeeper(Scheme):
+class CachePlan(Scheme):
     """The state of the cache, and the decisions that change it."""
 
     def __init__(self, *, scenario: Scenario, cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from tests.unit.scheduler.test_app import Clock, extender, metric, request
 from uvicorn.server import ServerState
 
 from tdcs_scheduler.app import Extender
-from tdcs_scheduler.short_way import ShortWay
+from tdcs_scheduler.fast_path import FastPath
 
 CALL = request()
 SCORES = [{"Host": "a", "Score": 10}]
@@ -26,12 +26,12 @@ class Client(asyncio.Transport):
         self.pieces: list[bytes] = []
         self.closed = False
         config = uvicorn.Config(
-            app, http=ShortWay, ws="none", lifespan="off", proxy_headers=False, log_config=None
+            app, http=FastPath, ws="none", lifespan="off", proxy_headers=False, log_config=None
         )
         config.load()
         state = ServerState()
         state.default_headers = [(b"date", b"now")]
-        self.protocol = ShortWay(config=config, server_state=state, app_state={})
+        self.protocol = FastPath(config=config, server_state=state, app_state={})
         self.protocol.connection_made(self)
 
     def write(self, data: Any) -> None:

@@ -12,7 +12,7 @@ from tdcs.simulate.job import SimJob
 from tdcs.simulate.schemes.base import Scheme
 
 
-class Oracle(Scheme):
+class UpperBound(Scheme):
     """Everything is local."""
 
     name = "oracle"

@@ -1,4 +1,4 @@
-"""The short way of a prioritize call through uvicorn: no scope, no task, no messages, and one write for the answer.
+"""The fast path of a prioritize call through uvicorn: no scope, no task, no messages, and one write for the answer.
 
 kube-scheduler waits for the extender with every pod that it places. uvicorn's own way takes half of the processor time
 of a call, and wakes kube-scheduler twice: it writes the head of an answer and its body each by itself.
@@ -16,7 +16,7 @@ from tdcs_scheduler.app import MAX_BODY_BYTES, Extender
 _log: Final = logging.getLogger(__name__)
 
 
-class ShortWay(HttpToolsProtocol):
+class FastPath(HttpToolsProtocol):
     """uvicorn's protocol for an `Extender`, which answers plain prioritize calls itself, and all else as uvicorn does.
 
     One of these serves one connection.

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support.ports import free_ports
 
-from tdcs_scheduler.patience import command
+from tdcs_scheduler.await_extender import command
 
 
 @contextmanager

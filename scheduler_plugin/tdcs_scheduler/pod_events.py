@@ -10,15 +10,15 @@ from tdcs.kube.events import EventRecorder
 from tdcs_scheduler.protocol import PrioritizeRequest
 
 
-class Complaints:
-    """Writes one event for each complaint, beside the answers: kube-scheduler waits for none of them."""
+class PodEvents:
+    """Writes an event on a pod in the background: kube-scheduler waits for none of them."""
 
     def __init__(self, *, api: KubeApi) -> None:
         self._recorder: Final = EventRecorder(api=api, component="tdcs-scheduler", now=_now)
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def __call__(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
-        """Tell about the pod of a request; returns at once."""
+        """Write the event on the pod of a request; returns at once."""
         task = asyncio.get_running_loop().create_task(
             self._record(request=request, reason=reason, message=message)
         )
