@@ -71,7 +71,7 @@ class Extender:
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
     moves slowly and a pod without a score may land anywhere. `monitoring_port`: a port that serves all but /prioritize,
     for probes and metrics from outside of the pod. `explain`: log a line with the reason for every answer to a pod
-    with datasets. `report`: called once for each pod with an annotation that cannot be read, or that names what does not exist.
+    with datasets. `report`: called once for each pod with an unreadable annotation, or one that names unknown Datasets.
     `demand`: what other pods wait for; by default nothing.
     """
 
