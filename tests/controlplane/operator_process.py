@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lightkube.config.kubeconfig import KubeConfig
 from tests.support.waiting import eventually_async
 
 from tdcs.controllers import kopf_adapter
@@ -18,17 +19,15 @@ from tdcs.controllers.context import Settings
 from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.api import Object
-from tdcs.kube.client import KubernetesClient
-from tdcs.kube.configuration import ApiAccess, load_access
+from tdcs.kube.api import LightkubeApi, Object
 from tdcs.kube.resources import Resource
 
 
-class CountingApi(KubernetesClient):
+class CountingApi(LightkubeApi):
     """Counts the requests that could change something."""
 
-    def __init__(self, *, access: ApiAccess, killed_after: int | None = None) -> None:
-        super().__init__(access=access)
+    def __init__(self, *, kubeconfig: Path, killed_after: int | None = None) -> None:
+        super().__init__(config=KubeConfig.from_file(str(kubeconfig)))
         self.writes: list[str] = []
         self.last_write = time.monotonic()
         self.killed = threading.Event()
@@ -123,8 +122,7 @@ class RunningOperator:
 
     async def _operate(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        access = await load_access(kubeconfig=self._kubeconfig)
-        api = self._api = CountingApi(access=access, killed_after=self._killed_after)
+        api = self._api = CountingApi(kubeconfig=self._kubeconfig, killed_after=self._killed_after)
         settings = Settings(
             namespace=self._namespace,
             image="tdcs/alluxio:test",
@@ -136,7 +134,9 @@ class RunningOperator:
         )
         pool = EnginePool(make=lambda _: self.engine)
         operator = Operator(api=api, engines=pool, settings=settings)
-        await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
+        config = KubeConfig.from_file(str(self._kubeconfig)).get()
+        assert config is not None
+        await kopf_adapter.run(operator=operator, config=config, stop=self._stop)
 
 
 class Gate:

@@ -65,6 +65,8 @@ FUSE_ROOT: Final = f"{NODE_STATE_DIR}/fuse"
 CACHE_ROOT: Final = f"{NODE_STATE_DIR}/cache"
 BLOCK_FOLDER: Final = "alluxioworker"
 """Below a tier's folder: where the worker keeps its blocks (Alluxio's alluxio.worker.data.folder)."""
+AGENT_FOLDER: Final = "agent"
+"""Below a tier's folder: what the cache agent keeps (spool, manifests, assignments, epoch)."""
 VIEWS_FOLDER: Final = "views"
 """Below a tier's folder: the native views of the node plugin."""
 ENGINE_DATASETS_ROOT: Final = "/datasets"
@@ -74,6 +76,10 @@ MASTER_RPC_PORT: Final = 19998
 MASTER_WEB_PORT: Final = 19999
 WORKER_RPC_PORT: Final = 29999
 WORKER_WEB_PORT: Final = 30000
+
+# Ports of the cache agent, in the worker's pod: HTTP for the operator, raw TCP for blocks.
+AGENT_CONTROL_PORT: Final = 29990
+AGENT_BLOCK_PORT: Final = 29991
 
 # volumeAttributes of a Dataset's PersistentVolume, for the node plugin.
 VOLUME_CLUSTER: Final = "cluster"

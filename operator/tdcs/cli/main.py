@@ -8,8 +8,9 @@ import click
 from tdcs import __version__
 
 COMMANDS = {
+    "agent": ("tdcs.agent.main", "Carry the blocks of one cache node."),
     "await-extender": (
-        "tdcs_scheduler.await_extender",
+        "tdcs_scheduler.patience",
         "Wait until the extender knows the datasets, for a bounded time.",
     ),
     "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),

@@ -39,12 +39,15 @@ class SmokeTestError(click.ClickException):
 def command(namespace: str, image: str, pull_secrets: tuple[str, ...], timeout: float) -> None:
     """Run a TrainingJob of one pod, without data or GPU, and wait until it has succeeded."""
     # The client takes long to import, and the help needs no cluster.
-    from tdcs.cli.api_client import api_client
+    from tdcs.kube.api import LightkubeApi
 
     async def run() -> Object:
-        async with api_client() as api:
+        api = LightkubeApi()
+        try:
             obj = job(namespace=namespace, image=image, pull_secrets=pull_secrets)
             return await smoke_test(api=api, obj=obj, seconds=timeout)
+        finally:
+            await api.close()
 
     try:
         done = asyncio.run(run())

@@ -37,6 +37,11 @@ class Removals:
         self._prune(worker)
         return bool(self._times[worker])
 
+    def recent(self, *, worker: str) -> list[int]:
+        """Blocks that may not be loaded again yet."""
+        self._prune(worker)
+        return list(self._times[worker])
+
     def unsettled(self, *, worker: str, block_ids: Iterable[int]) -> float:
         """Seconds until all of these blocks may be loaded again."""
         self._prune(worker)

@@ -1,1 +1,0 @@
-"""The cluster itself: kind, kubectl, its kubeconfig, and the chart that is installed in it."""

@@ -1,1 +1,0 @@
-"""The S3 store of the local cluster: its service, its content and its link."""

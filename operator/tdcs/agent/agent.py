@@ -1,0 +1,465 @@
+"""The agent: makes its disk equal to what the operator assigned, and says how far it is.
+
+One event loop decides; threads bring blocks (`source_carrier`, `peer_carrier`) and look at the folders (`inventory`);
+calls to the worker run in the loop (`registrar`). At rest it only compares the times of two folders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from tdcs.agent.assignments import AssignmentFolder
+from tdcs.agent.backoff import pause
+from tdcs.agent.checks import Checker
+from tdcs.agent.disk import Disk
+from tdcs.agent.frames import News
+from tdcs.agent.inventory import Inventory
+from tdcs.agent.kept import KeptByViews
+from tdcs.agent.ledger import Ledger
+from tdcs.agent.mount import MountWork
+from tdcs.agent.peer_carrier import PeerCarrier
+from tdcs.agent.registrar import BUSY_LANES, LANES, Registrar
+from tdcs.agent.room import InFlight, Room
+from tdcs.agent.source_carrier import IN_FLIGHT_BYTES, SourceCarrier
+from tdcs.engine.agents import AgentState, Assignment, MountState
+from tdcs.engine.alluxio.local_blocks import LocalBlocks
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError
+from tdcs.planning.manifest import BadManifestError
+
+_log: Final = logging.getLogger(__name__)
+
+MOST_PEERS: Final = 6
+"""Peers of one mount that are read from at the same time."""
+
+_BUSY_TICK: Final = 0.1
+_REST_TICK: Final = 1.0
+_STATE_SECONDS: Final = 0.5
+_STATE_SHARE: Final = 20
+_REGISTERED_AT_ONCE: Final = 256
+_STRAYS_AT_ONCE: Final = 256
+
+
+class VersionError(Exception):
+    """An assignment is older than the one that is known; the text names the mount and both versions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """What an agent is.
+
+    Attributes:
+        node: name of its node.
+        capacity_bytes: what the worker may hold.
+        journal: identity of the journal that the blocks belong to.
+    """
+
+    node: str
+    capacity_bytes: int
+    journal: str
+
+
+class Agent:
+    """One node's agent. Use `run` for its life; all other methods in the same event loop unless they say otherwise.
+
+    Args:
+        settings: what it is.
+        disk: its folders, made ready for the journal.
+        worker: RPCs of the worker whose folder this is.
+        fetcher: gets manifests into the disk's folder of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: AgentSettings,
+        disk: Disk,
+        worker: LocalBlocks,
+        manifests: ManifestFolder,
+        fetcher: ManifestFetcher,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings: Final = settings
+        self.disk: Final = disk
+        self.manifests: Final = manifests
+        self._fetcher: Final = fetcher
+        self._clock: Final = clock
+        self._assignments: Final = AssignmentFolder(disk.assignments)
+        self.mounts: dict[str, MountWork] = {}
+        self._lock: Final = threading.RLock()
+        self.room: Final = Room(capacity=settings.capacity_bytes, free=disk.free_bytes, clock=clock)
+        self.registrar: Final = Registrar(worker=worker, disk=disk, room=self.room, clock=clock)
+        self.inventory: Final = Inventory(disk=disk, room=self.room, clock=clock)
+        self.kept: Final = KeptByViews(disk=disk, clock=clock)
+        self._stopped: Final = threading.Event()
+        in_flight = InFlight(IN_FLIGHT_BYTES)
+        self._sources: Final = SourceCarrier(
+            disk=disk, room=self.room, stopped=self._stopped, in_flight=in_flight
+        )
+        self._peers: Final = PeerCarrier(
+            disk=disk, room=self.room, journal=settings.journal, stopped=self._stopped
+        )
+        self.checker: Final = Checker(disk=disk, registrar=self.registrar, stopped=self._stopped)
+        self._state = AgentState(
+            node=settings.node,
+            instance=secrets.token_hex(8),
+            revision=0,
+            capacity_bytes=settings.capacity_bytes,
+            journal=settings.journal,
+        )
+        self._state_due = 0.0
+        self._changed = asyncio.Condition()
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: dict[str, asyncio.Task[Any]] = {}
+        self._manifest_failures: dict[str, tuple[int, float]] = {}
+        self.ready = False
+
+    # For the operator.
+
+    @property
+    def state(self) -> AgentState:
+        """The last state."""
+        return self._state
+
+    async def state_after(self, *, instance: str, revision: int, wait_seconds: float) -> AgentState:
+        """The state as soon as it is another one than that of `revision`, at the latest after so many seconds."""
+        async with self._changed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_seconds):
+                    await self._changed.wait_for(
+                        lambda: self._state.instance != instance or self._state.revision != revision
+                    )
+        return self._state
+
+    def assign(self, assignments: Sequence[Assignment]) -> None:
+        """Work by these assignments. All or none.
+
+        Raises:
+            VersionError: One is older than what is known.
+        """
+        for assignment in assignments:
+            known = self.mounts.get(assignment.mount)
+            version = known.wanted.version if known is not None and known.wanted is not None else 0
+            if assignment.version < version:
+                raise VersionError(
+                    f"assignment {assignment.version} of {assignment.mount} is older than {version}, which node "
+                    f"{self.settings.node} works by; the operator has to take the higher number"
+                )
+        for assignment in assignments:
+            mount = self._mount(assignment.mount)
+            if mount.wanted == assignment:
+                continue
+            self._assignments.write(assignment)
+            mount.assign(assignment)
+            self.checker.assign(assignment.mount, assignment.check)
+        self.wake()
+
+    def forget(self, mounts: Sequence[str]) -> None:
+        """Drop all blocks of these mounts and forget them; unknown ones are fine."""
+        for path in mounts:
+            mount = self.mounts.get(path)
+            if mount is None:
+                continue
+            with self._lock:
+                mount.forgotten = True
+                mount.wanted = None
+            self._assignments.forget(path)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at what is to be done soon."""
+        self._wake.set()
+
+    def feed(self, mount: str, instance: int, place: int, wait_seconds: float) -> News:
+        """What became readable of a mount; for the block service, in any thread."""
+        found = self.mounts.get(mount)
+        if found is None:
+            self._stopped.wait(min(wait_seconds, 1.0))
+            return News(1, 0, ())
+        return found.readable.after(instance=instance, place=place, wait_seconds=wait_seconds)
+
+    # Life.
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        for known in await asyncio.to_thread(self._assignments.read):
+            mount = self._mount(known.mount)
+            mount.forgotten = known.forgotten
+            await self._open(mount, known.manifest)
+        await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+        self.ready = True
+        try:
+            while True:
+                busy = await self._tick()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_BUSY_TICK if busy else _REST_TICK):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            self._stopped.set()
+            for mount in self.mounts.values():
+                mount.readable.close()
+            for task in self._background.values():
+                task.cancel()
+            await asyncio.gather(*self._background.values(), return_exceptions=True)
+
+    async def _tick(self) -> bool:
+        """Start what is to be done; whether something is."""
+        if self.inventory.due():
+            self._start("inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values())))
+        if self.kept.due(held=self.inventory.generation):
+            self._start("kept", asyncio.to_thread(self.kept.look))
+        busy = False
+        bringing = False
+        for mount in list(self.mounts.values()):
+            self._follow_manifest(mount)
+            self._start_lanes(mount)
+            mount.pass_over_silent_peers()
+            bringing = bringing or self._brings(mount)
+        for mount in list(self.mounts.values()):
+            busy = self._start_registration(mount, bringing=bringing) or busy
+            busy = self.checker.start(mount, self._start) or busy
+            if mount.forgotten and self._forgotten(mount):
+                self._remove(mount)
+        self._start_strays()
+        self._publish()
+        return busy or bringing or bool(self._background)
+
+    def _brings(self, mount: MountWork) -> bool:
+        return mount.source_lanes > 0 or any(health.lanes for health in mount.health.values())
+
+    def _start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Run something beside the loop unless it runs already."""
+        if name in self._background:
+            work.close()
+            return
+        task = asyncio.create_task(work, name=name)
+        self._background[name] = task
+
+        def ended(done: asyncio.Task[Any]) -> None:
+            self._background.pop(name, None)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                _log.error("%s failed: %s", name, error, exc_info=error)
+            self._state_due = min(self._state_due, self._clock() + _STATE_SECONDS)
+            self.wake()
+
+        task.add_done_callback(ended)
+
+    # Manifests.
+
+    def _mount(self, path: str) -> MountWork:
+        mount = self.mounts.get(path)
+        if mount is None:
+            mount = self.mounts[path] = MountWork(path=path, lock=self._lock, clock=self._clock)
+        return mount
+
+    def _follow_manifest(self, mount: MountWork) -> None:
+        wanted = mount.wanted
+        if wanted is None or (mount.ledger is not None and mount.ledger.manifest.digest == wanted.manifest):
+            return
+        _, until = self._manifest_failures.get(mount.path, (0, 0.0))
+        if self._clock() >= until:
+            self._start(f"manifest {mount.path}", self._get_manifest(mount, wanted))
+
+    async def _get_manifest(self, mount: MountWork, wanted: Assignment) -> None:
+        try:
+            await self._fetcher.fetch(digest=wanted.manifest, urls=wanted.manifest_urls)
+            await self._open(mount, wanted.manifest)
+        except (ManifestUnavailableError, BadManifestError, OSError, ValueError) as error:
+            failures = self._manifest_failures.get(mount.path, (0, 0.0))[0] + 1
+            self._manifest_failures[mount.path] = (
+                failures,
+                self._clock() + pause(failures, first=0.5, most=30.0),
+            )
+            _log.warning("%s", error)
+        else:
+            self._manifest_failures.pop(mount.path, None)
+
+    async def _open(self, mount: MountWork, digest: str) -> None:
+        """Count by this manifest from now on; blocks of the one before it that it lacks become strangers."""
+
+        def read() -> Ledger:
+            return Ledger(self.manifests.open(digest))
+
+        try:
+            ledger = await asyncio.to_thread(read)
+        except FileNotFoundError:
+            return
+        with self._lock:
+            before, mount.ledger = mount.ledger, ledger
+            if mount.wanted is not None and mount.wanted.manifest == digest:
+                ledger.assign(mount.wanted)
+        mount.readable.restart(())
+        self.inventory.require()
+        if before is not None:
+            await self._look_now()
+        self.wake()
+
+    async def _look_now(self) -> None:
+        while "inventory" in self._background:
+            await asyncio.wait([self._background["inventory"]])
+        await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+
+    # Bringing, registering, dropping.
+
+    def _start_lanes(self, mount: MountWork) -> None:
+        if not self.inventory.complete:
+            return
+        for _ in range(mount.source_lanes_wanted()):
+            mount.source_lanes += 1
+            self._thread(self._read_source, mount)
+        for peer in mount.peers_wanted(most=MOST_PEERS):
+            mount.health[peer.node].lanes += 1
+            self._thread(self._read_peer, mount, peer)
+
+    def _thread(self, target: Callable[..., None], *arguments: Any) -> None:
+        threading.Thread(target=target, args=arguments, name=target.__name__, daemon=True).start()
+
+    def _read_source(self, mount: MountWork) -> None:
+        try:
+            self._sources.run(mount)
+        except Exception:
+            _log.exception("reading the source of %s failed", mount.path)
+            mount.source_until = self._clock() + pause(1)
+        finally:
+            self._call(self._lane_ended, mount)
+
+    def _lane_ended(self, mount: MountWork) -> None:
+        mount.source_lanes -= 1
+        self.wake()
+
+    def _read_peer(self, mount: MountWork, peer: Any) -> None:
+        try:
+            self._peers.run(mount, peer)
+        except Exception:
+            _log.exception("reading %s from node %s failed", mount.path, peer.node)
+            mount.peer_failed(peer.node)
+        finally:
+            self._call(self._peer_ended, mount, peer.node)
+
+    def _peer_ended(self, mount: MountWork, node: str) -> None:
+        if (health := mount.health.get(node)) is not None:
+            health.lanes = max(0, health.lanes - 1)
+        self.wake()
+
+    def _call(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Run something in the loop, from a thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the process ends
+                self._loop.call_soon_threadsafe(action, *arguments)
+
+    def _start_registration(self, mount: MountWork, *, bringing: bool) -> bool:
+        ledger = mount.ledger
+        if ledger is None or not self.inventory.complete:
+            return False
+        with self._lock:
+            to_register, to_drop = ledger.waiting(all_blocks=mount.forgotten)
+        if to_drop and (mount.forgotten or mount.wanted is not None):
+            self._start(f"drop {mount.path}", self.registrar.drop(mount, most=_REGISTERED_AT_ONCE))
+        if to_register and not mount.forgotten:
+            lanes = BUSY_LANES if bringing else LANES
+            self._start(
+                f"register {mount.path}",
+                self.registrar.register(mount, most=_REGISTERED_AT_ONCE, lanes=lanes),
+            )
+        return bool(to_register or to_drop)
+
+    def _forgotten(self, mount: MountWork) -> bool:
+        with self._lock:
+            ledger = mount.ledger
+            return ledger is None or not (ledger.held.any() or ledger.claimed.any())
+
+    def _remove(self, mount: MountWork) -> None:
+        del self.mounts[mount.path]
+        mount.readable.close()
+        self._assignments.remove(mount.path)
+        self._prune()
+
+    def _prune(self) -> None:
+        digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
+        digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
+        self._start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
+
+    def _start_strays(self) -> None:
+        """Remove what lies here and belongs to nothing: blocks of older versions, and spooled ones of nobody.
+
+        Only when every mount is known by an assignment of the operator and by its manifest. Blocks in the worker's
+        folder that no manifest of ours ever named may be others' and stay.
+        """
+        if not self.mounts or not self.inventory.strangers or not self.inventory.complete:
+            return
+        for mount in self.mounts.values():
+            if mount.wanted is None or mount.ledger is None:
+                return
+            if mount.ledger.manifest.digest != mount.wanted.manifest:
+                return
+        self._start("strays", self._remove_strays())
+
+    async def _remove_strays(self) -> None:
+        old = await asyncio.to_thread(self._outdated_blocks)
+        removed = 0
+        for identity in old[:_STRAYS_AT_ONCE]:
+            removed += await self.registrar.remove(identity)
+        for identity in self.inventory.stray_spooled.tolist()[:_STRAYS_AT_ONCE]:
+            await asyncio.to_thread(self.disk.unspool, identity)
+            removed += 1
+        if removed:
+            self.inventory.require()
+        elif not old:
+            self._prune()
+
+    def _outdated_blocks(self) -> list[int]:
+        """Strangers that an earlier manifest names."""
+        strangers = np.fromiter(self.inventory.strangers, dtype=np.int64)
+        current = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger}
+        found: list[int] = []
+        for digest in self.manifests.digests() - current:
+            with suppress(FileNotFoundError, BadManifestError):
+                manifest = self.manifests.open(digest)
+                found += strangers[manifest.blocks_at(strangers) >= 0].tolist()
+        return found
+
+    # State.
+
+    def _publish(self) -> None:
+        now = self._clock()
+        if now < self._state_due:
+            return
+        mounts: dict[str, MountState] = {}
+        for path, mount in self.mounts.items():
+            check = self.checker.state(path)
+            mounts[path] = msgspec.structs.replace(mount.state(), check=check)
+        state = msgspec.structs.replace(
+            self._state,
+            used_bytes=self.room.used + self.kept.bytes,
+            kept_bytes=self.kept.bytes,
+            disk_free_bytes=_rounded(self.disk.free_bytes()),
+            mounts=mounts,
+        )
+        if state != self._state:
+            self._state = msgspec.structs.replace(state, revision=self._state.revision + 1)
+            self._start("tell", self._tell())
+        took = self._clock() - now
+        self._state_due = now + max(_STATE_SECONDS, took * _STATE_SHARE)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _rounded(free: int) -> int:
+    """Free space in steps, so that another process's small file is no news."""
+    return free >> 24 << 24

@@ -1,0 +1,123 @@
+"""The wire format of the block service: many blocks, or pieces of them, a request. Pure; little-endian.
+
+A connection begins with a greeting of each side that names the journal: ids of blocks mean nothing in another one.
+Then requests follow one another, and may be sent before the answers to earlier ones have come:
+
+- READ: up to `MOST_READS` pieces of blocks. For each, in this order, a header (`Piece`) and the bytes; a block that is
+  not here has the length -1 and no bytes. The hash is of the bytes that follow, so that whoever receives can check
+  them; that of a whole block is the one that was kept when it was written.
+- FEED: ids of blocks of a mount that became readable after a place in the giver's list, waiting for some to come. A
+  place of another instance of the giver's process is taken for the list's beginning.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+MAGIC: Final = b"TDCB"
+VERSION: Final = 1
+ACCEPTED: Final = 0
+OTHER_JOURNAL: Final = 1
+OTHER_VERSION: Final = 2
+BUSY: Final = 3
+
+READ: Final = 1
+FEED: Final = 2
+WHOLE: Final = -1
+"""Length of a piece that reaches to the block's end, and of one that is not here."""
+
+MOST_READS: Final = 1024
+MOST_FEED: Final = 65536
+"""Ids in one answer to FEED."""
+LONGEST_NAME: Final = 1024
+"""Bytes of a mount's path, or of a journal's name."""
+
+GREETING: Final = struct.Struct("<4sHHH")
+REQUEST: Final = struct.Struct("<HHI")
+PLACE: Final = struct.Struct("<QQI")
+ASKED: Final = struct.Struct("<qqq")
+PIECE: Final = struct.Struct("<qqqQ")
+NEWS: Final = struct.Struct("<QQI")
+
+
+class FrameError(Exception):
+    """What came is no frame of this protocol, or not the one that was asked for."""
+
+
+class Wanted(NamedTuple):
+    """A piece of a block to read: bytes from `offset`, `WHOLE` for all to the end."""
+
+    block: int
+    offset: int = 0
+    length: int = WHOLE
+
+
+class Piece(NamedTuple):
+    """Header of an answer: `length` bytes follow, of a block that has `size`; both -1 when it is not here."""
+
+    block: int
+    length: int
+    size: int
+    hash: int
+
+
+class News(NamedTuple):
+    """Blocks that became readable at a giver, and the place after them."""
+
+    instance: int
+    place: int
+    blocks: Sequence[int]
+
+
+def greeting(*, journal: str, status: int = ACCEPTED) -> bytes:
+    """What each side says first."""
+    name = journal.encode()
+    return GREETING.pack(MAGIC, VERSION, status, len(name)) + name
+
+
+def parse_greeting(head: bytes) -> tuple[int, int, int]:
+    """Version, status, and length of the journal's name that follows; raises FrameError."""
+    magic, version, status, length = GREETING.unpack(head)
+    if magic != MAGIC or length > LONGEST_NAME:
+        raise FrameError("what answers there is no block service of an agent")
+    return version, status, length
+
+
+def read_request(wanted: Sequence[Wanted]) -> bytes:
+    """A request for pieces of blocks."""
+    flat = [value for piece in wanted for value in piece]
+    return REQUEST.pack(READ, 0, len(wanted)) + struct.pack(f"<{len(flat)}q", *flat)
+
+
+def parse_wanted(body: bytes) -> list[Wanted]:
+    """The pieces that a request asks for; raises FrameError."""
+    found = [Wanted(*each) for each in ASKED.iter_unpack(body)]
+    if any(piece.offset < 0 or piece.length < WHOLE for piece in found):
+        raise FrameError("a piece of a block begins at 0 or later, and has -1 bytes (all) or more")
+    return found
+
+
+def feed_request(*, mount: str, instance: int, place: int, wait_ms: int) -> bytes:
+    """A request for what became readable."""
+    name = mount.encode()
+    return REQUEST.pack(FEED, 0, len(name)) + PLACE.pack(instance, place, wait_ms) + name
+
+
+def news(*, instance: int, place: int, blocks: Sequence[int]) -> bytes:
+    """The answer to a feed request."""
+    return NEWS.pack(instance, place, len(blocks)) + struct.pack(f"<{len(blocks)}q", *blocks)
+
+
+def parse_piece(head: bytes | bytearray | memoryview, *, wanted: Wanted) -> Piece:
+    """The header of the next answer; raises FrameError when it does not answer `wanted`."""
+    piece = Piece(*PIECE.unpack(head))
+    if piece.block != wanted.block:
+        raise FrameError(f"the answer is of block {piece.block}, and block {wanted.block} was asked for")
+    if piece.length < 0:
+        return piece
+    expected = max(0, piece.size - wanted.offset)
+    if wanted.length != WHOLE:
+        expected = min(expected, wanted.length)
+    if piece.length != expected:
+        raise FrameError(f"the answer has {piece.length} bytes of block {piece.block}, not {expected}")
+    return piece

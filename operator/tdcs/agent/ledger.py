@@ -1,0 +1,375 @@
+"""What of one mount lies here, what shall, and what is to be done next: columns over the blocks of its manifest.
+
+No I/O and no clock: times are seconds that only grow, given by the caller. Not thread-safe: the owner holds a lock
+around each call. A block is known by its number in the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.agent.backoff import pause
+from tdcs.engine.agents import (
+    NO_SLOTS,
+    Assignment,
+    FailureCode,
+    FileFailure,
+    MountState,
+    PartState,
+)
+from tdcs.planning.manifest import Manifest, decoded
+from tdcs.policy import slots
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+NAMED_FAILURES: Final = 50
+"""Files that cannot be had that are named in a state; the others are counted."""
+_WINDOW: Final = 1 << 16
+_CODES: Final[tuple[FailureCode, ...]] = (
+    "Unreadable",
+    "Missing",
+    "Changed",
+    "Denied",
+    "BadName",
+    "NoRoom",
+    "Wrong",
+    "SourceAway",
+)
+_MOST_ATTEMPTS: Final = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a block could not be brought."""
+
+    code: FailureCode
+    reason: str
+
+
+class Ledger:
+    """The blocks of one version of a mount.
+
+    Attributes:
+        in_spool, registered: blocks that lie in the spool, and in the worker's folder.
+        claimed: blocks that somebody is bringing, registering or dropping.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        count = manifest.blocks
+        self.manifest: Final = manifest
+        self.assignment: Assignment | None = None
+        self.in_spool: Mask = np.zeros(count, dtype=np.bool_)
+        self.registered: Mask = np.zeros(count, dtype=np.bool_)
+        self.claimed: Mask = np.zeros(count, dtype=np.bool_)
+        self._from_source: Mask = np.zeros(count, dtype=np.bool_)
+        self._from_peers: Mask = np.zeros(count, dtype=np.bool_)
+        self._may_read: Mask = np.zeros(count, dtype=np.bool_)
+        self._wanted: Mask = np.zeros(count, dtype=np.bool_)
+        self._touched: Mask | None = None
+        self._dropped: Mask = np.zeros(count, dtype=np.bool_)
+        self._failed: Mask = np.zeros(count, dtype=np.bool_)
+        self._attempts = np.zeros(count, dtype=np.uint8)
+        self._codes = np.zeros(count, dtype=np.uint8)
+        self._retry_at = np.zeros(count, dtype=np.float64)
+        self._reasons: dict[int, str] = {}
+        self._parts: dict[str, tuple[Mask, Mask, bool]] = {}
+        self._cursors: dict[str, int] = {}
+        lengths = np.diff(manifest.block_ends, prepend=np.uint32(0))
+        self._files_with_blocks: Final = np.flatnonzero(lengths)
+        firsts = (manifest.block_ends - lengths)[self._files_with_blocks]
+        self._first: Final[Numbers] = firsts.astype(np.int64)
+        self._slot_blocks: Final = np.bincount(manifest.block_slots, minlength=slots.SLOTS)
+
+    @property
+    def held(self) -> Mask:
+        """Blocks that lie here."""
+        return np.asarray(self.in_spool | self.registered)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Work by an assignment from now on. What failed is tried at once when the access to the source is another."""
+        before, self.assignment = self.assignment, assignment
+        if before is not None and before.source != assignment.source:
+            self._retry_at[:] = 0.0  # other credentials, or another address
+        if before is not None and _placement(before) == _placement(assignment):
+            return
+        by_slot = self.manifest.block_slots
+        self._parts = {}
+        everything = np.zeros(self.manifest.blocks, dtype=np.bool_)
+        brought, from_peers = everything.copy(), everything.copy()
+        for part in assignment.parts:
+            files = self._selected(part.paths)
+            blocks = slots.mask_of(part.slots)[by_slot] & self.manifest.blocks_in(files)
+            self._parts[part.name] = (blocks, files, bool(part.slots[0] & 0x80))
+            everything |= blocks
+            if part.pull == "All":
+                brought |= blocks
+            if part.pull == "Peers":
+                from_peers |= blocks
+        origin = slots.mask_of(assignment.origin)[by_slot]
+        self._wanted = everything
+        self._may_read = brought
+        self._from_source = brought & origin
+        self._from_peers = (brought & ~origin) | (from_peers & ~(brought & origin))
+        self._dropped = slots.mask_of(assignment.drop)[by_slot] & ~everything
+        self._failed &= everything
+        self._reasons = {block: text for block, text in self._reasons.items() if self._failed[block]}
+
+    def missing_slots(self, *, from_peers: bool) -> bytes:
+        """Slots with blocks that are to be brought, from peers or from the source."""
+        missing = (self._from_peers if from_peers else self._from_source) & ~self.held
+        found = np.zeros(slots.SLOTS, dtype=np.bool_)
+        found[self.manifest.block_slots[missing]] = True
+        return slots.of_mask(found)
+
+    def missing(self, *, from_peers: bool) -> Mask:
+        """Blocks that are to be brought, claimed or not, from peers or from the source."""
+        return np.asarray((self._from_peers if from_peers else self._from_source) & ~self.held)
+
+    def ready(self, *, now: float, from_peers: bool) -> int:
+        """How many of them may be taken now."""
+        return int(np.count_nonzero(self._takeable(slice(None), now=now, from_peers=from_peers)))
+
+    def next_retry(self) -> float | None:
+        """When the next of the blocks that failed may be tried again; None when nothing failed."""
+        waiting = self._retry_at[self._failed & ~self.held]
+        return float(waiting.min()) if len(waiting) else None
+
+    def take(
+        self,
+        *,
+        now: float,
+        most: int,
+        most_bytes: int,
+        from_peers: bool = False,
+        among: Mask | None = None,
+        cursor: str = "",
+    ) -> list[int]:
+        """Claim the next blocks to bring, in the order of the manifest; at least one block if any is to be had.
+
+        Args:
+            most, most_bytes: how many at most. A block that is larger than `most_bytes` comes alone.
+            from_peers: of those that come from peers, not from the source.
+            among: only these.
+            cursor: each name has its own place, from which it goes on, and round again.
+        """
+        count = self.manifest.blocks
+        begin = self._cursors.get(cursor, 0)
+        begin = begin if begin < count else 0
+        taken: list[int] = []
+        size = 0
+        for low, high in _windows(begin=begin, count=count):
+            part = slice(low, high)
+            free = self._takeable(part, now=now, from_peers=from_peers)
+            if among is not None:
+                free = free & among[part]
+            found = np.flatnonzero(free)[:most] + low
+            for block in found.tolist():
+                length = int(self.manifest.block_lengths[block])
+                if taken and size + length > most_bytes:
+                    return self._claim(taken, cursor=cursor)
+                taken.append(block)
+                size += length
+                if len(taken) == most:
+                    return self._claim(taken, cursor=cursor)
+        return self._claim(taken, cursor=cursor)
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Give claimed blocks back."""
+        self.claimed[blocks] = False
+
+    def lies(self, block: int, *, spooled: bool, registered: bool) -> None:
+        """A claimed block lies in these folders now, and is given back."""
+        self.in_spool[block] = spooled
+        self.registered[block] = registered
+        self.claimed[block] = False
+        if self._touched is not None:
+            self._touched[block] = True
+        if spooled or registered:
+            self._failed[block] = False
+            self._attempts[block] = 0
+            self._retry_at[block] = 0.0
+            self._reasons.pop(block, None)
+
+    def from_source_instead(self, block: int) -> None:
+        """No peer can give this block: it is to be read from the source."""
+        if self._from_peers[block]:
+            self._from_peers[block] = False
+            self._from_source[block] = True
+
+    def slots_from_source(self, lonely: bytes) -> None:
+        """No peer answers for these slots: what is missing of them is to be read from the source."""
+        moved = self._from_peers & self._may_read & slots.mask_of(lonely)[self.manifest.block_slots]
+        self._from_peers = self._from_peers & ~moved
+        self._from_source = self._from_source | moved
+
+    def failed(self, block: int, failure: Failure, *, now: float) -> None:
+        """A claimed block could not be brought; it is tried again after a pause that grows."""
+        attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
+        self._attempts[block] = attempts
+        self._retry_at[block] = now + pause(attempts)
+        self._failed[block] = True
+        self._codes[block] = _CODES.index(failure.code)
+        if block in self._reasons or len(self._reasons) < NAMED_FAILURES:
+            self._reasons[block] = failure.reason
+        self.claimed[block] = False
+
+    def look(self) -> None:
+        """A look at the folders begins: what changes from now on is known better here than it finds."""
+        self._touched = self.claimed.copy()
+
+    def observe(self, *, spooled: Numbers, registered: Numbers) -> Numbers:
+        """What the look has found, as numbers of blocks; those that appeared since the one before it."""
+        known = self.claimed if self._touched is None else self.claimed | self._touched
+        self._touched = None
+        before = self.held
+        for column, found in ((self.in_spool, spooled), (self.registered, registered)):
+            seen = np.zeros(self.manifest.blocks, dtype=np.bool_)
+            seen[found] = True
+            np.copyto(column, seen, where=~known)
+        held = self.held
+        self._failed &= ~held
+        return np.flatnonzero(held & ~before)
+
+    def to_register(self, *, most: int, skip: Numbers) -> list[int]:
+        """Claim blocks that lie in the spool alone, but not those in `skip`."""
+        free = self.in_spool & ~self.registered & ~self.claimed & ~self._dropped
+        free[skip] = False
+        return self._claim(np.flatnonzero(free)[:most].tolist(), cursor="")
+
+    def to_drop(self, *, most: int, skip: Numbers, all_blocks: bool = False) -> list[int]:
+        """Claim blocks that lie here and shall not; with `all_blocks` all that lie here."""
+        free = self.held & ~self.claimed
+        if not all_blocks:
+            free &= self._dropped
+        free[skip] = False
+        return self._claim(np.flatnonzero(free)[:most].tolist(), cursor="")
+
+    def chosen(self, *, slots: int, part: str) -> list[int]:
+        """Blocks that lie here, of the first so many slots, and of this part (empty: all)."""
+        found = self.held & (self.manifest.block_slots < slots)
+        if part:
+            mask = self._parts.get(part)
+            found &= mask[0] if mask is not None else False
+        return [int(block) for block in np.flatnonzero(found)]
+
+    def first_of_file(self, block: int) -> bool:
+        """Whether a block is the first of its file."""
+        return self.manifest.blocks_of(self.manifest.file_of(block)).start == block
+
+    def awaited(self, blocks: Sequence[int]) -> bool:
+        """Whether any of these blocks is to be brought, and has not failed."""
+        wanted = (self._from_source | self._from_peers) & ~self.held & ~self._failed
+        return bool(wanted[list(blocks)].any())
+
+    def claim(self, blocks: Sequence[int]) -> list[int]:
+        """Claim these blocks, but those that somebody has claimed."""
+        return self._claim([block for block in blocks if not self.claimed[block]], cursor="")
+
+    def waiting(self, *, all_blocks: bool) -> tuple[bool, bool]:
+        """Whether blocks wait to be registered, and to be dropped (all of them, or those that the assignment says)."""
+        held = self.held
+        dropped = held if all_blocks else held & self._dropped
+        spooled = self.in_spool & ~self.registered & ~self.claimed & ~self._dropped
+        return bool(spooled.any()), bool((dropped & ~self.claimed).any())
+
+    def left(self) -> bool:
+        """Whether something is still being brought, registered or dropped."""
+        held = self.held
+        missing = (self._from_source | self._from_peers) & ~held & ~self._failed
+        return bool(
+            missing.any()
+            or (self.in_spool & ~self.registered).any()
+            or (held & self._dropped).any()
+            or self.claimed.any()
+        )
+
+    def held_bytes(self) -> int:
+        """Bytes of the blocks that lie here."""
+        return int(self.manifest.block_lengths[self.held].sum())
+
+    def state(self) -> MountState:
+        """All of a mount's state but what was transferred and compared."""
+        manifest, assignment = self.manifest, self.assignment
+        held, lengths = self.held, manifest.block_lengths
+        by_slot = np.bincount(manifest.block_slots[held], minlength=slots.SLOTS)
+        failed = self._failed & ~held
+        count, named = self._failures(failed)
+        return MountState(
+            mount=manifest.path,
+            version=assignment.version if assignment else 0,
+            manifest=manifest.digest,
+            held_bytes=int(lengths[held].sum()),
+            complete=slots.of_mask(by_slot == self._slot_blocks),
+            present=slots.of_mask(by_slot > 0) if held.any() else NO_SLOTS,
+            registered_bytes=int(lengths[self.registered].sum()),
+            parts=tuple(self._part(name, held=held, failed=failed) for name in self._parts),
+            failed_count=count,
+            failed=named,
+            busy=self.left(),
+        )
+
+    def path(self, block: int) -> str:
+        """Path of the file that a block is of, relative to the mount."""
+        return decoded(self.manifest.file_path(self.manifest.file_of(block)))
+
+    def _part(self, name: str, *, held: Mask, failed: Mask) -> PartState:
+        blocks, files, first_slot = self._parts[name]
+        lengths = self.manifest.block_lengths
+        # A file counts where its first block belongs; those without blocks in slot 0, as in the manifest's totals.
+        with_blocks = files[self._files_with_blocks]
+        firsts = self._first[with_blocks]
+        firsts = firsts[blocks[firsts]]
+        empty = int(np.count_nonzero(files)) - int(np.count_nonzero(with_blocks)) if first_slot else 0
+        return PartState(
+            name=name,
+            wanted_bytes=int(lengths[blocks].sum()),
+            held_bytes=int(lengths[blocks & held].sum()),
+            wanted_files=len(firsts) + empty,
+            held_files=int(np.count_nonzero(held[firsts])) + empty,
+            failed_bytes=int(lengths[blocks & failed].sum()),
+        )
+
+    def _failures(self, failed: Mask) -> tuple[int, tuple[FileFailure, ...]]:
+        blocks = np.flatnonzero(failed)
+        files = self.manifest.files_of(blocks)
+        _, first = np.unique(files, return_index=True)
+        named = [
+            FileFailure(
+                path=self.path(block), code=_CODES[self._codes[block]], reason=self._reasons.get(block, "")
+            )
+            for block in blocks[first][:NAMED_FAILURES].tolist()
+        ]
+        return len(first), tuple(named)
+
+    def _selected(self, paths: Sequence[str]) -> Mask:
+        return self.manifest.selected(paths)[0]
+
+    def _takeable(self, part: slice, *, now: float, from_peers: bool) -> Mask:
+        wanted = (self._from_peers if from_peers else self._from_source)[part]
+        free = wanted & ~(self.in_spool[part] | self.registered[part] | self.claimed[part])
+        return np.asarray(free & (self._retry_at[part] <= now))
+
+    def _claim(self, blocks: list[int], *, cursor: str) -> list[int]:
+        if blocks:
+            self.claimed[blocks] = True
+            if cursor:
+                self._cursors[cursor] = blocks[-1] + 1
+        return blocks
+
+
+def _placement(assignment: Assignment) -> tuple[object, ...]:
+    return assignment.parts, assignment.origin, assignment.drop
+
+
+def _windows(*, begin: int, count: int) -> list[tuple[int, int]]:
+    """Stretches of all blocks, from `begin` round to it again."""
+    ends = [*range(begin + _WINDOW, count, _WINDOW), count] if begin < count else []
+    before = [*range(_WINDOW, begin, _WINDOW), begin] if begin else []
+    first = list(zip([begin, *ends[:-1]], ends, strict=True)) if ends else []
+    return first + (list(zip([0, *before[:-1]], before, strict=True)) if before else [])

@@ -1,0 +1,83 @@
+"""`tdcs agent`: the process beside each cache worker that carries bytes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import click
+import uvloop
+
+from tdcs.agent import process
+from tdcs.api import names
+from tdcs.api.quantities import to_bytes
+from tdcs.engine.alluxio.rpc import RpcFailureError
+
+
+@click.group(name="agent")
+def command() -> None:
+    """Carry the blocks of one node, or make its disk ready."""
+
+
+_TIER = click.option(
+    "--tier",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    envvar="TDCS_TIER",
+    help="The tier's folder, at the same path as in the worker.",
+)
+
+
+@command.command()
+@_TIER
+@click.option("--master", required=True, envvar="TDCS_MASTER", help="host:port of the cache's master.")
+@click.option(
+    "--patience",
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait for the master; then the command fails, and the pod tries again.",
+)
+def prepare(tier: Path, master: str, patience: float) -> None:
+    """Remove blocks of another journal. Run it before the worker starts."""
+    _log_plainly()
+    try:
+        removed = uvloop.run(process.prepare(tier=tier, master=master, patience=patience))
+    except RpcFailureError as failure:
+        raise click.ClickException(
+            f"the master at {master} does not say its journal's identity ({failure.code.name}); "
+            "look at the master's pod and its log"
+        ) from failure
+    if removed:
+        click.echo(f"removed {removed} blocks of another journal from {tier}")
+
+
+@command.command()
+@_TIER
+@click.option("--node", required=True, envvar="NODE_NAME", help="Name of the node.")
+@click.option("--capacity", required=True, envvar="TDCS_CAPACITY", help="Bytes that the worker may hold.")
+@click.option("--worker", required=True, envvar="TDCS_WORKER", help="host:port of the node's worker.")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104
+@click.option("--control-port", default=names.AGENT_CONTROL_PORT, show_default=True, help="Port of HTTP.")
+@click.option("--block-port", default=names.AGENT_BLOCK_PORT, show_default=True, help="Port of blocks.")
+def run(
+    tier: Path, node: str, capacity: str, worker: str, host: str, control_port: int, block_port: int
+) -> None:
+    """Carry blocks, until a signal comes."""
+    _log_plainly()
+    settings = process.ProcessSettings(
+        node=node,
+        tier=tier,
+        capacity_bytes=to_bytes(capacity),
+        worker=worker,
+        host=host,
+        control_port=control_port,
+        block_port=block_port,
+    )
+    try:
+        uvloop.run(process.run(settings))
+    except process.NoEpochError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _log_plainly() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,286 @@
+"""One mount as this agent works on it: its ledger, its source, its peers, and what went wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from tdcs.agent.backoff import pause
+from tdcs.agent.ledger import Failure, Ledger
+from tdcs.agent.news import ReadableBlocks
+from tdcs.agent.room import RateLimit
+from tdcs.agent.source import SourceFailureError, SourceReader, open_source
+from tdcs.engine.agents import NO_SLOTS, Assignment, FileFailure, MountState, Peer, SourceAccess
+from tdcs.policy import slots
+
+_log: Final = logging.getLogger(__name__)
+
+SILENT_SECONDS: Final = 30.0
+"""A peer that was asked and has not answered for so long is passed over: its slots are read from the source."""
+
+STALLED_SECONDS: Final = 120.0
+"""The same for one that answers, but has had nothing new for so long."""
+
+_COMMON_FAILURES: Final = 8
+"""Files that the source refuses in a row before it is given a pause as a whole."""
+
+_RATE_SECONDS: Final = 5.0
+_MOST_PAUSE: Final = 60.0
+_ROOM_PAUSE: Final = 2.0
+
+
+class Rate:
+    """Bytes a second over the last seconds. Thread-safe enough: lost updates of a reader do not matter."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque()
+        self.total = 0
+
+    def add(self, length: int) -> None:
+        """So many bytes came."""
+        self.total += length
+
+    def sample(self) -> int:
+        """Bytes a second since the oldest sample of the last seconds; takes a sample."""
+        now = self._clock()
+        self._seen.append((now, self.total))
+        while len(self._seen) > 1 and self._seen[0][0] < now - _RATE_SECONDS:
+            self._seen.popleft()
+        begin, before = self._seen[0]
+        return int((self.total - before) / (now - begin)) if now > begin else 0
+
+
+@dataclass
+class PeerHealth:
+    """How it went with a peer lately. Times are seconds of the monotonic clock."""
+
+    failures: int = 0
+    pause_until: float = 0.0
+    silent_since: float | None = None
+    progress_at: float = 0.0
+    lanes: int = 0
+
+
+@dataclass
+class MountWork:
+    """A mount. Every access to the ledger holds `lock`.
+
+    Attributes:
+        ledger: None until the manifest is here.
+        forgotten: everything of it is to be dropped.
+        source_until, room_until: pulling rests until then.
+    """
+
+    path: str
+    lock: threading.RLock
+    clock: Callable[[], float] = time.monotonic
+    ledger: Ledger | None = None
+    wanted: Assignment | None = None
+    forgotten: bool = False
+    readable: ReadableBlocks = field(default_factory=ReadableBlocks)
+    limit: RateLimit = field(default_factory=RateLimit)
+    source: SourceReader | None = None
+    source_bytes: Rate = field(default_factory=Rate)
+    peer_bytes: Rate = field(default_factory=Rate)
+    peers: dict[str, Peer] = field(default_factory=dict)
+    health: dict[str, PeerHealth] = field(default_factory=dict)
+    source_lanes: int = 0
+    source_until: float = 0.0
+    source_failures: int = 0
+    source_failure: FileFailure | None = None
+    room_until: float = 0.0
+    room_failure: FileFailure | None = None
+    wrong_from_peers: dict[int, int] = field(default_factory=dict)
+    _access: SourceAccess | None = None
+    _waiting_since: float | None = None
+
+    def assign(self, assignment: Assignment) -> None:
+        """Work by this assignment; its manifest is that of the ledger, or follows."""
+        with self.lock:
+            self.wanted = assignment
+            self.forgotten = False
+            self.limit.set(assignment.bandwidth)
+            self.peers = {peer.node: peer for peer in assignment.peers}
+            self.health = {
+                node: self.health.get(node) or PeerHealth(progress_at=self.clock()) for node in self.peers
+            }
+            if assignment.source != self._access:
+                self._open(assignment.source)
+            if self.ledger is not None and self.ledger.manifest.digest == assignment.manifest:
+                self.ledger.assign(assignment)
+
+    def _open(self, access: SourceAccess | None) -> None:
+        self._access, self.source = access, None
+        self.source_failures, self.source_until, self.source_failure = 0, 0.0, None
+        if access is None:
+            return
+        try:
+            self.source = open_source(access)
+        except (SourceFailureError, ValueError) as error:
+            _log.warning("the source of %s cannot be opened: %s", self.path, error)
+            self.source_failure = FileFailure(path="", code="SourceAway", reason=str(error))
+
+    # What those who bring blocks say.
+
+    def lies(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool = False) -> None:
+        """A claimed block lies here now."""
+        with self.lock:
+            current = self.ledger
+            ledger.lies(block, spooled=spooled, registered=registered)
+            identity = int(ledger.manifest.block_ids[block])
+            if current is not None and current is not ledger:
+                number = current.manifest.block_at(identity)
+                if number is not None:
+                    current.lies(number, spooled=spooled, registered=registered)
+        if spooled and not registered:
+            self.readable.add((identity,))
+
+    def source_answered(self, length: int) -> None:
+        """A piece came from the source."""
+        self.source_bytes.add(length)
+        if self.source_failures:
+            self.source_failures, self.source_failure = 0, None
+
+    def source_refused(self, ledger: Ledger, block: int, error: SourceFailureError) -> None:
+        """A block could not be read from the source."""
+        now = self.clock()
+        with self.lock:
+            if error.code == "SourceAway":
+                # Not the file's fault: it counts as missing, not as failed, and is tried when the source answers again.
+                self.source_failure = FileFailure(path=ledger.path(block), code=error.code, reason=str(error))
+                ledger.release([block])
+            else:
+                ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
+            if error.common and now >= self.source_until:
+                self.source_failures += 1
+                over = self.source_failures - (0 if error.code == "SourceAway" else _COMMON_FAILURES)
+                if over > 0:
+                    self.source_until = now + pause(over, most=_MOST_PAUSE)
+
+    def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
+        """Blocks do not fit for now: they are given back, and tried in a moment."""
+        with self.lock:
+            given = list(blocks)
+            ledger.release(given)
+            self.room_until = self.clock() + _ROOM_PAUSE
+            path = ledger.path(given[0]) if given else ""
+            self.room_failure = FileFailure(path=path, code="NoRoom", reason=reason)
+
+    def has_room(self) -> None:
+        """A block fitted."""
+        if self.room_failure is not None:
+            self.room_failure = None
+
+    def wrong_from_peer(self, ledger: Ledger, block: int) -> None:
+        """What a peer gave was not the block; after two such answers the source is asked."""
+        with self.lock:
+            count = self.wrong_from_peers.get(block, 0) + 1
+            self.wrong_from_peers[block] = count
+            if count > 1:
+                ledger.from_source_instead(block)
+                self.wrong_from_peers.pop(block)
+
+    # What is to be done.
+
+    def source_lanes_wanted(self) -> int:
+        """Threads that should read from the source now, besides those that do."""
+        ledger, source, now = self.ledger, self.source, self.clock()
+        if (
+            ledger is None
+            or source is None
+            or self.forgotten
+            or now < max(self.source_until, self.room_until)
+        ):
+            return 0
+        most = 1 if self.source_failures else source.lanes
+        if self.source_lanes >= most:
+            return 0
+        with self.lock:
+            return min(most - self.source_lanes, ledger.ready(now=now, from_peers=False))
+
+    def peers_wanted(self, *, most: int) -> list[Peer]:
+        """Peers that should be asked now, those with complete slots first."""
+        ledger, now = self.ledger, self.clock()
+        if ledger is None or self.forgotten or now < self.room_until or not self.peers:
+            return []
+        with self.lock:
+            if not ledger.ready(now=now, from_peers=True):
+                return []
+            missing = ledger.missing_slots(from_peers=True)
+        active = sum(1 for health in self.health.values() if health.lanes)
+        candidates = sorted(
+            (
+                (-slots.count(slots.intersection(missing, peer.complete)), node)
+                for node, peer in self.peers.items()
+                if not self.health[node].lanes
+                and now >= self.health[node].pause_until
+                and slots.intersection(missing, peer.slots) != NO_SLOTS
+            ),
+        )
+        return [self.peers[node] for _, node in candidates[: max(0, most - active)]]
+
+    def peer_answered(self, node: str, *, news: bool) -> None:
+        """A peer answered; with `news` it had something to give."""
+        health = self.health.get(node)
+        if health is not None:
+            health.failures, health.silent_since = 0, None
+            if news:
+                health.progress_at = self.clock()
+
+    def peer_failed(self, node: str) -> None:
+        """A peer did not answer, or not as it should."""
+        health, now = self.health.get(node), self.clock()
+        if health is not None:
+            health.failures += 1
+            health.pause_until = now + pause(health.failures, most=_MOST_PAUSE / 4)
+            health.silent_since = now if health.silent_since is None else health.silent_since
+
+    def pass_over_silent_peers(self) -> None:
+        """Let slots that no peer gives, for a bounded time by now, be read from the source."""
+        ledger, now = self.ledger, self.clock()
+        if ledger is None or self.source is None or self.wanted is None:
+            return
+        with self.lock:
+            lonely = ledger.missing_slots(from_peers=True)
+            if lonely == NO_SLOTS:
+                self._waiting_since = None
+                return
+            if self._waiting_since is None:
+                self._waiting_since = now
+            if now - self._waiting_since < SILENT_SECONDS:
+                return
+            for node, peer in self.peers.items():
+                health = self.health[node]
+                silent = health.silent_since is not None and now - health.silent_since > SILENT_SECONDS
+                moved_at = max(health.progress_at, self._waiting_since)
+                if not silent and now - moved_at <= STALLED_SECONDS:
+                    lonely = slots.difference(lonely, peer.slots)
+            if lonely != NO_SLOTS:
+                _log.info("no peer gives some slots of %s: they are read from the source", self.path)
+                ledger.slots_from_source(lonely)
+
+    def state(self) -> MountState:
+        """What the operator hears of it."""
+        with self.lock:
+            ledger = self.ledger
+            absent = MountState(mount=self.path, busy=self.wanted is not None)
+            state = absent if ledger is None else ledger.state()
+            common = [each for each in (self.source_failure, self.room_failure) if each is not None]
+            return msgspec.structs.replace(
+                state,
+                failed=(*common, *state.failed),
+                failed_count=state.failed_count + len(common),
+                source_bytes=self.source_bytes.total,
+                peer_bytes=self.peer_bytes.total,
+                source_rate=self.source_bytes.sample(),
+                peer_rate=self.peer_bytes.sample(),
+                busy=state.busy or self.forgotten,
+            )

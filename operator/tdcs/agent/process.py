@@ -1,0 +1,117 @@
+"""One agent as a process: its parts put together, from the epoch on the disk to the two services."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+
+from tdcs.agent.agent import Agent, AgentSettings
+from tdcs.agent.block_service import BlockService
+from tdcs.agent.disk import Disk
+from tdcs.agent.epoch import asked_patiently, enter_epoch, read_epoch
+from tdcs.agent.service import application
+from tdcs.engine.alluxio.local_blocks import LocalBlocks, journal_id
+from tdcs.engine.alluxio.rpc import Rpc
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.transfer import ManifestFetcher
+
+_log: Final = logging.getLogger(__name__)
+
+_WORKER_PATIENCE: Final = 5.0
+_CALL_PATIENCE: Final = 5.0
+
+
+class NoEpochError(Exception):
+    """The disk was not made ready for a journal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """What an agent's process is given.
+
+    Attributes:
+        node: name of its node.
+        tier: the tier's folder, at the same path as in the worker.
+        capacity_bytes: what the worker may hold.
+        worker: `host:port` of the worker's RPC service.
+        host: address that both services listen on.
+        control_port, block_port: of the HTTP service and of the block service.
+    """
+
+    node: str
+    tier: Path
+    capacity_bytes: int
+    worker: str
+    host: str
+    control_port: int
+    block_port: int
+
+
+async def prepare(*, tier: Path, master: str, patience: float) -> int:
+    """Make a disk one of the master's journal, before the worker registers; how many blocks were removed.
+
+    Raises:
+        RpcFailureError: The master did not answer within `patience` seconds.
+    """
+    disk = Disk(tier)
+    rpc = Rpc(target=master, patience=_CALL_PATIENCE)
+    try:
+        journal = await asked_patiently(lambda: journal_id(rpc), patience=patience)
+    finally:
+        await rpc.close()
+    return await asyncio.to_thread(enter_epoch, disk, journal=journal)
+
+
+async def run(settings: ProcessSettings) -> None:
+    """Work until SIGTERM or SIGINT comes.
+
+    Raises:
+        NoEpochError: `prepare` was never run on this disk.
+        OSError: A port is taken.
+    """
+    disk = Disk(settings.tier)
+    journal = read_epoch(disk)
+    if not journal:
+        raise NoEpochError(
+            f"{disk.epoch} does not say which journal the blocks belong to; run `tdcs agent prepare` first"
+        )
+    disk.prepare()
+    manifests = ManifestFolder(disk.manifests)
+    manifests.clear_partial()
+    worker = LocalBlocks(target=settings.worker, patience=_WORKER_PATIENCE)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(worker.close)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        fetcher = ManifestFetcher(folder=manifests, session=session)
+        stack.push_async_callback(fetcher.close)
+        agent = Agent(
+            settings=AgentSettings(
+                node=settings.node, capacity_bytes=settings.capacity_bytes, journal=journal
+            ),
+            disk=disk,
+            worker=worker,
+            manifests=manifests,
+            fetcher=fetcher,
+        )
+        blocks = BlockService(disk=disk, journal=journal, feed=agent.feed)
+        stack.callback(blocks.close)
+        blocks.start(host=settings.host, port=settings.block_port)
+        runner = web.AppRunner(application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, settings.host, settings.control_port, shutdown_timeout=1.0).start()
+        work = asyncio.create_task(agent.run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, work.cancel)
+        _log.info("the agent of node %s works on %s", settings.node, settings.tier)
+        with suppress(asyncio.CancelledError):
+            await work

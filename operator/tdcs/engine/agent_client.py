@@ -1,0 +1,194 @@
+"""The operator's side of the agents' HTTP service: assignments down, states up by bounded long polls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from tdcs.engine.agents import AgentError, AgentState, Assignment
+
+_log: Final = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 30.0
+_CALL_SECONDS: Final = 10.0
+_SLACK_SECONDS: Final = 5.0
+_FIRST_PAUSE: Final = 0.5
+_MOST_PAUSE: Final = 10.0
+_LARGEST_STATE: Final = 64 << 20
+_REFUSED: Final = 409
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentAddress:
+    """Where an agent is.
+
+    Attributes:
+        url: `http://host:port` of its HTTP service.
+        blocks: `host:port` of its block service.
+    """
+
+    url: str
+    blocks: str
+
+
+class HttpAgents:
+    """The agents of one cache cluster.
+
+    A task for each agent keeps its state up to date: the agent answers as soon as something has changed. One that does
+    not answer is not among `states` until it does.
+
+    Args:
+        on_change: called in the event loop with a node's name whenever its state is another one, or is gone.
+        poll_seconds: how long an agent may keep a request while nothing changes.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[str], None] = lambda _: None,
+        poll_seconds: float = POLL_SECONDS,
+        call_seconds: float = _CALL_SECONDS,
+    ) -> None:
+        self._on_change: Final = on_change
+        self._poll_seconds: Final = poll_seconds
+        self._call_seconds: Final = call_seconds
+        self._addresses: dict[str, AgentAddress] = {}
+        self._states: dict[str, AgentState] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    def connect(self, addresses: Mapping[str, AgentAddress]) -> None:
+        """Have exactly these agents, by node; in a running event loop. Unchanged ones are not disturbed."""
+        for node in set(self._addresses) - set(addresses):
+            self._drop(node)
+        for node, address in addresses.items():
+            if self._addresses.get(node) != address:
+                self._drop(node)
+                self._addresses[node] = address
+                self._polls[node] = asyncio.create_task(self._poll(node, address), name=f"agent {node}")
+
+    def states(self) -> Mapping[str, AgentState]:
+        """The last state of every agent that is reachable now, by node."""
+        return MappingProxyType(self._states)
+
+    async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None:
+        """Give one agent its assignments for these mounts. Raises AgentError."""
+        mounts = ", ".join(assignment.mount for assignment in assignments)
+        await self._call(
+            "PUT", "/v1/assignments", node=node, body=list(assignments), attempted=f"assign {mounts} to"
+        )
+
+    async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
+        """Let an agent drop all blocks of these mounts and forget them. Raises AgentError."""
+        await self._call(
+            "POST", "/v1/forget", node=node, body=list(mounts), attempted=f"drop {', '.join(mounts)} on"
+        )
+
+    async def close(self) -> None:
+        """End all polls and connections."""
+        tasks = list(self._polls.values())
+        for node in list(self._addresses):
+            self._drop(node)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _drop(self, node: str) -> None:
+        self._addresses.pop(node, None)
+        if (task := self._polls.pop(node, None)) is not None:
+            task.cancel()
+        if self._states.pop(node, None) is not None:
+            self._on_change(node)
+
+    async def _call(self, method: str, path: str, *, node: str, body: object, attempted: str) -> None:
+        address = self._addresses.get(node)
+        if address is None:
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: no such agent is known; wait for its pod",
+                node=node,
+            )
+        timeout = aiohttp.ClientTimeout(total=self._call_seconds)
+        try:
+            async with self._client().request(
+                method, f"{address.url}{path}", data=msgspec.msgpack.encode(body), timeout=timeout
+            ) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or "no answer in time"
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: {reason}; it is tried again when the agent "
+                f"answers, see the container `agent` of the cache worker's pod there",
+                node=node,
+            ) from error
+        if response.status >= 400 and response.status != _REFUSED:
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: it answered {response.status} "
+                f"({content[:200].decode(errors='replace').strip()}); operator and agent may be of different "
+                f"versions",
+                node=node,
+            )
+        with suppress(msgspec.MsgspecError):
+            self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
+        if response.status == _REFUSED:
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: it has seen a higher version of one of them; "
+                f"its state says which",
+                node=node,
+            )
+
+    async def _poll(self, node: str, address: AgentAddress) -> None:
+        """Follow one agent until cancelled."""
+        failures, instance, revision = 0, "", -1
+        while True:
+            try:
+                state = await self._ask(address, instance=instance, revision=revision)
+            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+                failures += 1
+                if self._states.pop(node, None) is not None:
+                    _log.warning(
+                        "the agent of node %s does not answer: %s", node, error or "no answer in time"
+                    )
+                    self._on_change(node)
+                instance, revision = "", -1
+                pause = min(_MOST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+            else:
+                failures, instance, revision = 0, state.instance, state.revision
+                self._take(node, address, state)
+
+    async def _ask(self, address: AgentAddress, *, instance: str, revision: int) -> AgentState:
+        wait = self._poll_seconds
+        timeout = aiohttp.ClientTimeout(total=wait + _SLACK_SECONDS, sock_connect=_SLACK_SECONDS)
+        asked = {"instance": instance, "revision": str(revision), "wait": str(wait)}
+        async with self._client().get(f"{address.url}/v1/state", params=asked, timeout=timeout) as response:
+            response.raise_for_status()
+            content = await response.content.read(_LARGEST_STATE)
+            while piece := await response.content.read(_LARGEST_STATE):
+                content += piece
+                if len(content) > _LARGEST_STATE:
+                    raise aiohttp.ClientPayloadError("its state is too large")
+        return msgspec.msgpack.decode(content, type=AgentState)
+
+    def _take(self, node: str, address: AgentAddress, state: AgentState) -> None:
+        if self._addresses.get(node) != address:
+            return
+        known = self._states.get(node)
+        if known is not None and known.instance == state.instance and known.revision >= state.revision:
+            return
+        self._states[node] = msgspec.structs.replace(state, address=address.blocks, url=address.url)
+        self._on_change(node)
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        return self._session

@@ -1,0 +1,217 @@
+"""Agents as processes beside the workers of a real Alluxio, and the operator's client to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.engine.servers import AlluxioCluster, listens
+from tests.support.agents import Version
+from tests.support.processes import Process
+from tests.support.waiting import eventually_async
+
+from tdcs.agent.disk import Disk
+from tdcs.api import names
+from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.engine.agents import (
+    ALL_SLOTS,
+    AgentState,
+    Assignment,
+    MountState,
+    Peer,
+    SourceAccess,
+)
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.protocol import Source
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.transfer import manifest_url
+
+
+class AgentNode:
+    """The agent beside one worker."""
+
+    def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.host = cluster.worker_hosts[node]
+        self.tier = cluster.folder / "blocks" / node
+        self.disk = Disk(self.tier)
+        self.address = f"{self.host}:{names.AGENT_BLOCK_PORT}"
+        self.url = f"http://{self.host}:{names.AGENT_CONTROL_PORT}"
+        self._command = [sys.executable, "-m", "tdcs.cli", "agent"]
+        self._log = cluster.folder / "logs" / f"agent-{node}.log"
+        self.process = Process(
+            name=f"agent of {node}",
+            argv=[
+                *self._command,
+                *("run", "--tier", str(self.tier), "--node", node, "--capacity", str(capacity)),
+                *("--worker", f"{self.host}:{names.WORKER_RPC_PORT}", "--host", self.host),
+            ],
+            log=self._log,
+            ready=lambda: listens(self.host, names.AGENT_CONTROL_PORT),
+            start_deadline=60,
+        )
+
+    async def prepare(self) -> None:
+        """What the init container does."""
+        running = await asyncio.create_subprocess_exec(
+            *(*self._command, "prepare", "--tier", str(self.tier), "--master", self.cluster.target)
+        )
+        assert await running.wait() == 0
+
+    def peer(self, *, slots: bytes = ALL_SLOTS) -> Peer:
+        """As other agents are told of it."""
+        return Peer(node=self.node, address=self.address, slots=slots)
+
+    def content(self, version: Version) -> dict[str, bytes]:
+        """Files that it holds whole."""
+        manifest, found = version.manifest, {}
+        for file in range(len(manifest)):
+            pieces = []
+            for block in manifest.blocks_of(file):
+                fd = self.disk.open(int(manifest.block_ids[block]))
+                if fd is None:
+                    break
+                with os.fdopen(fd, "rb") as opened:
+                    pieces.append(opened.read())
+            else:
+                found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
+        return found
+
+
+class AgentCluster:
+    """All agents of a cluster."""
+
+    def __init__(
+        self, *, cluster: AlluxioCluster, engine: AlluxioEngine, folder: Path, capacity: int
+    ) -> None:
+        self.cluster = cluster
+        self.engine = engine
+        self.manifests = ManifestFolder(folder)
+        self.nodes = {
+            node: AgentNode(cluster=cluster, node=node, capacity=capacity) for node in cluster.workers
+        }
+        self.client = HttpAgents(poll_seconds=5)
+
+    async def start(self) -> None:
+        """Prepare the disks, start the agents, and wait until the client sees them."""
+        await asyncio.gather(*(node.prepare() for node in self.nodes.values()))
+        for node in self.nodes.values():
+            node.process.launch()
+        for node in self.nodes.values():
+            await asyncio.to_thread(node.process.wait_ready)
+        self.connect()
+        await eventually_async(lambda: set(self.client.states()) == set(self.nodes), deadline=30)
+
+    def connect(self) -> None:
+        """Follow all agents."""
+        self.client.connect(
+            {name: AgentAddress(url=node.url, blocks=node.address) for name, node in self.nodes.items()}
+        )
+
+    async def version(self, source: Source, *, path: str | None = None, refresh: bool = False) -> Version:
+        """Mount a source, unless `path` is mounted already, and list it."""
+        mounted = path or f"/datasets/{uuid.uuid4().hex[:16]}"
+        if path is None:
+            await self.engine.mount(path=mounted, source=source)
+        lister = LocalLister(engine=self.engine, folder=self.manifests)
+        listed = await lister.list(path=mounted, refresh=refresh)
+        pair = source.credentials
+        access = SourceAccess(
+            uri=source.uri,
+            options=dict(source.options),
+            access_key_id=pair.access_key_id if pair else "",
+            secret_access_key=pair.secret_access_key if pair else "",
+        )
+        return Version(manifest=self.manifests.open(listed.digest), folder=self.manifests, source=access)
+
+    async def give(self, node: str, version: Version, **fields: object) -> Assignment:
+        """Assign a version to one node, which gets the manifest with it."""
+        target = self.nodes[node]
+        number = max((state.version for state in self._states(version)), default=0) + 1
+        assignment = version.assignment(**{"version": number, **fields})  # type: ignore[arg-type]
+        file = target.disk.manifests / assignment.manifest
+        if not file.exists():
+            await asyncio.to_thread(
+                lambda: file.write_bytes(version.folder.file(assignment.manifest).read_bytes())
+            )
+        await self.client.assign(node=node, assignments=[assignment])
+        return assignment
+
+    def state(self, node: str) -> AgentState | None:
+        """The last state of a node's agent."""
+        return self.client.states().get(node)
+
+    def mount(self, node: str, version: Version) -> MountState:
+        """What a node's agent says of a version's mount."""
+        state, path = self.state(node), version.manifest.path
+        return (state.mounts if state else {}).get(path, MountState(mount=path))
+
+    async def holds(
+        self, node: str, version: Version, *, registered: bool = True, deadline: float = 60
+    ) -> None:
+        """Wait until a node holds all of a version, and the master knows it."""
+
+        def there() -> bool:
+            state = self.mount(node, version)
+            done = state.manifest == version.manifest.digest and state.held_bytes == version.bytes
+            return done and (not registered or state.registered_bytes == version.bytes)
+
+        await eventually_async(there, deadline=deadline, describe=self.describe, interval=0.05)
+
+    async def placed(self, version: Version) -> dict[str, set[int]]:
+        """Blocks by node, as the master knows it."""
+        found: dict[str, set[int]] = {node: set() for node in self.nodes}
+        async for page in self.engine.files(path=version.manifest.path):
+            for file in page:
+                for block in file.blocks:
+                    for node in block.workers:
+                        found[node].add(block.id)
+        return found
+
+    def manifest_url(self, node: str, version: Version) -> str:
+        """Where a node's agent serves a manifest."""
+        address = f"{self.nodes[node].host}:{names.AGENT_CONTROL_PORT}"
+        return manifest_url(address=address, digest=version.manifest.digest)
+
+    def describe(self) -> str:
+        """States and logs, for a failed wait."""
+        logs = [f"--- {node.node}\n{node.process.tail(lines=15)}" for node in self.nodes.values()]
+        return "\n".join([*(repr(state) for state in self.client.states().values()), *logs])
+
+    async def close(self) -> None:
+        """End the client and the agents."""
+        await self.client.close()
+        for node in self.nodes.values():
+            node.process.kill()
+
+    def _states(self, version: Version) -> Iterable[MountState]:
+        for state in self.client.states().values():
+            if version.manifest.path in state.mounts:
+                yield state.mounts[version.manifest.path]
+
+
+@asynccontextmanager
+async def agents_of(
+    cluster: AlluxioCluster, *, folder: Path, capacity: int, block_size: int = 1 << 30
+) -> AsyncIterator[AgentCluster]:
+    """Agents beside all workers of a running cluster."""
+    async with AlluxioEngine(master=cluster.target, block_size=block_size) as engine:
+        nodes = sorted(cluster.workers)
+
+        async def registered() -> bool:
+            return [info.name for info in await engine.workers() if info.live] == nodes
+
+        await eventually_async(registered, deadline=120)
+        agents = AgentCluster(cluster=cluster, engine=engine, folder=folder, capacity=capacity)
+        try:
+            await agents.start()
+            yield agents
+        finally:
+            await agents.close()

@@ -1,0 +1,232 @@
+"""Real agents in this process, on loopback sockets and folders of a test: sources, manifests, assignments."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from tests.support.waiting import eventually_async
+
+from tdcs.agent.agent import Agent, AgentSettings
+from tdcs.agent.block_service import BlockService
+from tdcs.agent.disk import Disk
+from tdcs.agent.epoch import enter_epoch
+from tdcs.agent.service import application
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
+from tdcs.engine.alluxio.local_blocks import LocalBlocks
+from tdcs.engine.protocol import Block, CachedFile
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.transfer import ManifestFetcher, manifest_url
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_builder import ManifestBuilder
+
+MOUNT = "/datasets/0123456789abcdef"
+JOURNAL = "0a1b2c3d-journal"
+CAPACITY = 1 << 30
+NOBODY = "127.0.0.1:1"
+"""An address where no worker listens."""
+
+
+def cached_files(
+    folder: Path, *, block_size: int = 1 << 30, first_id: int = 1 << 24, tag: str | None = None
+) -> list[CachedFile]:
+    """What an engine would list of a folder; every file gets ids of its own, by its place in the order."""
+    found = []
+    for number, path in enumerate(sorted(each for each in folder.rglob("*") if each.is_file())):
+        length = path.stat().st_size
+        source = str(path)
+        blocks = tuple(
+            Block(
+                id=first_id + number * 1024 + index,
+                length=min(block_size, length - offset),
+                offset=offset,
+                source_path=source,
+                mount_id=1,
+            )
+            for index, offset in enumerate(range(0, length, block_size))
+        )
+        time = f"mtime-ms:{path.stat().st_mtime_ns // 1_000_000}"
+        name = os.fsencode(path.relative_to(folder)).decode("utf-8", "surrogateescape")
+        found.append(CachedFile(path=name, length=length, blocks=blocks, tag=time if tag is None else tag))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """One version of a mount: its manifest, in a folder that everybody sees, and how its source is read."""
+
+    manifest: Manifest
+    folder: ManifestFolder
+    source: SourceAccess
+
+    def assignment(
+        self,
+        *,
+        version: int = 1,
+        slots: bytes = ALL_SLOTS,
+        origin: bytes = ALL_SLOTS,
+        peers: Iterable[Peer] = (),
+        **fields: object,
+    ) -> Assignment:
+        """Hold these slots."""
+        values: dict[str, object] = {
+            "mount": self.manifest.path,
+            "version": version,
+            "manifest": self.manifest.digest,
+            "parts": (Part(name="Dataset a/b", slots=slots),),
+            "origin": origin,
+            "peers": tuple(peers),
+            "source": self.source,
+            **fields,
+        }
+        return Assignment(**values)  # type: ignore[arg-type]
+
+    @property
+    def bytes(self) -> int:
+        """Of all blocks."""
+        return int(self.manifest.block_lengths.sum())
+
+
+def make_version(
+    files: Iterable[CachedFile], *, folder: Path, source: SourceAccess, mount: str = MOUNT
+) -> Version:
+    """A manifest of these files."""
+    builder = ManifestBuilder(path=mount, source=source.uri)
+    builder.add(files)
+    manifests = ManifestFolder(folder)
+    digest = manifests.write(builder)
+    return Version(manifest=manifests.open(digest), folder=manifests, source=source)
+
+
+def folder_version(folder: Path, *, store: Path, block_size: int = 1 << 30, mount: str = MOUNT) -> Version:
+    """The version that a folder has now."""
+    return make_version(
+        cached_files(folder, block_size=block_size),
+        folder=store,
+        source=SourceAccess(uri=f"file://{folder}"),
+        mount=mount,
+    )
+
+
+def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Write files below a folder."""
+    for name, content in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return folder
+
+
+class RunningAgent:
+    """An agent with its two services."""
+
+    def __init__(self, *, agent: Agent, blocks: BlockService, url: str, address: str) -> None:
+        self.agent = agent
+        self.blocks = blocks
+        self.url = url
+        self.address = address
+
+    @property
+    def disk(self) -> Disk:
+        """Its folders."""
+        return self.agent.disk
+
+    def mount(self, path: str = MOUNT) -> MountState:
+        """Its last state of a mount."""
+        return self.agent.state.mounts.get(path, MountState(mount=path))
+
+    def peer(self, *, slots: bytes = ALL_SLOTS, complete: bytes = NO_SLOTS) -> Peer:
+        """As another agent is told of it."""
+        return Peer(node=self.agent.settings.node, address=self.address, slots=slots, complete=complete)
+
+    def give(self, *assignments: Assignment, manifests: Version | None = None) -> None:
+        """Assign; with `manifests` the manifest is put on the disk first."""
+        for assignment in assignments:
+            if manifests is not None:
+                content = manifests.folder.file(assignment.manifest).read_bytes()
+                self.agent.manifests.file(assignment.manifest).write_bytes(content)
+        self.agent.assign(assignments)
+
+    async def holds(self, version: Version, *, deadline: float = 30) -> None:
+        """Wait until it holds all of a version."""
+
+        def all_there() -> bool:
+            state = self.mount(version.manifest.path)
+            return state.manifest == version.manifest.digest and state.held_bytes == version.bytes
+
+        await eventually_async(
+            all_there, deadline=deadline, describe=lambda: repr(self.agent.state), interval=0.02
+        )
+
+    def content(self, version: Version) -> dict[str, bytes]:
+        """What it holds, by path."""
+        found: dict[str, bytes] = {}
+        manifest = version.manifest
+        for file in range(len(manifest)):
+            pieces = []
+            for block in manifest.blocks_of(file):
+                fd = self.disk.open(int(manifest.block_ids[block]))
+                if fd is None:
+                    break
+                with os.fdopen(fd, "rb") as opened:
+                    pieces.append(opened.read())
+            else:
+                found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
+        return found
+
+
+@asynccontextmanager
+async def running_agent(
+    tier: Path,
+    *,
+    node: str = "node-1",
+    journal: str = JOURNAL,
+    capacity: int = CAPACITY,
+    worker: str = NOBODY,
+) -> AsyncIterator[RunningAgent]:
+    """An agent on a tier's folder, until the body ends."""
+    disk = Disk(tier)
+    enter_epoch(disk, journal=journal)
+    manifests = ManifestFolder(disk.manifests)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        fetcher = ManifestFetcher(folder=manifests, session=session)
+        stack.push_async_callback(fetcher.close)
+        calls = LocalBlocks(target=worker, patience=0.1)
+        stack.push_async_callback(calls.close)
+        agent = Agent(
+            settings=AgentSettings(node=node, capacity_bytes=capacity, journal=journal),
+            disk=disk,
+            worker=calls,
+            manifests=manifests,
+            fetcher=fetcher,
+        )
+        blocks = BlockService(disk=disk, journal=journal, feed=agent.feed)
+        stack.callback(blocks.close)
+        port = blocks.start(host="127.0.0.1", port=0)
+        runner = web.AppRunner(application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1)
+        await site.start()
+        control = runner.addresses[0][1]
+        work = asyncio.create_task(agent.run())
+        try:
+            await eventually_async(lambda: agent.ready or work.done(), deadline=10, interval=0.01)
+            yield RunningAgent(
+                agent=agent, blocks=blocks, url=f"http://127.0.0.1:{control}", address=f"127.0.0.1:{port}"
+            )
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+def url_of(running: RunningAgent, version: Version) -> str:
+    """Where another agent fetches the manifest from this one."""
+    return manifest_url(address=running.url.removeprefix("http://"), digest=version.manifest.digest)

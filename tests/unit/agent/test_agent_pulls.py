@@ -1,0 +1,80 @@
+"""Agents bring what they are assigned: from a folder, and from each other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.support.agents import fill, folder_version, running_agent, url_of
+from tests.support.waiting import eventually_async
+
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Part
+
+FILES = {
+    "a/one.bin": os.urandom(100_000),
+    "a/two.bin": os.urandom(1),
+    "b c/三.bin": os.urandom(5_000),
+    "large.bin": os.urandom(9_000_001),
+    "empty.bin": b"",
+}
+
+
+async def test_an_agent_reads_its_slots_from_a_folder_and_another_one_from_it(tmp_path: Path) -> None:
+    source = fill(tmp_path / "source", FILES)
+    version = folder_version(source, store=tmp_path / "manifests")
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        two.give(
+            version.assignment(
+                origin=NO_SLOTS, source=None, peers=[one.peer()], manifest_urls=(url_of(one, version),)
+            )
+        )
+        await two.holds(version)
+        await eventually_async(lambda: two.mount().peer_bytes == version.bytes, deadline=5)
+
+        assert one.content(version) == two.content(version) == FILES
+        assert one.mount().source_bytes == version.bytes
+        assert two.mount().source_bytes == 0
+        assert two.mount().complete == ALL_SLOTS
+        (part,) = two.mount().parts
+        assert (part.held_files, part.wanted_files) == (len(FILES), len(FILES))
+        assert one.blocks.sent_bytes == version.bytes
+
+
+async def test_two_agents_share_what_each_reads_from_the_source_once(tmp_path: Path) -> None:
+    files = {f"{number:04}": os.urandom(2_000) for number in range(600)}
+    source = fill(tmp_path / "source", files)
+    version = folder_version(source, store=tmp_path / "manifests")
+    even, odd = b"\xaa" * 512, b"\x55" * 512
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(version.assignment(origin=even, peers=[two.peer()]), manifests=version)
+        two.give(version.assignment(origin=odd, peers=[one.peer()]), manifests=version)
+        await one.holds(version)
+        await two.holds(version)
+
+        assert one.content(version) == two.content(version) == files
+        await eventually_async(
+            lambda: one.mount().source_bytes + two.mount().source_bytes == version.bytes, deadline=5
+        )
+
+
+async def test_only_the_files_and_slots_of_the_parts_are_brought(tmp_path: Path) -> None:
+    files = {f"{folder}/{number}": os.urandom(100) for folder in ("train", "test") for number in range(200)}
+    version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
+    half = b"\xff" * 256 + bytes(256)
+    async with running_agent(tmp_path / "one") as one:
+        part = Part(name="Preload a/b", slots=half, paths=("train",))
+        one.give(version.assignment(parts=(part,)), manifests=version)
+
+        wanted = version.manifest.totals(("train",))
+        expected = int(wanted.sizes[:2048].sum())
+        await eventually_async(lambda: one.mount().held_bytes == expected, deadline=10)
+        assert all(name.startswith("train/") for name in one.content(version))
+        assert len(one.content(version)) == int(wanted.counts[:2048].sum())
