@@ -18,7 +18,7 @@ from tests.support.processes import Process
 
 from tdcs.engine.alluxio import profile
 from tdcs.engine.alluxio.profile import Role
-from tdcs_local import products
+from tdcs_local import programs
 
 MIB = 1 << 20
 JOB_MASTER_PORT = 20001
@@ -42,7 +42,7 @@ class JobService:
 
     def __init__(self, *, cluster: AlluxioCluster) -> None:
         self._cluster = cluster
-        self.libraries = products.ensure("alluxio-job") / "lib"
+        self.libraries = programs.ensure("alluxio-job") / "lib"
         self.master = self._process(
             name="job-master",
             main="alluxio.master.AlluxioJobMaster",

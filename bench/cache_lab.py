@@ -27,7 +27,7 @@ from tests.engine.servers import AlluxioCluster, listens, make_home, random_netw
 from tests.support.processes import Process
 
 from tdcs.engine.protocol import Credentials, Source
-from tdcs_local import products
+from tdcs_local import programs
 
 PORT = 7070
 COUNTERS_PORT = 7071
@@ -60,7 +60,7 @@ class Store:
             name="store",
             argv=[
                 *("ip", "netns", "exec", self._namespace),
-                *(str(products.ensure("versitygw") / "store-gateway"), "--root", str(self.root)),
+                *(str(programs.ensure("versitygw") / "store-gateway"), "--root", str(self.root)),
                 *("--listen", f":{PORT}", "--counters-listen", f":{COUNTERS_PORT}"),
             ],
             log=folder / "store.log",
@@ -191,7 +191,7 @@ def lab(*, workers: int, capacity: int, overrides: Mapping[str, str] | None = No
     folder = Path(tempfile.mkdtemp(prefix="cache-lab-"))
     store = Store(folder=folder / "store", number=random.randint(1, 250))  # noqa: S311
     cache = AlluxioCluster(
-        home=make_home(folder / "home", lib=products.ensure("alluxio") / "lib"),
+        home=make_home(folder / "home", lib=programs.ensure("alluxio") / "lib"),
         folder=folder / "cache",
         network=random_network(),
         workers={f"node-{number}": capacity for number in range(1, workers + 1)},

@@ -38,7 +38,7 @@ from tdcs.controllers.dataset.plan import NodeView, Want
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.alluxio.profile import Profile
 from tdcs.engine.protocol import Source
-from tdcs_local import products
+from tdcs_local import programs
 
 SIZE = 100_000
 MIB = 1 << 20
@@ -50,7 +50,7 @@ BAR = 1.05
 def cluster_of(*, folder: Path, capacity: int, profile: Profile) -> AlluxioCluster:
     """One worker on this node; not started."""
     return AlluxioCluster(
-        home=make_home(folder, lib=products.ensure("alluxio") / "lib"),
+        home=make_home(folder, lib=programs.ensure("alluxio") / "lib"),
         folder=folder / "cluster",
         network=random_network(),
         workers={HERE: capacity},

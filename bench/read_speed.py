@@ -33,7 +33,7 @@ from tests.engine.viewing import HERE, Bench, Dataset, machine_as_node, native, 
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio.profile import Profile
-from tdcs_local import products
+from tdcs_local import programs
 
 MIB = 1 << 20
 SMALL_BYTES, LARGE_BYTES = 100_000, 128 * MIB
@@ -174,11 +174,11 @@ async def run(
     folder = Path(tempfile.mkdtemp(prefix="tdcs-read-"))
     network = random_network()
     server = S3Server(
-        program=products.ensure("versitygw") / "versitygw", folder=folder / "s3", address=f"{network}.2"
+        program=programs.ensure("versitygw") / "versitygw", folder=folder / "s3", address=f"{network}.2"
     )
     capacity = 2 * (small * SMALL_BYTES + large * LARGE_BYTES) + 256 * MIB
     cluster = AlluxioCluster(
-        home=make_home(folder, lib=products.ensure("alluxio") / "lib"),
+        home=make_home(folder, lib=programs.ensure("alluxio") / "lib"),
         folder=folder / "cluster",
         network=network,
         workers={HERE: capacity},

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from e2e.test_training import logs_of, reading_job, succeeded
-from tdcs_local import demo, images, release, store
-from tdcs_local.kubectl import Kubectl
+from tdcs_local import demo
+from tdcs_local.containers import images
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.paths import CHECKOUT
-from tdcs_local.steps import Reporter
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
 
 CHART = ("charts", "crds")
 """What of the checkout is the chart."""
@@ -59,7 +62,7 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
     release.install(reporter=reporter, kubectl=kubectl, tags=tags, chart=before)
     held = demo.load_dataset(reporter=reporter, kubectl=kubectl).held
-    sent = store.payload_bytes_sent(bucket=demo.DATASET)
+    sent = operations.payload_bytes_sent(bucket=demo.DATASET)
     name = "upgraded"
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
     script = "until [ -e /tmp/end ]; do cat $(find /data -type f | head -n 100) > /dev/null; sleep 0.2; done; echo told"
@@ -81,4 +84,4 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     succeeded(kubectl, name)
     assert logs_of(kubectl, name) == ["told"]
     assert demo.node_bytes(kubectl) == held
-    assert store.payload_bytes_sent(bucket=demo.DATASET) == sent
+    assert operations.payload_bytes_sent(bucket=demo.DATASET) == sent

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tdcs_local.kubectl import Kubectl
+from tdcs_local.kind.kubectl import Kubectl
 
 GPU = "nvidia.com/gpu"
 UNPRIVILEGED: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -12,8 +12,8 @@ import pytest
 from e2e.test_training import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from e2e.test_views import SYSTEM
 from tdcs_local import demo
-from tdcs_local.kubectl import Kubectl, condition
-from tdcs_local.steps import Reporter
+from tdcs_local.kind.kubectl import Kubectl, condition
+from tdcs_local.progress import Reporter
 
 JOB = "survivor"
 AFTER = "placed-after"

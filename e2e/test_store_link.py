@@ -9,9 +9,9 @@ import pytest
 from botocore.config import Config
 
 from e2e.test_cluster import finished, pod
-from tdcs_local import store
-from tdcs_local.kubectl import Kubectl, Object
-from tdcs_local.steps import Reporter
+from tdcs_local.kind.kubectl import Kubectl, Object
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
 
 BUCKET = "e2e-link"
 SIZE = 64 << 20
@@ -22,30 +22,30 @@ RATES = {"50mbit": 50e6, "200mbit": 200e6}
 @pytest.fixture(scope="module")
 def large(kubectl: Kubectl, reporter: Reporter) -> Object:
     """The one file of a bucket of the store, as its manifest describes it."""
-    store.up(reporter=reporter)
-    store.fill("large", bucket=BUCKET, made=store.Made(files=1, size=str(SIZE)), reporter=reporter)
-    file: Object = store.manifest(BUCKET)["files"][0]
+    operations.up(reporter=reporter)
+    operations.fill("large", bucket=BUCKET, made=operations.Made(files=1, size=str(SIZE)), reporter=reporter)
+    file: Object = operations.manifest(BUCKET)["files"][0]
     return file
 
 
 @pytest.fixture
 def link(large: Object, reporter: Reporter) -> Iterator[None]:
     """Leaves the link's rates as they were found."""
-    before = store.status()["link"]["wanted"]
+    before = operations.status()["link"]["wanted"]
     yield
     found = {side: "unlimited" if rate is None else f"{rate}bit" for side, rate in before.items()}
-    store.set_link(egress=found["egress"], ingress=found["ingress"], reporter=reporter)
+    operations.set_link(egress=found["egress"], ingress=found["ingress"], reporter=reporter)
 
 
 @pytest.fixture(scope="module")
 def s3(large: Object, kubectl: Kubectl) -> Any:
     """An S3 client that only signs: the cluster's names are not known here."""
-    secret = kubectl.get("secret", "store", namespace=store.NAMESPACE)
+    secret = kubectl.get("secret", "store", namespace=operations.NAMESPACE)
     assert secret is not None
     keys = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
     return boto3.client(
         "s3",
-        endpoint_url=store.ENDPOINT,
+        endpoint_url=operations.ENDPOINT,
         aws_access_key_id=keys["accessKeyId"],
         aws_secret_access_key=keys["secretAccessKey"],
         region_name="us-east-1",
@@ -60,7 +60,9 @@ def url(s3: Any, verb: str, key: str) -> str:
 
 def on_another_node(kubectl: Kubectl) -> dict[str, Any]:
     """Affinity to the nodes that the store does not run on: the bytes must cross a real link."""
-    (found,) = kubectl.list("pods", namespace=store.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store")
+    (found,) = kubectl.list(
+        "pods", namespace=operations.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store"
+    )
     elsewhere = {
         "key": "kubernetes.io/hostname",
         "operator": "NotIn",
@@ -104,18 +106,18 @@ def test_a_download_has_the_rate_of_the_link_and_is_counted_to_the_byte(
     toolbox: str,
     reporter: Reporter,
 ) -> None:
-    store.set_link(egress=rate, ingress="unlimited", reporter=reporter)
+    operations.set_link(egress=rate, ingress="unlimited", reporter=reporter)
     get = f"curl -sSf -o /tmp/file -w '%{{time_total}} ' '{url(s3, 'get_object', large['path'])}'"
 
     def download(attempt: int) -> tuple[int, float]:
-        payload, wire = store.payload_bytes_sent(bucket=BUCKET), store.wire_bytes_sent()
+        payload, wire = operations.payload_bytes_sent(bucket=BUCKET), operations.wire_bytes_sent()
         script = f"{get}; sha256sum /tmp/file"
         seconds, digest, _ = words_of(
             kubectl, f"get-{attempt}", script=script, image=toolbox, namespace=namespace
         )
         assert digest == large["sha256"]
-        assert store.payload_bytes_sent(bucket=BUCKET) - payload == SIZE
-        sent = store.wire_bytes_sent() - wire
+        assert operations.payload_bytes_sent(bucket=BUCKET) - payload == SIZE
+        sent = operations.wire_bytes_sent() - wire
         assert SIZE < sent < 1.08 * SIZE
         return sent, float(seconds)
 
@@ -133,14 +135,14 @@ def test_an_upload_has_the_rate_of_the_link(
     toolbox: str,
     reporter: Reporter,
 ) -> None:
-    store.set_link(egress="unlimited", ingress=rate, reporter=reporter)
+    operations.set_link(egress="unlimited", ingress=rate, reporter=reporter)
     put = f"curl -sSf -T /tmp/file -w '%{{time_total}}' '{url(s3, 'put_object', 'upload')}'"
 
     def upload(attempt: int) -> tuple[int, float]:
-        before = store.status()["link"]["wireBytes"]["ingress"]
+        before = operations.status()["link"]["wireBytes"]["ingress"]
         script = f"head -c {SIZE} /dev/urandom > /tmp/file; {put}"
         (seconds,) = words_of(kubectl, f"put-{attempt}", script=script, image=toolbox, namespace=namespace)
-        received = store.status()["link"]["wireBytes"]["ingress"] - before
+        received = operations.status()["link"]["wireBytes"]["ingress"] - before
         assert SIZE < received < 1.08 * SIZE
         return received, float(seconds)
 
@@ -150,36 +152,38 @@ def test_an_upload_has_the_rate_of_the_link(
 def test_a_client_that_hangs_up_is_not_counted_for_what_it_did_not_get(
     kubectl: Kubectl, large: Object, link: None, s3: Any, namespace: str, toolbox: str, reporter: Reporter
 ) -> None:
-    store.set_link(egress="50mbit", reporter=reporter)
-    before = store.payload_bytes_sent(bucket=BUCKET)
+    operations.set_link(egress="50mbit", reporter=reporter)
+    before = operations.payload_bytes_sent(bucket=BUCKET)
     get = f"curl -sSf '{url(s3, 'get_object', large['path'])}' 2>/dev/null | head -c 1000000 | wc -c"
     assert words_of(kubectl, "client", script=get, image=toolbox, namespace=namespace) == ["1000000"]
     # what was already on its way when the client closed: its own receive buffer and the store's send buffer
-    assert 1_000_000 <= store.payload_bytes_sent(bucket=BUCKET) - before < SIZE / 4
+    assert 1_000_000 <= operations.payload_bytes_sent(bucket=BUCKET) - before < SIZE / 4
 
 
 def test_rates_and_counters_outlive_the_stores_pod(
     kubectl: Kubectl, large: Object, link: None, s3: Any, namespace: str, toolbox: str, reporter: Reporter
 ) -> None:
-    store.set_link(egress="123mbit", ingress="45mbit", reporter=reporter)
+    operations.set_link(egress="123mbit", ingress="45mbit", reporter=reporter)
     get = f"curl -sSf -r 0-999 '{url(s3, 'get_object', large['path'])}' | wc -c"
     assert words_of(kubectl, "client", script=get, image=toolbox, namespace=namespace) == ["1000"]
-    before = store.status()
-    (old,) = kubectl.list("pods", namespace=store.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store")
-    kubectl.delete("pod", old["metadata"]["name"], namespace=store.NAMESPACE)
-    store.up(reporter=reporter)
-    after = store.status()
+    before = operations.status()
+    (old,) = kubectl.list(
+        "pods", namespace=operations.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store"
+    )
+    kubectl.delete("pod", old["metadata"]["name"], namespace=operations.NAMESPACE)
+    operations.up(reporter=reporter)
+    after = operations.status()
     assert after["link"]["link"] != before["link"]["link"]
     assert after["link"]["applied"] == {"egress": 123_000_000, "ingress": 45_000_000}
     assert after["link"]["wireBytes"]["egress"] >= before["link"]["wireBytes"]["egress"]
     assert after["buckets"][BUCKET]["sentBytes"] == before["buckets"][BUCKET]["sentBytes"] > 0
-    assert store.manifest(BUCKET)["files"] == [large]
+    assert operations.manifest(BUCKET)["files"] == [large]
 
 
 def test_a_wrong_rate_is_refused_with_a_sentence_and_changes_nothing(
     large: Object, link: None, reporter: Reporter
 ) -> None:
-    before = store.status()["link"]["wanted"]
+    before = operations.status()["link"]["wanted"]
     with pytest.raises(Exception, match="'50mb' is not a rate"):
-        store.set_link(egress="50mb", reporter=reporter)
-    assert store.status()["link"]["wanted"] == before
+        operations.set_link(egress="50mb", reporter=reporter)
+    assert operations.status()["link"]["wanted"] == before

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from e2e.test_cluster import NOBODY, UNPRIVILEGED
-from tdcs_local import demo, images, release, store
-from tdcs_local.kubectl import Kubectl, condition
-from tdcs_local.steps import Reporter
+from tdcs_local import demo
+from tdcs_local.containers import images
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl, condition
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
 
 PRINT_CHECKSUMS = "cd /data; find . -type f | LC_ALL=C sort | cut -c3- | xargs -d '\\n' sha256sum | sha256sum"
 
@@ -57,7 +60,7 @@ def without_extender(kubectl: Kubectl, reporter: Reporter, tdcs: None) -> Iterat
 
 def expected_digest() -> str:
     """What PRINT_CHECKSUMS prints when every byte of the dataset is as the store was filled with it."""
-    files = store.manifest(demo.DATASET)["files"]
+    files = operations.manifest(demo.DATASET)["files"]
     lines = sorted((entry["path"], entry["sha256"]) for entry in files)
     return hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
 
@@ -124,7 +127,7 @@ def test_the_source_sends_each_byte_once_for_each_copy_and_what_the_job_reads_ea
     """What the job reads, each file in one of its pods, before the load has brought it is not kept: with preload, the
     operator alone says what lies in the cache. (The load alone: `bench/preload_speed.py`, `test_load_stories.py`.)
     """
-    total = store.manifest(demo.DATASET)["totalBytes"]
+    total = operations.manifest(demo.DATASET)["totalBytes"]
     assert cold.run.held == {}
     assert 2 * total <= cold.run.source_bytes <= 3 * total
     sizes = [status["physicalBytes"] for status in cold.statuses if "physicalBytes" in status]
@@ -133,7 +136,7 @@ def test_the_source_sends_each_byte_once_for_each_copy_and_what_the_job_reads_ea
 
 
 def test_the_dataset_lies_whole_on_two_of_three_nodes(loaded: dict[str, int], workers: list[str]) -> None:
-    total = store.manifest(demo.DATASET)["totalBytes"]
+    total = operations.manifest(demo.DATASET)["totalBytes"]
     assert len(loaded) == 2
     assert set(loaded) < set(workers)
     assert set(loaded.values()) == {total}

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from tdcs_local import demo, images, release
+from tdcs_local import demo
+from tdcs_local.containers import images
 from tdcs_local.errors import LocalError
-from tdcs_local.kubectl import Kubectl, Object, condition
-from tdcs_local.steps import Reporter
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl, Object, condition
+from tdcs_local.progress import Reporter
 
 CACHES = "/var/lib/tdcs/cache"
 BLOCKS = f"find {CACHES} -path '*/alluxioworker/*' -type f | wc -l"

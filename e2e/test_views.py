@@ -12,10 +12,11 @@ from tests.support.waiting import at_this_load
 
 from e2e.test_cluster import pod
 from e2e.test_training import PRINT_CHECKSUMS, expected_digest
-from tdcs_local import demo, store
+from tdcs_local import demo
 from tdcs_local.errors import LocalError
-from tdcs_local.kubectl import Kubectl
-from tdcs_local.steps import Reporter
+from tdcs_local.kind.kubectl import Kubectl
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
 
 SYSTEM = "tdcs-system"
 BACK_SECONDS = 10.0
@@ -164,7 +165,7 @@ def test_a_pod_where_no_data_is_reads_through_fuse_and_reads_on_after_its_client
     )
     assert took[-1] < at_this_load(BACK_SECONDS)
     told = shell(kubectl, name, f"cd /data; sha256sum {' '.join(files)}").splitlines()
-    sums = {entry["path"]: entry["sha256"] for entry in store.manifest(demo.DATASET)["files"]}
+    sums = {entry["path"]: entry["sha256"] for entry in operations.manifest(demo.DATASET)["files"]}
     assert told == [f"{sums[file.removeprefix('./')]}  {file}" for file in files]
 
 

@@ -2,7 +2,7 @@
 watch over it.
 
 Written against ASGI itself: one route that matters, called once for every scheduled pod, needs no framework. That one
-has a short way through the server besides, see `short_way`.
+has a fast path through the server besides, see `fast_path`.
 """
 
 import logging
@@ -42,7 +42,7 @@ DATASET_NOT_FOUND: Final = "DatasetNotFound"
 _NAMED: Final = 5
 
 # Pods are asked about again and again while they do not fit anywhere; each bad annotation is told once.
-_REMEMBERED_COMPLAINTS: Final = 1024
+_REMEMBERED_PODS: Final = 1024
 
 
 class Freshness(Protocol):
@@ -57,7 +57,7 @@ class Freshness(Protocol):
         ...
 
 
-class Complain(Protocol):
+class ReportPod(Protocol):
     """Tells the owner of a pod what is wrong with it; must not block."""
 
     def __call__(self, *, request: PrioritizeRequest, reason: str, message: str) -> None:
@@ -71,7 +71,7 @@ class Extender:
     `stale_after_seconds`: with a view older than this /healthz is red; scores go on with what is known, because data
     moves slowly and a pod without a score may land anywhere. `monitoring_port`: a port that serves all but /prioritize,
     for probes and metrics from outside of the pod. `explain`: log a line with the reason for every answer to a pod
-    with datasets. `complain`: is told once of each pod whose annotation cannot be read, or names what does not exist.
+    with datasets. `report`: called once for each pod with an unreadable annotation, or one that names unknown Datasets.
     `demand`: what other pods wait for; by default nothing.
     """
 
@@ -83,10 +83,10 @@ class Extender:
         stale_after_seconds: float,
         monitoring_port: int | None = None,
         explain: bool = False,
-        complain: Complain | None = None,
+        report: ReportPod | None = None,
         demand: Demand | None = None,
     ) -> None:
-        self._complain: Final = complain
+        self._report: Final = report
         self._monitoring_port: Final = monitoring_port
         self._view: Final = view
         demand = Demand(view=view) if demand is None else demand
@@ -94,7 +94,7 @@ class Extender:
         self._freshness: Final = freshness
         self._stale_after_seconds: Final = stale_after_seconds
         self._explain: Final = explain
-        self._complained: Final[dict[str, None]] = {}
+        self._reported: Final[dict[str, None]] = {}
         self._metrics: Final = Metrics(
             view_age_seconds=freshness.age_seconds,
             datasets=lambda: len(view),
@@ -153,21 +153,21 @@ class Extender:
         answer = encode_scores(scores=ranking.scores)
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self._metrics.answers[ranking.kind].inc()
-        self._tell(request, ranking)
+        self._report_problem(request, ranking)
         if told:
             _explanations.info("%s", told)
         return 200, "application/json", answer
 
-    def _tell(self, request: PrioritizeRequest, ranking: Ranking) -> None:
-        found = complaint(ranking)
-        if found is not None and request.uid not in self._complained:
-            while len(self._complained) >= _REMEMBERED_COMPLAINTS:
-                del self._complained[next(iter(self._complained))]
-            self._complained[request.uid] = None
+    def _report_problem(self, request: PrioritizeRequest, ranking: Ranking) -> None:
+        found = problem_of(ranking)
+        if found is not None and request.uid not in self._reported:
+            while len(self._reported) >= _REMEMBERED_PODS:
+                del self._reported[next(iter(self._reported))]
+            self._reported[request.uid] = None
             reason, message = found
             _log.warning("pod %s: %s", request.pod, message)
-            if self._complain is not None:
-                self._complain(request=request, reason=reason, message=message)
+            if self._report is not None:
+                self._report(request=request, reason=reason, message=message)
 
     async def _healthz(self, send: Send) -> None:
         age = self._freshness.age_seconds()
@@ -180,7 +180,7 @@ class Extender:
             await _respond(send, 200, b"ok\n")
 
 
-def complaint(ranking: Ranking) -> tuple[str, str] | None:
+def problem_of(ranking: Ranking) -> tuple[str, str] | None:
     """What is wrong with the annotation of a pod, as the reason and the sentence of an event; None when nothing is."""
     if ranking.kind is Kind.BAD_ANNOTATION:
         return BAD_ANNOTATION, f"it is scheduled without regard to its data: {ranking.reason}"

@@ -15,16 +15,17 @@ from typing import Any, Final
 import click
 import uvicorn
 import uvloop
-from lightkube.core.exceptions import ConfigError
 
 from tdcs.api import names
-from tdcs.kube.api import KubeApi, LightkubeApi, Object
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.client import connect
+from tdcs.kube.configuration import ConfigurationError
 from tdcs.kube.informer import Informer, Key
 from tdcs.kube.resources import DATASETS, PODS
 from tdcs_scheduler.app import EXPLANATIONS, Extender
-from tdcs_scheduler.complaints import Complaints
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
-from tdcs_scheduler.short_way import ShortWay
+from tdcs_scheduler.fast_path import FastPath
+from tdcs_scheduler.pod_events import PodEvents
 from tdcs_scheduler.view import DatasetView
 
 _log: Final = logging.getLogger(__name__)
@@ -80,9 +81,9 @@ async def serve(
 ) -> None:
     """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
 
-    Raises lightkube's ConfigError when there is none.
+    Raises ConfigurationError when there is none.
     """
-    api = LightkubeApi()
+    api = await connect()
     view = DatasetView()
     # Whoever cannot list pods still scores: nothing waits then, as far as is known.
     demand, pods = waiting_pods(
@@ -100,13 +101,13 @@ async def serve(
         stale_after_seconds=stale_after_seconds,
         monitoring_port=monitoring_port,
         explain=explain,
-        complain=Complaints(api=api),
+        report=PodEvents(api=api),
         demand=demand,
     )
     config = uvicorn.Config(
         app,
         loop="none",
-        http=ShortWay,
+        http=FastPath,
         ws="none",
         lifespan="off",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
@@ -224,7 +225,6 @@ def command(
     handler.setFormatter(LogFormat())
     logging.basicConfig(level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
     with contextlib.ExitStack() as open_sockets:
         listeners = [open_sockets.enter_context(_listen(host=host, port=port, option="--port"))]
         if monitoring_port is not None:
@@ -257,7 +257,7 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(serving)
-        except ConfigError as error:
+        except ConfigurationError as error:
             raise click.ClickException(
                 f"the extender finds no Kubernetes API server: {error}; run it in a pod with a service account, "
                 "or set KUBECONFIG"

@@ -18,7 +18,7 @@ from tests.support.kube import Kube, Object
 from tests.support.ports import free_ports
 from tests.support.processes import Process
 
-from tdcs_local import products
+from tdcs_local import programs
 
 TDCS = Path(sys.executable).parent / "tdcs"
 
@@ -28,7 +28,7 @@ def install_rights(kube: Kube, *, release: str, namespace: str, templates: Seque
     shown = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
     rendered = subprocess.run(
         [
-            products.ensure("helm") / "helm",
+            programs.ensure("helm") / "helm",
             *("template", release, str(CHECKOUT / "charts" / "tdcs"), "--namespace", namespace),
             *shown,
             *("--kube-version", "1.34.0"),

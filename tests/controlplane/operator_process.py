@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lightkube.config.kubeconfig import KubeConfig
 from tests.support.waiting import eventually_async
 
 from tdcs.controllers import kopf_adapter
@@ -19,15 +18,17 @@ from tdcs.controllers.context import Settings
 from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.api import LightkubeApi, Object
+from tdcs.kube.api import Object
+from tdcs.kube.client import KubernetesClient
+from tdcs.kube.configuration import ApiAccess, load_access
 from tdcs.kube.resources import Resource
 
 
-class CountingApi(LightkubeApi):
+class CountingApi(KubernetesClient):
     """Counts the requests that could change something."""
 
-    def __init__(self, *, kubeconfig: Path, killed_after: int | None = None) -> None:
-        super().__init__(config=KubeConfig.from_file(str(kubeconfig)))
+    def __init__(self, *, access: ApiAccess, killed_after: int | None = None) -> None:
+        super().__init__(access=access)
         self.writes: list[str] = []
         self.last_write = time.monotonic()
         self.killed = threading.Event()
@@ -122,7 +123,8 @@ class RunningOperator:
 
     async def _operate(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        api = self._api = CountingApi(kubeconfig=self._kubeconfig, killed_after=self._killed_after)
+        access = await load_access(kubeconfig=self._kubeconfig)
+        api = self._api = CountingApi(access=access, killed_after=self._killed_after)
         settings = Settings(
             namespace=self._namespace,
             image="tdcs/alluxio:test",
@@ -134,9 +136,7 @@ class RunningOperator:
         )
         pool = EnginePool(make=lambda _: self.engine)
         operator = Operator(api=api, engines=pool, settings=settings)
-        config = KubeConfig.from_file(str(self._kubeconfig)).get()
-        assert config is not None
-        await kopf_adapter.run(operator=operator, config=config, stop=self._stop)
+        await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
 
 
 class Gate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx2
+import urllib3
 from tests.controlplane.operator_world import CHECKOUT, World, message_of, reason_of, world
 from tests.support.controlplane.fixtures import TEST_LABEL, OwnControlPlane
 from tests.support.kube import KubeRequestError, condition
@@ -28,7 +28,7 @@ def test_an_api_server_that_restarts_is_no_reason_to_stop(own_control_plane: Own
         eventually(
             lambda: condition(world.dataset(), "Ready") == "True",
             deadline=120,
-            retry_on=(AssertionError, KubeRequestError, httpx2.TransportError),
+            retry_on=(AssertionError, KubeRequestError, urllib3.exceptions.HTTPError),
         )
         # What is created and deleted from now on is seen: the watches are back.
         world.create_job(datasets=[])

@@ -26,8 +26,8 @@ from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Block, Credentials, Engine, Source
-from tdcs_local import host, products
-from tdcs_local.steps import Reporter
+from tdcs_local import host, programs
+from tdcs_local.progress import Reporter
 
 __all__ = ["measured", "mounts", "pytest_terminal_summary", "pytest_testnodedown"]
 
@@ -46,13 +46,13 @@ def network() -> str:
 def alluxio_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the image has in /opt/alluxio; the programs that run it are installed where they are missing."""
     host.require_programs("java", "fusermount3", reporter=Reporter())
-    return make_home(tmp_path_factory.mktemp("home"), lib=products.ensure("alluxio") / "lib")
+    return make_home(tmp_path_factory.mktemp("home"), lib=programs.ensure("alluxio") / "lib")
 
 
 @pytest.fixture(scope="session")
 def s3(network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """The run's S3 server."""
-    program = products.ensure("versitygw") / "versitygw"
+    program = programs.ensure("versitygw") / "versitygw"
     server = S3Server(program=program, folder=tmp_path_factory.mktemp("s3"), address=f"{network}.2")
     server.process.start()
     yield server

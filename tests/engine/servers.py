@@ -24,7 +24,7 @@ from tests.support.processes import Process
 from tdcs.engine.alluxio import profile
 from tdcs.engine.alluxio.profile import Profile, Role, Tier
 from tdcs.engine.protocol import Credentials, Source
-from tdcs_local import products
+from tdcs_local import programs
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 IMAGE = CHECKOUT / "deploy" / "images" / "alluxio"
@@ -342,7 +342,7 @@ def make_home(folder: Path, *, lib: Path) -> Path:
     home = folder / "alluxio"
     (home / "conf").mkdir(parents=True)
     (home / "lib").symlink_to(lib)
-    (home / "names").symlink_to(products.ensure("alluxio-names") / "names")
+    (home / "names").symlink_to(programs.ensure("alluxio-names") / "names")
     shutil.copy(IMAGE / "log4j.properties", home / "conf")
     return home
 

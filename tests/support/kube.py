@@ -1,9 +1,9 @@
 """A Kubernetes client on plain dicts, for tests and benchmarks: objects go in and come out as in YAML.
 
 Kinds are named as in a manifest ("Pod", "Job", "Dataset") and looked up in the API
-server's discovery, so custom resources work like built-in ones. lightkube gives
-configuration, credentials and TLS; its models are left out on purpose: tests assert
-on what the server stores, and threads that build the same models at once crash.
+server's discovery, so custom resources work like built-in ones. The package `kubernetes`
+gives configuration, credentials and TLS; its models are left out on purpose: tests assert
+on what the server stores.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import httpx2
+import msgspec
+import urllib3
 import yaml
-from lightkube import KubeConfig
-from lightkube.config import client_adapter
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import load_kube_config
 from tests.support.waiting import eventually
 
 Object = dict[str, Any]
@@ -64,12 +67,20 @@ class Kube:
     """Reads and writes one cluster as the user of ``kubeconfig``; safe to use from several threads."""
 
     def __init__(self, *, kubeconfig: Path, context: str | None = None, timeout: float = 30) -> None:
-        config = KubeConfig.from_file(str(kubeconfig)).get(context_name=context)
-        if config is None:
-            raise ValueError(f"{kubeconfig} has no context {context or '(none is current)'}")
+        configuration = Configuration()
+        load_kube_config(
+            config_file=str(kubeconfig),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
         # Proxies of the environment are for the outside world, never for a cluster under test.
-        parameters = client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout), trust_env=False)
-        self.http = client_adapter.Client(config, parameters)
+        configuration.proxy = None
+        self._host = configuration.host
+        self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+        self._timeout = timeout
+        token = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        self._headers = {"Authorization": token} if token else {}
         self._known: dict[tuple[str | None, str], Resource] = {}
 
     def create(self, obj: Mapping[str, Any]) -> Object:
@@ -198,7 +209,7 @@ class Kube:
 
     def close(self) -> None:
         """Close the client's connections."""
-        self.http.close()
+        self._pool.clear()
 
     def _discover(self) -> None:
         for root in ("/api", "/apis"):
@@ -229,10 +240,20 @@ class Kube:
     ) -> Object:
         # Uncompressed: on loopback gzip of a long list costs the server more than its transfer.
         headers = {"Content-Type": content_type, "Accept": accept, "Accept-Encoding": "identity"}
-        answer = self.http.request(method, path, json=json, params=dict(params or {}), headers=headers)
-        if not answer.is_success:
-            raise KubeRequestError(method=method, path=path, code=answer.status_code, body=answer.text)
-        result: Object = answer.json()
+        query = f"?{urlencode(params)}" if params else ""
+        answer = self._pool.request(
+            method,
+            f"{self._host}{path}{query}",
+            body=None if json is None else msgspec.json.encode(json),
+            headers=headers | self._headers,
+            timeout=self._timeout,
+            retries=False,
+        )
+        if answer.status >= 300:
+            raise KubeRequestError(
+                method=method, path=path, code=answer.status, body=answer.data.decode(errors="replace")
+            )
+        result: Object = msgspec.json.decode(answer.data)
         return result
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import images, life, preflight, products, release, torch_root
+from tdcs_local import lifecycle, preflight, programs
+from tdcs_local.containers import images, torch_root
 from tdcs_local.errors import LocalError
-from tdcs_local.kubectl import Kubectl
-from tdcs_local.steps import Reporter
-from tdcs_local.store_commands import store
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl
+from tdcs_local.progress import Reporter
+from tdcs_local.store.commands import store
 
 
 class _Commands(click.Group):
@@ -27,15 +29,15 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands)
 def main() -> None:
-    """The local cluster: its programs, its images, its life."""
+    """The local cluster: its programs, images and lifecycle."""
 
 
 @main.command()
-@click.argument("names", nargs=-1, required=True, type=click.Choice(sorted(products.PRODUCTS)))
+@click.argument("names", nargs=-1, required=True, type=click.Choice(sorted(programs.PROGRAMS)))
 def product(names: tuple[str, ...]) -> None:
     """Build programs that are not in the cache yet and print the folder of each."""
     reporter = Reporter()
-    folders: list[Path] = [products.ensure(name, reporter=reporter) for name in names]
+    folders: list[Path] = [programs.ensure(name, reporter=reporter) for name in names]
     for folder in folders:
         click.echo(folder)
 
@@ -43,14 +45,14 @@ def product(names: tuple[str, ...]) -> None:
 @main.command()
 def up() -> None:
     """Bring the cluster up: build, start and repair what is missing."""
-    life.up(reporter=Reporter())
+    lifecycle.up(reporter=Reporter())
 
 
 @main.command()
 @click.option("--force", is_flag=True, help="Also when another checkout made the cluster.")
 def down(force: bool) -> None:
     """Remove the cluster and what was started for it."""
-    life.down(reporter=Reporter(), force=force)
+    lifecycle.down(reporter=Reporter(), force=force)
 
 
 @main.command(name="images")
@@ -125,7 +127,7 @@ def status(quiet: bool) -> None:
     Exit status: 0 if this checkout's cluster is up, 3 if it has one that is not (stopped, unfinished or sick;
     while no engine answers: its kubeconfig is there), 1 if it has none.
     """
-    lines, code = life.status()
+    lines, code = lifecycle.status()
     if not quiet:
         for line in lines:
             click.echo(line)
@@ -165,7 +167,7 @@ def demo() -> None:
     from tdcs_local import demo as demonstration
 
     reporter = Reporter()
-    life.up(reporter=reporter)
+    lifecycle.up(reporter=reporter)
     demonstration.run(reporter=reporter)
 
 

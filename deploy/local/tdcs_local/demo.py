@@ -13,11 +13,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tdcs_local import images, release, store
+from tdcs_local.containers import images
 from tdcs_local.errors import LocalError
-from tdcs_local.kubectl import Kubectl, Object, condition, load
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
 from tdcs_local.paths import CHECKOUT, KUBECONFIG
-from tdcs_local.steps import Reporter, duration
+from tdcs_local.progress import Reporter, duration
+from tdcs_local.store import operations
 
 EXAMPLES = CHECKOUT / "deploy" / "examples"
 NAMESPACE = "tdcs-demo"
@@ -90,9 +92,9 @@ def run(*, reporter: Reporter) -> None:
 
 def prepare_store(*, reporter: Reporter) -> None:
     """An object store behind a slow link, a bucket of it filled with real images."""
-    store.up(reporter=reporter)
-    store.fill(store.IMAGES, bucket=DATASET, reporter=reporter)
-    store.set_link(egress=LINK, ingress="unlimited", reporter=reporter)
+    operations.up(reporter=reporter)
+    operations.fill(operations.IMAGES, bucket=DATASET, reporter=reporter)
+    operations.set_link(egress=LINK, ingress="unlimited", reporter=reporter)
 
 
 def forget(*, kubectl: Kubectl) -> None:
@@ -117,20 +119,20 @@ def apply_dataset(*, reporter: Reporter, kubectl: Kubectl) -> None:
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
     )
-    store.credentials(namespace=NAMESPACE, name="tdcs-store", reporter=reporter)
+    operations.credentials(namespace=NAMESPACE, name="tdcs-store", reporter=reporter)
     for file in ("secret-access.yaml", "dataset.yaml"):
         kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / file)))
 
 
 def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> Load:
     """Apply the example Dataset and wait until its bytes are on the nodes that the placement chose."""
-    sent = store.payload_bytes_sent(bucket=DATASET)
+    sent = operations.payload_bytes_sent(bucket=DATASET)
     begin = time.monotonic()
     apply_dataset(reporter=reporter, kubectl=kubectl)
     held = wait_loaded(reporter=reporter, kubectl=kubectl)
     return Load(
         held=held,
-        source_bytes=store.payload_bytes_sent(bucket=DATASET) - sent,
+        source_bytes=operations.payload_bytes_sent(bucket=DATASET) - sent,
         seconds=time.monotonic() - begin,
     )
 
@@ -175,7 +177,7 @@ def train(
 
     kubectl.delete("trainingjobs.tdcs.io", name, namespace=NAMESPACE)
     held = node_bytes(kubectl)
-    sent = store.payload_bytes_sent(bucket=DATASET)
+    sent = operations.payload_bytes_sent(bucket=DATASET)
     begin = time.monotonic()
     for thing in load(EXAMPLES / example.file):
         thing["metadata"]["name"] = name
@@ -200,7 +202,7 @@ def train(
         images_per_second=images_per_second(
             kubectl("logs", "-n", NAMESPACE, f"job/{name}-{example.teller}", "--tail=-1")
         ),
-        source_bytes=store.payload_bytes_sent(bucket=DATASET) - sent,
+        source_bytes=operations.payload_bytes_sent(bucket=DATASET) - sent,
         seconds=took,
     )
 

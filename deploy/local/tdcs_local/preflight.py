@@ -12,8 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from tdcs_local import access, cluster, docker, host, node_image, products
+from tdcs_local import host, programs
+from tdcs_local.containers import docker, node_image
 from tdcs_local.errors import LocalError
+from tdcs_local.kind import cluster, kubeconfig
 from tdcs_local.paths import CHECKOUT, KUBECONFIG, cache_root
 
 GIB = 1 << 30
@@ -89,7 +91,7 @@ def facts() -> Facts:
     cold = not _built()
     port = cluster.api_port()
     try:
-        strange = access.foreign_contexts(KUBECONFIG.read_text())
+        strange = kubeconfig.foreign_contexts(KUBECONFIG.read_text())
     except OSError:
         strange = []
     return Facts(
@@ -97,7 +99,7 @@ def facts() -> Facts:
         apt=shutil.which("apt-get") is not None,
         lacking_packages=host.missing_packages(MEANT_FOR),
         engine=engine.state,
-        engine_version=products.version_tuple(engine.version),
+        engine_version=programs.version_tuple(engine.version),
         fuse=Path("/dev/fuse").exists(),
         disks=[
             _disk_of("programs (TDCS_CACHE)", cache_root()),
@@ -189,7 +191,7 @@ def _rest(facts: Facts) -> list[Problem]:
         found.append(
             Problem(
                 what="Go is not installed, and Kubernetes is built with it here",
-                remedy=f"install Go {products.OLDEST_GO_TEXT} or newer (https://go.dev/doc/install) and put it on PATH",
+                remedy=f"install Go {programs.OLDEST_GO_TEXT} or newer (https://go.dev/doc/install) and put it on PATH",
             )
         )
     if facts.port is not None and facts.port_taken:
@@ -232,7 +234,7 @@ def _built() -> bool:
     """Whether the large programs are in the cache, or a stock node image makes them needless."""
     if node_image.stock() is not None:
         return True
-    return (cache_root() / "products" / "kubernetes" / products.PRODUCTS["kubernetes"].key()).is_dir()
+    return (cache_root() / "products" / "kubernetes" / programs.PROGRAMS["kubernetes"].key()).is_dir()
 
 
 def _disk_of(purpose: str, path: Path) -> Disk:

@@ -46,17 +46,15 @@ def command(output: Path | None, page: Path | None, apply: bool) -> None:
 
 async def _apply() -> None:
     # The client takes long to import, and the rest of this command needs no cluster.
-    from tdcs.kube.api import LightkubeApi
+    from tdcs.cli.api_client import api_client
     from tdcs.kube.errors import KubeError
     from tdcs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 
-    api = LightkubeApi()
-    try:
-        for manifest in crd.manifests().values():
-            definition = yaml.safe_load(manifest)
-            await api.apply(CUSTOM_RESOURCE_DEFINITIONS, obj=definition)
-            click.echo(f"applied {definition['metadata']['name']}")
-    except KubeError as error:
-        raise click.ClickException(str(error)) from error
-    finally:
-        await api.close()
+    async with api_client() as api:
+        try:
+            for manifest in crd.manifests().values():
+                definition = yaml.safe_load(manifest)
+                await api.apply(CUSTOM_RESOURCE_DEFINITIONS, obj=definition)
+                click.echo(f"applied {definition['metadata']['name']}")
+        except KubeError as error:
+            raise click.ClickException(str(error)) from error

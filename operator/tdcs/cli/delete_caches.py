@@ -41,13 +41,10 @@ def command(clusters: tuple[str, ...], timeout: float) -> None:
 
 async def _run(clusters: Sequence[str], *, patience: float) -> None:
     # The client takes long to import: not for --help.
-    from tdcs.kube.api import LightkubeApi
+    from tdcs.cli.api_client import api_client
 
-    api = LightkubeApi()
-    try:
+    async with api_client() as api:
         await delete_caches(api=api, clusters=clusters, patience=patience)
-    finally:
-        await api.close()
 
 
 async def delete_caches(

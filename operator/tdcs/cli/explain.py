@@ -6,18 +6,17 @@ import json
 from pathlib import Path
 
 import click
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.core.exceptions import ConfigError
 from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tdcs.api import names
+from tdcs.cli.api_client import api_client
 from tdcs.cli.explain_report import Report, World, explain
 from tdcs.controllers.humanize import human
 from tdcs.controllers.validation import explain_invalid
-from tdcs.kube.api import KubeApi, LightkubeApi, Object
+from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
 
@@ -41,14 +40,10 @@ def job(
     *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
 ) -> None:
     """Say why TrainingJob NAME waits, or why each of its pods is where it is."""
-    config = _configuration(kubeconfig, context=context)
-    where = namespace or config.namespace or "default"
     try:
-        report = asyncio.run(_read(config, name=name, namespace=where))
+        report = asyncio.run(_read(kubeconfig, context=context, name=name, namespace=namespace))
     except KubeError as error:
         raise click.ClickException(str(error)) from error
-    except ValidationError as error:
-        raise click.ClickException(f"TrainingJob {where}/{name}: {explain_invalid(error)}") from error
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -97,23 +92,13 @@ def _alternatives(report: Report, *, console: Console) -> None:
     console.print(table)
 
 
-def _configuration(kubeconfig: Path | None, *, context: str | None) -> SingleConfig:
-    try:
-        found = KubeConfig.from_file(str(kubeconfig)) if kubeconfig else KubeConfig.from_env()
-        config = found.get(context_name=context)
-    except ConfigError as error:
-        raise click.UsageError(f"no usable kubeconfig: {error}") from error
-    if config is None:
-        raise click.UsageError("the kubeconfig names no current context: kubectl config use-context NAME")
-    return config
-
-
-async def _read(config: SingleConfig, *, name: str, namespace: str) -> Report:
-    api = LightkubeApi(config=config)
-    try:
-        return explain(await _world(api, name=name, namespace=namespace))
-    finally:
-        await api.close()
+async def _read(kubeconfig: Path | None, *, context: str | None, name: str, namespace: str | None) -> Report:
+    async with api_client(kubeconfig=kubeconfig, context=context) as api:
+        where = namespace or api.default_namespace or "default"
+        try:
+            return explain(await _world(api, name=name, namespace=where))
+        except ValidationError as error:
+            raise click.ClickException(f"TrainingJob {where}/{name}: {explain_invalid(error)}") from error
 
 
 async def _world(api: KubeApi, *, name: str, namespace: str) -> World:

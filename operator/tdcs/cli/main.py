@@ -10,7 +10,7 @@ from tdcs import __version__
 COMMANDS = {
     "agent": ("tdcs.agent.main", "Carry the blocks of one cache node."),
     "await-extender": (
-        "tdcs_scheduler.patience",
+        "tdcs_scheduler.await_extender",
         "Wait until the extender knows the datasets, for a bounded time.",
     ),
     "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),

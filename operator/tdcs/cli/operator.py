@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 import kopf
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from prometheus_client import start_http_server
 
 from tdcs.api import names
@@ -21,7 +20,8 @@ from tdcs.controllers.context import Engines, Settings
 from tdcs.controllers.engines import EnginePool, alluxio_engines
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.api import LightkubeApi
+from tdcs.kube.client import KubernetesClient
+from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
 
 
@@ -116,14 +116,17 @@ def command(
         log_format=kopf.LogFormat.JSON if log_format == "json" else kopf.LogFormat.PLAIN,
     )
     if not verbose:
-        for noisy in ("httpx2", "httpcore2", "aiohttp.access", "kopf.objects", "kopf.activities"):
+        for noisy in ("aiohttp.access", "kopf.objects", "kopf.activities"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
     if (engine == "memory") != (memory_engine is not None):
         raise click.UsageError("--engine memory and --memory-engine FILE belong together")
-    config = _configuration(kubeconfig)
     endpoint = f"http://0.0.0.0:{health_port}/healthz" if health_port else None
 
     async def run() -> None:
+        try:
+            access = await load_access(kubeconfig=kubeconfig)
+        except ConfigurationError as error:
+            raise click.ClickException(str(error)) from error
         engines: Engines = (
             _memory_engines(memory_engine) if memory_engine else alluxio_engines(namespace=namespace)
         )
@@ -135,7 +138,7 @@ def command(
             secrets_role=secrets_role,
             service_account=service_account,
         )
-        api = LightkubeApi(config=config)
+        api = KubernetesClient(access=access)
         stop = asyncio.Event()
         lost = False
 
@@ -155,19 +158,11 @@ def command(
         )
         if metrics_port:
             start_http_server(metrics_port, registry=operator.metrics.registry)
-        await kopf_adapter.run(operator=operator, config=config, liveness_endpoint=endpoint, stop=stop)
+        await kopf_adapter.run(operator=operator, access=access, liveness_endpoint=endpoint, stop=stop)
         if lost:
             raise click.ClickException("the lease was lost")
 
     asyncio.run(run())
-
-
-def _configuration(kubeconfig: Path | None) -> SingleConfig:
-    found = KubeConfig.from_file(str(kubeconfig)) if kubeconfig else KubeConfig.from_env()
-    config = found.get()
-    if config is None:
-        raise click.UsageError("the kubeconfig names no current context: kubectl config use-context NAME")
-    return config
 
 
 def _memory_engines(description: Path) -> EnginePool:

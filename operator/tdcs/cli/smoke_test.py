@@ -39,15 +39,12 @@ class SmokeTestError(click.ClickException):
 def command(namespace: str, image: str, pull_secrets: tuple[str, ...], timeout: float) -> None:
     """Run a TrainingJob of one pod, without data or GPU, and wait until it has succeeded."""
     # The client takes long to import, and the help needs no cluster.
-    from tdcs.kube.api import LightkubeApi
+    from tdcs.cli.api_client import api_client
 
     async def run() -> Object:
-        api = LightkubeApi()
-        try:
+        async with api_client() as api:
             obj = job(namespace=namespace, image=image, pull_secrets=pull_secrets)
             return await smoke_test(api=api, obj=obj, seconds=timeout)
-        finally:
-            await api.close()
 
     try:
         done = asyncio.run(run())

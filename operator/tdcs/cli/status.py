@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.core.exceptions import ConfigError
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from tdcs.api import names
+from tdcs.cli.api_client import api_client
 from tdcs.controllers.humanize import human, human_binary
 from tdcs.controllers.publish import WARNINGS
-from tdcs.kube.api import KubeApi, LightkubeApi, Object
+from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource
 
@@ -73,10 +72,10 @@ def command(
     """Show cache clusters, datasets, preloads and training jobs, and what is wrong with them."""
     if namespace and all_namespaces:
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
-    config = _configuration(kubeconfig, context=context)
-    where = None if all_namespaces else namespace or config.namespace or "default"
     try:
-        world = asyncio.run(_read(config, namespace=where))
+        world, where = asyncio.run(
+            _read(kubeconfig, context=context, namespace=namespace, everywhere=all_namespaces)
+        )
     except KubeError as error:
         raise click.ClickException(str(error)) from error
     # Not a terminal: whoever reads it later has room.
@@ -246,30 +245,19 @@ def _holds_up(state: str | None, reason: str) -> bool:
     return reason not in _BY_ITSELF if state in {"Starting", "Restarting"} else reason in _NEEDS_A_PERSON
 
 
-def _configuration(kubeconfig: Path | None, *, context: str | None) -> SingleConfig:
-    try:
-        found = KubeConfig.from_file(str(kubeconfig)) if kubeconfig else KubeConfig.from_env()
-    except ConfigError as error:
-        raise click.ClickException(f"no kubeconfig can be read: {error}") from error
-    config = found.get(context)
-    if config is None:
-        wanted = f"no context {context}" if context else "no current context"
-        raise click.ClickException(f"the kubeconfig has {wanted}: see kubectl config get-contexts")
-    return config
-
-
-async def _read(config: SingleConfig, *, namespace: str | None) -> World:
-    api = LightkubeApi(config=config)
-    try:
+async def _read(
+    kubeconfig: Path | None, *, context: str | None, namespace: str | None, everywhere: bool
+) -> tuple[World, str | None]:
+    """What there is, and the namespace that was looked into; None: all."""
+    async with api_client(kubeconfig=kubeconfig, context=context) as api:
+        where = None if everywhere else namespace or api.default_namespace or "default"
         found = await asyncio.gather(
             _list(api, CACHE_CLUSTERS, None),
-            *(_list(api, resource, namespace) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
+            *(_list(api, resource, where) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
         )
-        if namespace is not None and not any(found[1:]):
-            await check_namespace(api, namespace)
-    finally:
-        await api.close()
-    return World(clusters=found[0], datasets=found[1], preloads=found[2], jobs=found[3])
+        if where is not None and not any(found[1:]):
+            await check_namespace(api, where)
+    return World(clusters=found[0], datasets=found[1], preloads=found[2], jobs=found[3]), where
 
 
 async def check_namespace(api: KubeApi, namespace: str) -> None:

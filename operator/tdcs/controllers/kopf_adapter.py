@@ -2,50 +2,43 @@
 
 import asyncio
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import kopf
 from kopf._core.engines.peering import Identity
-from lightkube.config.kubeconfig import SingleConfig
+from kubernetes.aio.client import Configuration
 
 from tdcs.controllers.operator import Operator, StaleError
+from tdcs.kube.configuration import ApiAccess
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 IDENTITY = "tdcs-operator"
 
 
-def connection_of(config: SingleConfig) -> kopf.ConnectionInfo:
+def connection_of(configuration: Configuration, *, authorization: str | None) -> kopf.ConnectionInfo:
     """kopf's credentials from the configuration that our own client uses, so that both talk to one server."""
-    cluster, user = config.cluster, config.user
-    token = user.token if user else None
-    if user and user.token_file:
-        token = Path(user.token_file).read_text().strip()  # read anew at each login: it is rotated
+    scheme, _, token = (authorization or "").partition(" ")
     return kopf.ConnectionInfo(
-        server=cluster.server,
-        ca_path=_path(config, cluster.certificate_auth),
-        ca_data=cluster.certificate_auth_data,
-        insecure=cluster.insecure,
-        token=token,
-        certificate_path=_path(config, user.client_cert if user else None),
-        certificate_data=user.client_cert_data if user else None,
-        private_key_path=_path(config, user.client_key if user else None),
-        private_key_data=user.client_key_data if user else None,
-        default_namespace=config.namespace,
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
     )
 
 
-def _path(config: SingleConfig, name: str | None) -> str | None:
-    return str(config.abs_file(name)) if name else None
-
-
-def registry_of(operator: Operator, *, config: SingleConfig) -> kopf.OperatorRegistry:
+def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegistry:
     """kopf's handlers for one operator; nothing is registered globally."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    def log_in(**_: object) -> kopf.ConnectionInfo:
-        return connection_of(config)
+    async def log_in(**_: object) -> kopf.ConnectionInfo:
+        # kopf asks at its start, and again when the server has refused what it got.
+        await access.renew(refused=access.configuration)
+        return connection_of(access.configuration, authorization=await access.authorization())
 
     # Without its views the operator can do nothing: kubelet starts it again, with a growing pause.
     @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
@@ -85,14 +78,14 @@ def _follow(registry: kopf.OperatorRegistry, operator: Operator, resource: Resou
 async def run(
     *,
     operator: Operator,
-    config: SingleConfig,
+    access: ApiAccess,
     liveness_endpoint: str | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Run until a signal comes or `stop` is set."""
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
-            registry=registry_of(operator, config=config),
+            registry=registry_of(operator, access=access),
             clusterwide=True,
             standalone=True,
             # By default it asks who runs the process, and in a container that user has no name.

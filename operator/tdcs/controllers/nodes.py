@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightkube.utils.quantity import parse_quantity
-
 from tdcs.api import names
+from tdcs.api.quantities import parse_quantity
 from tdcs.controllers.context import Store
 from tdcs.controllers.dataset.plan import NodeView
 from tdcs.kube.api import Object
@@ -41,5 +40,4 @@ def gpus_held(pods: Iterable[Object]) -> dict[str, int]:
 
 
 def _gpus(resources: Mapping[str, Any] | None) -> int:
-    value = parse_quantity(str((resources or {}).get(names.GPU_RESOURCE, 0)))
-    return int(value or 0)
+    return int(parse_quantity((resources or {}).get(names.GPU_RESOURCE, 0)))

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lightkube.utils.quantity import parse_quantity
-
+from tdcs.api.quantities import parse_quantity
 from tdcs.kube.api import Object
 
 Amounts = Mapping[str, int]
@@ -26,8 +25,6 @@ def amount(resource: str, quantity: object) -> int:
     try:
         value = parse_quantity(str(quantity))
     except ValueError:
-        value = None
-    if value is None:
         return 0
     return math.ceil(value * 1000) if resource == CPU else math.ceil(value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tdcs_local import products
+from tdcs_local import programs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Binaries:
     @classmethod
     def built(cls) -> Binaries:
         """The programs of the pinned versions; builds what is not in the cache, which takes minutes once."""
-        etcd, kubernetes, kwok = (products.ensure(name) for name in ("etcd", "kubernetes", "kwok"))
+        etcd, kubernetes, kwok = (programs.ensure(name) for name in ("etcd", "kubernetes", "kwok"))
         return cls(
             etcd=etcd / "etcd",
             kube_apiserver=kubernetes / "kube-apiserver",

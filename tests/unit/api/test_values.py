@@ -5,9 +5,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes.utils import quantity as reference
 
 from tdcs.api import names
-from tdcs.api.quantities import to_bytes
+from tdcs.api.quantities import parse_quantity, to_bytes
 
 NODE = st.from_regex(
     r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,6}", fullmatch=True
@@ -49,6 +50,31 @@ def test_what_is_no_size_is_refused_with_an_example(written: str) -> None:
 def test_what_is_no_64_bit_number_is_refused(written: int | str) -> None:
     with pytest.raises(ValueError, match="sizes must be below 8Ei"):
         to_bytes(written)
+
+
+@given(
+    number=st.from_regex(r"[+-]?([0-9]{1,9}(\.[0-9]{0,4})?|\.[0-9]{1,4})", fullmatch=True),
+    suffix=st.sampled_from(
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+    )
+    | st.from_regex(r"[eE][+-]?[0-9]{1,2}", fullmatch=True),
+)
+def test_a_quantity_has_the_value_that_the_official_client_gives_it(number: str, suffix: str) -> None:
+    assert parse_quantity(number + suffix) == reference.parse_quantity(number + suffix)
+
+
+@pytest.mark.parametrize(
+    "written", ["NaN", "Infinity", "1_000", "5mi", "5ki", "5K", "1e", "1.2.3", " 1", "1\n", "\u0663", "--1"]
+)
+def test_what_kubernetes_refuses_is_no_quantity(written: str) -> None:
+    with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
+        parse_quantity(written)
+
+
+def test_a_quantity_of_any_exponent_is_read_in_no_time() -> None:
+    with pytest.raises(ValueError, match="sizes must be below 8Ei"):
+        to_bytes("1e999999999")
+    assert to_bytes("1e-999999999") == 0
 
 
 def test_no_two_datasets_can_have_one_volume_or_one_claim() -> None:

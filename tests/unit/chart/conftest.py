@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tdcs_local import products
+from tdcs_local import programs
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "tdcs"
@@ -77,7 +77,7 @@ class Helm:
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    return Helm(products.ensure("helm") / "helm")
+    return Helm(programs.ensure("helm") / "helm")
 
 
 @pytest.fixture(scope="session")

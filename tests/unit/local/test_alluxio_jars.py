@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tdcs_local import alluxio_product
+from tdcs_local import alluxio_jars
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from tdcs_local import alluxio_product
     ],
 )
 def test_which_entries_are_foreign(entry: str, foreign: bool) -> None:
-    assert alluxio_product.is_foreign(entry) is foreign
+    assert alluxio_jars.is_foreign(entry) is foreign
 
 
 def test_a_jar_loses_its_foreign_libraries_and_keeps_the_rest(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_jar_loses_its_foreign_libraries_and_keeps_the_rest(tmp_path: Path) ->
         new.writestr("lib.dll", b"x" * 1000)
         new.writestr("liblinux64.so", b"elf")
     (tmp_path / "netty-osx-x86_64.jar").write_bytes(b"not even a zip file")
-    alluxio_product.finish(lib=tmp_path)
+    alluxio_jars.finish(lib=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["some.jar"]
     with zipfile.ZipFile(jar) as slim:
         assert slim.namelist() == ["META-INF/MANIFEST.MF", "liblinux64.so"]

@@ -6,8 +6,8 @@ import yaml
 
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJob
-from tdcs_local import store
-from tdcs_local.images import SPECS
+from tdcs_local.containers.images import SPECS
+from tdcs_local.store import operations
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
 
@@ -20,7 +20,7 @@ def _example(name: str) -> dict[str, object]:
 
 def test_the_example_dataset_reads_from_the_local_store() -> None:
     dataset = Dataset.model_validate(_example("dataset.yaml"))
-    assert dataset.spec.source.options.endpoint == store.ENDPOINT
+    assert dataset.spec.source.options.endpoint == operations.ENDPOINT
     assert dataset.spec.source.secret_ref is not None
 
 

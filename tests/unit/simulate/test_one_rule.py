@@ -15,7 +15,7 @@ from tdcs.policy import admission, allocation, colocation, eviction, placement, 
 from tdcs.simulate import cluster, engine, job, predict
 from tdcs.simulate.run import simulate
 from tdcs.simulate.scenario import Scenario
-from tdcs.simulate.schemes import keeper
+from tdcs.simulate.schemes import cache_plan
 from tdcs.simulate.schemes import tdcs as tdcs_scheme
 from tdcs.simulate.workload import assign_work
 
@@ -29,11 +29,11 @@ def modules(package: object) -> list[object]:
 
 def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
     for user, name, rule in (
-        (keeper, "placement", placement),
-        (keeper, "eviction", eviction),
-        (keeper, "allocation", allocation),
-        (keeper, "admission", admission),
-        (keeper, "preload", preload),
+        (cache_plan, "placement", placement),
+        (cache_plan, "eviction", eviction),
+        (cache_plan, "allocation", allocation),
+        (cache_plan, "admission", admission),
+        (cache_plan, "preload", preload),
         (tdcs_scheme, "scoring", scoring),
         (tdcs_scheme, "preload", preload),
         (cluster, "admission", admission),

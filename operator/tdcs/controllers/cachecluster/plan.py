@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightkube.utils.quantity import parse_quantity
-
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import Finding, finding
+from tdcs.api.quantities import parse_quantity
 from tdcs.controllers.dataset.planner import matches
 from tdcs.controllers.humanize import human_binary
 from tdcs.engine.protocol import WorkerInfo
@@ -47,7 +46,7 @@ def fitting_nodes(
 def gpus(node: Mapping[str, Any]) -> int:
     """GPUs that a node has."""
     found = (node.get("status", {}).get("allocatable") or {}).get(names.GPU_RESOURCE, 0)
-    return int(parse_quantity(str(found)) or 0)
+    return int(parse_quantity(found))
 
 
 def _tolerated(node: Mapping[str, Any], tolerations: Sequence[Toleration], *, stays: bool) -> bool:

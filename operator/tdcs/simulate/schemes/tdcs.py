@@ -1,6 +1,6 @@
 """TDCS: the operator's policies, called as the operator calls them.
 
-What the cache holds is planned by :mod:`tdcs.simulate.schemes.keeper`. Here jobs come and go: pods go to nodes
+What the cache holds is planned by :mod:`tdcs.simulate.schemes.cache_plan`. Here jobs come and go: pods go to nodes
 that hold their data (`scoring`), loading shares the store with the jobs that read it (`preload`), reads that miss
 are not cached, and what a job sees of its dataset follows what was loaded.
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from tdcs.policy import preload, scoring, throughput
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.schemes import ledger, links
-from tdcs.simulate.schemes.keeper import CacheKeeper
+from tdcs.simulate.schemes.cache_plan import CachePlan
 from tdcs.simulate.schemes.ledger import Cached
 
 #: The jobs' view of a dataset is renewed when this part of it has been loaded.
 STEP = 0.05
 
 
-class Tdcs(CacheKeeper):
+class Tdcs(CachePlan):
     """The operator's policies."""
 
     name = "tdcs"

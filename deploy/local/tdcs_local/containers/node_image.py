@@ -1,0 +1,290 @@
+"""The image that a node of the local cluster runs: a Debian root, Kubernetes' programs, and the images a node needs.
+
+Two of them: workers do without the images of the control plane. ``TDCS_NODE_IMAGE=kindest/node:...`` names a stock
+image to use instead, with its own pod network and storage.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tdcs_local import cache, mirrors, programs, shell
+from tdcs_local.containers import debian, docker, image_archive
+from tdcs_local.containers.image_archive import Entry, Image, Layer
+from tdcs_local.containers.root_tar import RootTar
+from tdcs_local.errors import LocalError
+from tdcs_local.paths import LOCAL
+from tdcs_local.progress import Reporter
+
+VARIABLE = "TDCS_NODE_IMAGE"
+FOLDER = LOCAL / "node"
+ROOT = debian.Root(
+    name="node",
+    # systemd 258 and later cannot run under version 1 of control groups; trixie has 257
+    release="trixie",
+    packages=(
+        *("systemd", "dbus", "procps", "kmod", "util-linux", "mount", "bash", "ca-certificates"),
+        *("containerd", "runc", "busybox-static", "libseccomp2", "jq", "curl", "fuse3", "e2fsprogs"),
+        *("iptables", "nftables", "iproute2", "conntrack", "ethtool", "iputils-ping"),
+    ),
+    networked=False,
+)
+PARTS = ("kubernetes", "etcd", "coredns", "cni", "pause", "local-path-provisioner")
+BUSYBOX = "tdcs.local/busybox:node"
+PROVISIONER = "tdcs.local/local-path-provisioner:node"
+_SHELL_TOOLS = (
+    *(
+        "sh",
+        "cat",
+        "chmod",
+        "chroot",
+        "cp",
+        "echo",
+        "env",
+        "ls",
+        "mkdir",
+        "mv",
+        "rm",
+        "sleep",
+        "touch",
+        "true",
+    ),
+    *(
+        "wget",
+        "nslookup",
+        "ping",
+        "tail",
+        "head",
+        "grep",
+        "sed",
+        "awk",
+        "df",
+        "du",
+        "ps",
+        "kill",
+        "sync",
+        "stat",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeImages:
+    """The image of each role."""
+
+    control_plane: str
+    worker: str
+
+
+def stock() -> NodeImages | None:
+    """The stock image that the user named, for every role."""
+    name = os.environ.get(VARIABLE)
+    return NodeImages(control_plane=name, worker=name) if name else None
+
+
+def key() -> str:
+    """Changes with anything that ends in the image."""
+    files = [file for file in FOLDER.rglob("*") if file.is_file()]
+    sources = [Path(__file__), Path(image_archive.__file__)]
+    return cache.digest(
+        [
+            cache.files_digest(FOLDER, files),
+            *(programs.PROGRAMS[name].key() for name in PARTS),
+            ROOT.key(),
+            *(source.read_bytes() for source in sources),
+        ]
+    )
+
+
+def references() -> NodeImages:
+    """The names of the images, whether they exist or not."""
+    name = f"tdcs/node:{programs.KUBERNETES_VERSION}-{key()}"
+    return stock() or NodeImages(control_plane=name, worker=f"{name}-worker")
+
+
+def ensure(*, reporter: Reporter) -> NodeImages:
+    """The node images, which exist afterwards (a stock one is pulled when the cluster is created)."""
+    images = references()
+    if stock() or (docker.image_id(images.control_plane) and docker.image_id(images.worker)):
+        return images
+    parts = {name: programs.ensure(name, reporter=reporter) for name in PARTS}
+    root = debian.ensure(ROOT, reporter=reporter)
+    with cache.locked(
+        "node-image", on_wait=lambda: reporter.say("another process makes the node image: waiting")
+    ):
+        if docker.image_id(images.control_plane) and docker.image_id(images.worker):
+            return images
+        base = f"tdcs/node-base:{ROOT.release}-{ROOT.key()}"
+        if not docker.image_id(base):
+            with reporter.step(f"import {base}"):
+                docker.import_root(root, reference=base)
+        with (
+            reporter.step("make the node image") as step,
+            tempfile.TemporaryDirectory(prefix="tdcs-node-") as name,
+        ):
+            context = Path(name)
+            step.detail = "packing the images of the nodes"
+            _fill_context(context, parts, base=base, root=root)
+            for target, reference in (("worker", images.worker), ("control-plane", images.control_plane)):
+                step.detail = f"building {reference}"
+                docker.build(context, reference=reference, target=target, arguments={"NODE_BASE": base})
+    return images
+
+
+def _fill_context(context: Path, parts: Mapping[str, Path], *, base: str, root: Path) -> None:
+    shutil.copy2(FOLDER / "Dockerfile", context)
+    shutil.copytree(FOLDER / "files", context / "files")
+    for folder in ("kubernetes", "cni", "images"):
+        (context / folder).mkdir()
+    for program in ("kubeadm", "kubelet", "kubectl"):
+        cache.link_or_copy(parts["kubernetes"] / program, context / "kubernetes" / program)
+    for plugin in sorted(parts["cni"].iterdir()):
+        cache.link_or_copy(plugin, context / "cni" / plugin.name)
+    (context / "version").write_text(programs.KUBERNETES_VERSION)
+    with tempfile.TemporaryDirectory(prefix="tdcs-layers-") as scratch:
+        images = _Images(parts=parts, base=base, root=root, scratch=Path(scratch))
+        arch = mirrors.architecture()
+        image_archive.write_archive(context / "images/node.tar", images.of_node(), architecture=arch)
+        control_plane = images.of_control_plane()
+        image_archive.write_archive(context / "images/control-plane.tar", control_plane, architecture=arch)
+
+
+class _Images:
+    """The images that kubeadm and our own manifests name, made of built programs."""
+
+    def __init__(self, *, parts: Mapping[str, Path], base: str, root: Path, scratch: Path) -> None:
+        self._parts = parts
+        self._base = base
+        self._root = root
+        self._scratch = scratch
+        listed = shell.capture(
+            [
+                *(parts["kubernetes"] / "kubeadm", "config", "images", "list"),
+                *("--kubernetes-version", programs.KUBERNETES_VERSION),
+            ],
+            what="kubeadm could not say which images it uses",
+        )
+        self._wanted = listed.split()
+
+    def of_node(self) -> list[Image]:
+        """What every node runs."""
+        return [
+            Image(
+                reference=self._reference("kube-proxy"), layers=[self._kube_proxy_tools(), self._kube_proxy()]
+            ),
+            self._single("coredns", self._parts["coredns"] / "coredns", path="coredns"),
+            Image(
+                reference=_sandbox_reference(),
+                layers=[self._layer("pause", [Entry(path="pause", source=self._parts["pause"] / "pause")])],
+                entrypoint=["/pause"],
+            ),
+            Image(reference=BUSYBOX, layers=[self._busybox()], command=["sh"]),
+        ]
+
+    def of_control_plane(self) -> list[Image]:
+        """What only the control plane runs. Its three programs are one file under three names."""
+        binaries = self._parts["kubernetes"]
+        names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        entries = [Entry(path="usr/local/bin/control-plane", source=binaries / "control-plane")]
+        entries += [Entry(path=f"usr/local/bin/{name}", link="control-plane") for name in names]
+        entries.append(Entry(path="tmp/.keep", mode=0o644))
+        shared = self._layer("control-plane", entries)
+        etcd = [Entry(path=f"usr/local/bin/{n}", source=self._parts["etcd"] / n) for n in ("etcd", "etcdctl")]
+        provisioner = self._parts["local-path-provisioner"] / "local-path-provisioner"
+        return [
+            *(Image(reference=self._reference(n), layers=[shared], entrypoint=[n]) for n in names),
+            Image(reference=self._reference("etcd"), layers=[self._layer("etcd", etcd)]),
+            Image(
+                reference=PROVISIONER,
+                layers=[
+                    self._layer("lpp", [Entry(path="usr/bin/local-path-provisioner", source=provisioner)])
+                ],
+                entrypoint=["local-path-provisioner"],
+            ),
+        ]
+
+    def _reference(self, name: str) -> str:
+        for reference in self._wanted:
+            if reference.rpartition(":")[0].endswith(f"/{name}"):
+                return reference
+        raise LocalError(what=f"kubeadm names no image {name}", why=f"it names {', '.join(self._wanted)}")
+
+    def _layer(self, name: str, entries: Sequence[Entry]) -> Layer:
+        return image_archive.write_layer(self._scratch / f"{name}.tar", entries)
+
+    def _single(self, name: str, program: Path, *, path: str) -> Image:
+        layer = self._layer(name, [Entry(path=path, source=program), Entry(path="tmp/.keep", mode=0o644)])
+        return Image(reference=self._reference(name), layers=[layer], entrypoint=[f"/{path}"])
+
+    def _busybox(self) -> Layer:
+        with RootTar(self._root) as root:
+            program = root.read("usr/bin/busybox")
+        entries = [
+            Entry(path="bin/busybox", content=program),
+            *(Entry(path=f"bin/{tool}", link="busybox") for tool in _SHELL_TOOLS),
+            Entry(path="tmp/.keep", mode=0o644),
+            Entry(path="etc/passwd", content=b"root:x:0:0:root:/:/bin/sh\n", mode=0o644),
+        ]
+        return self._layer("busybox", entries)
+
+    def _kube_proxy(self) -> Layer:
+        program = self._parts["kubernetes"] / "kube-proxy"
+        return self._layer("kube-proxy", [Entry(path="usr/local/bin/kube-proxy", source=program)])
+
+    def _kube_proxy_tools(self) -> Layer:
+        """iptables with all of its extensions, and every library that any of them needs."""
+        tools = ("usr/sbin/xtables-nft-multi", "usr/sbin/nft", "usr/sbin/conntrack", "usr/bin/kmod")
+        with RootTar(self._root) as root:
+            extensions = root.below("usr/lib", pattern=r"/xtables/[^/]+\.so$")
+            files = [*tools, "usr/bin/busybox", *extensions]
+            needed = _libraries(self._base, [*tools, *extensions])
+            entries = [Entry(path=f, link=f"usr/{f}") for f in ("bin", "sbin", "lib", "lib64")]
+            entries += root.entries([*files, *needed])
+        links = [f"ip{v}tables{suffix}" for v in ("", "6") for suffix in ("", "-save", "-restore")]
+        entries += [Entry(path=f"usr/sbin/{name}", link="xtables-nft-multi") for name in links]
+        entries += [
+            Entry(path="usr/bin/sh", link="busybox"),
+            Entry(path="usr/sbin/modprobe", link="../bin/kmod"),
+        ]
+        entries += [Entry(path=f"{folder}/.keep", mode=0o644) for folder in ("tmp", "run", "var/lib", "etc")]
+        return self._layer("kube-proxy-tools", entries)
+
+
+def _libraries(base: str, files: Sequence[str]) -> list[str]:
+    """Paths, in the root that image ``base`` was made of, of the shared libraries that files need, and the loader."""
+    script = 'for f in "$@"; do ldd "$f" 2>/dev/null; done | grep -o "/[^ )]*" | sort -u'
+    listed = shell.capture(
+        [
+            "docker",
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            base,
+            "sh",
+            "-c",
+            script,
+            "sh",
+            *(f"/{f}" for f in files),
+        ],
+        what=f"listing the libraries of kube-proxy's tools in {base} failed",
+    )
+    paths = {re.sub(r"^(lib|lib64|bin|sbin)/", r"usr/\1/", path.removeprefix("/")) for path in listed.split()}
+    if not paths:
+        raise LocalError(
+            what=f"no program of {base} needs a library, which can't be", remedy="remove that image"
+        )
+    return sorted(paths)
+
+
+def _sandbox_reference() -> str:
+    """The image of the process that holds a pod's namespaces, as containerd is configured to use it."""
+    config = (FOLDER / "files/etc/containerd/config.toml").read_text()
+    found = re.search(r'sandbox_image = "([^"]+)"', config)
+    if found is None:
+        raise LocalError(what="containerd's configuration names no sandbox_image", remedy=f"see {FOLDER}")
+    return found[1]

@@ -1,0 +1,1 @@
+"""The cluster itself: kind, kubectl, its kubeconfig, and the chart that is installed in it."""

@@ -1,0 +1,143 @@
+"""Installs TDCS on the local cluster, as a user would: with Helm, from this checkout's chart and images."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tdcs_local import programs
+from tdcs_local.kind.kubectl import Kubectl, Object, condition
+from tdcs_local.paths import CHECKOUT, LOCAL, log_file
+from tdcs_local.progress import Reporter
+from tdcs_local.shell import capture, run
+
+RELEASE = "tdcs"
+NAMESPACE = "tdcs-system"
+CACHE_CLUSTER = "default"
+CUSTOM_RESOURCES = (
+    ("trainingjobs.tdcs.io", "TrainingJobs"),
+    ("preloads.tdcs.io", "Preloads"),
+    ("datasets.tdcs.io", "Datasets"),
+    ("cacheclusters.tdcs.io", "CacheClusters"),
+)
+"""In the order in which they must be deleted."""
+
+IMAGES = ("tdcs", "alluxio")
+"""The images that the chart names."""
+
+
+def install(
+    *,
+    reporter: Reporter,
+    kubectl: Kubectl,
+    tags: Mapping[str, str],
+    settings: Mapping[str, str] | None = None,
+    chart: Path = CHECKOUT / "charts" / "tdcs",
+) -> None:
+    """Install or upgrade the chart with images of these content tags and wait until the cache is ready.
+
+    ``tags`` maps an image name ("tdcs", "alluxio") to the tag that was loaded into the nodes. Installing
+    again with the same tags changes nothing. ``settings`` are further chart values, as for ``helm --set``.
+    """
+    helm = programs.ensure("helm", reporter=reporter) / "helm"
+    values = {"image.tag": tags["tdcs"], "alluxio.image.tag": tags["alluxio"], **(settings or {})}
+    with reporter.step("install the chart"):
+        run(
+            [
+                *(helm, "upgrade", "--install", RELEASE, chart),
+                *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE, "--create-namespace"),
+                *("--values", LOCAL / "values.yaml", "--wait", "--timeout", "5m"),
+                *(word for name, value in values.items() for word in ("--set", f"{name}={value}")),
+            ],
+            what="installing the chart charts/tdcs failed",
+            log=log_file("helm"),
+            remedy=f"look at the pods: kubectl --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE} get pods; if an "
+            f"earlier upgrade was cut off: {helm} rollback {RELEASE} --kubeconfig {kubectl.kubeconfig} -n {NAMESPACE}",
+        )
+    with reporter.step("cache cluster ready") as step:
+        kubectl.wait(
+            lambda: _not_ready(kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER)),
+            what=f"CacheCluster {CACHE_CLUSTER} did not become ready",
+            seconds=300,
+            step=step,
+            explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
+        )
+        found = kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER) or {}
+        step.result = f"{found['status']['readyReplicas']} workers"
+
+
+def helm_test(*, kubectl: Kubectl) -> str:
+    """Run `helm test` on the release; gives what helm said."""
+    helm = programs.ensure("helm") / "helm"
+    return capture(
+        [
+            *(helm, "test", RELEASE, "--timeout", "5m"),
+            *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE),
+        ],
+        what="helm test failed",
+        timeout=320,
+    )
+
+
+def uninstall(*, reporter: Reporter, kubectl: Kubectl) -> None:
+    """Remove the custom resources, so that the operator frees the nodes' disks, and then the release."""
+    clear(reporter=reporter, kubectl=kubectl)
+    helm = programs.ensure("helm", reporter=reporter) / "helm"
+    with reporter.step("uninstall the chart"):
+        run(
+            [
+                *(helm, "uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", "5m"),
+                *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE),
+            ],
+            what="uninstalling the chart failed",
+            log=log_file("helm"),
+            remedy=f"look at kubectl --kubeconfig {kubectl.kubeconfig} get cacheclusters,datasets -A",
+        )
+
+
+def clear(*, reporter: Reporter, kubectl: Kubectl, seconds: float = 240) -> None:
+    """Delete all objects of TDCS's kinds and wait until they are gone, and with them the data on the nodes' disks.
+
+    Jobs go before the data they read, and the data before the caches it lies in: each waits for the next one's end.
+    """
+    for resource, noun in CUSTOM_RESOURCES:
+        if kubectl.get("customresourcedefinitions.apiextensions.k8s.io", resource) is not None:
+            _delete_all(resource, noun, reporter=reporter, kubectl=kubectl, seconds=seconds)
+
+
+def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubectl, seconds: float) -> None:
+    found = [_place(thing) for thing in kubectl.list(resource)]
+    if not found:
+        return
+    with reporter.step(f"delete {noun}") as step:
+        for namespace, name in found:
+            scope = ["-n", namespace] if namespace else []
+            kubectl("delete", resource, name, *scope, "--ignore-not-found", "--wait=false")
+        kubectl.wait(
+            lambda: _left(kubectl.list(resource)),
+            what=f"{noun} are still being deleted",
+            seconds=seconds,
+            step=step,
+            explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
+        )
+        step.result = ", ".join("/".join(filter(None, place)) for place in found[:5])
+
+
+def _place(thing: Object) -> tuple[str, str]:
+    return thing["metadata"].get("namespace", ""), thing["metadata"]["name"]
+
+
+def _left(things: Sequence[Object]) -> str | None:
+    """What the first of the objects that are left waits for; None when there is none."""
+    if not things:
+        return None
+    told = condition(things[0], "Ready").get("message", "the operator has not looked at it")
+    return f"{'/'.join(filter(None, _place(things[0])))}: {told}"
+
+
+def _not_ready(cluster: Object | None) -> str | None:
+    if cluster is None:
+        return f"there is no CacheCluster {CACHE_CLUSTER} yet"
+    ready = condition(cluster, "Ready")
+    current = ready.get("observedGeneration") == cluster["metadata"]["generation"]
+    if ready.get("status") == "True" and current:
+        return None
+    return str(ready.get("message", "the operator has not looked at it yet"))

@@ -1,0 +1,1 @@
+"""The S3 store of the local cluster: its service, its content and its link."""

@@ -1,0 +1,271 @@
+"""`KubeApi` over HTTP: the handful of requests that TDCS makes, on plain JSON.
+
+They are made here and not by the package's generated calls, which build typed models and whose watch can neither
+gather events nor start exactly where a list ended.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from tdcs.api import names
+from tdcs.kube.api import Object, ObjectList, WatchEvent
+from tdcs.kube.configuration import ApiAccess, ConfigurationError, load_access
+from tdcs.kube.connection import JSON, Connection
+from tdcs.kube.errors import NotFoundError, error_class
+from tdcs.kube.resources import Resource
+
+LIST_CHUNK = 500
+"""Objects a page of a list: the API server's own default page for clients that page."""
+
+REQUEST_TIMEOUT = 30.0
+"""Seconds for one request; a watch instead ends by its own `max_seconds`."""
+
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_MERGE = "application/merge-patch+json"
+_NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError, ConfigurationError, msgspec.DecodeError)
+
+
+async def connect(*, kubeconfig: Path | None = None, context: str | None = None) -> "KubernetesClient":
+    """A client of the API server that kubectl would use, see `load_access`. Raises ConfigurationError."""
+    return KubernetesClient(access=await load_access(kubeconfig=kubeconfig, context=context))
+
+
+class KubernetesClient:
+    """`KubeApi` over HTTP, in one event loop.
+
+    Attributes:
+        default_namespace: of the kubeconfig's context, or of the pod; None when neither names one.
+    """
+
+    def __init__(self, *, access: ApiAccess) -> None:
+        self.default_namespace = access.namespace
+        self._connection = Connection(access=access)
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
+        try:
+            return await self._send("GET", "get", resource, namespace=namespace, name=name)
+        except NotFoundError:
+            return None
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+        keep: Callable[[Object], Object] | None = None,
+    ) -> ObjectList:
+        items: list[Object] = []
+        params = _params(limit=str(LIST_CHUNK), labelSelector=labels, fieldSelector=fields)
+        while True:
+            page = await self._send("GET", "list", resource, namespace=namespace, params=params)
+            # Items of a list lack their type; callers get whole objects.
+            whole = (
+                {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+                for item in page["items"] or ()
+            )
+            items += whole if keep is None else map(keep, whole)
+            following = page["metadata"].get("continue")
+            if not following:
+                return ObjectList(items=items, resource_version=page["metadata"].get("resourceVersion", ""))
+            params = {**params, "continue": following}
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+        max_seconds: float = 300.0,
+        gather: float = 0.0,
+    ) -> AsyncIterator[WatchEvent]:
+        params = _params(
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            timeoutSeconds=str(int(max_seconds)),
+            labelSelector=labels,
+            fieldSelector=fields,
+        )
+        try:
+            async with self._connection.request(
+                "GET",
+                resource.path(namespace=namespace),
+                params=params,
+                # A half-open connection would hang for ever without a read limit of our own.
+                read_seconds=max_seconds + REQUEST_TIMEOUT,
+                connect_seconds=REQUEST_TIMEOUT,
+            ) as response:
+                if response.status >= 400:
+                    raise _failure(
+                        response.status,
+                        await response.read(),
+                        verb="watch",
+                        resource=resource,
+                        namespace=namespace,
+                        name=None,
+                    )
+                rest = b""
+                async for piece in response.content.iter_any():
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in filter(None, lines):
+                        yield _event(msgspec.json.decode(line), resource=resource, namespace=namespace)
+                    if lines:
+                        await asyncio.sleep(gather)
+        except _NO_ANSWER as error:
+            raise _silence(error, verb="watch", resource=resource, namespace=namespace, name=None) from error
+
+    async def create(self, resource: Resource, *, obj: Object) -> Object:
+        namespace = obj["metadata"].get("namespace")
+        return await self._send("POST", "create", resource, namespace=namespace, body=obj, label=_name(obj))
+
+    async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
+        params = _params(fieldManager=names.FIELD_MANAGER, force="true", dryRun="All" if dry_run else None)
+        return await self._patch("apply", resource, obj=obj, params=params)
+
+    async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
+        params = _params(fieldManager=names.FIELD_MANAGER, force="true")
+        return await self._patch(
+            "apply the status of", resource, obj=obj, params=params, subresource="status"
+        )
+
+    async def merge(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        return await self._send(
+            "PATCH",
+            "patch",
+            resource,
+            namespace=namespace,
+            name=name,
+            params=_params(fieldManager=names.FIELD_MANAGER),
+            body=patch,
+            content_type=_MERGE,
+        )
+
+    async def delete(
+        self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
+    ) -> bool:
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self._send("DELETE", "delete", resource, namespace=namespace, name=name, body=body)
+        except NotFoundError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _patch(
+        self, verb: str, resource: Resource, *, obj: Object, params: dict[str, str], subresource: str = ""
+    ) -> Object:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        return await self._send(
+            "PATCH",
+            verb,
+            resource,
+            namespace=obj["metadata"].get("namespace"),
+            name=_name(obj),
+            subresource=subresource,
+            params=params,
+            body=body,
+            content_type=_APPLY,
+        )
+
+    async def _send(
+        self,
+        method: str,
+        verb: str,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str = "",
+        params: dict[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        label: str | None = None,
+    ) -> Object:
+        try:
+            async with self._connection.request(
+                method,
+                resource.path(namespace=namespace, name=name, subresource=subresource),
+                params=params,
+                body=body,
+                content_type=content_type,
+                read_seconds=REQUEST_TIMEOUT,
+                connect_seconds=REQUEST_TIMEOUT,
+            ) as response:
+                status, content = response.status, await response.read()
+            if status < 400:
+                decoded: Object = msgspec.json.decode(content)
+                return decoded
+        except _NO_ANSWER as error:
+            raise _silence(
+                error, verb=verb, resource=resource, namespace=namespace, name=name or label
+            ) from error
+        raise _failure(status, content, verb=verb, resource=resource, namespace=namespace, name=name or label)
+
+
+def _params(**values: str | None) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _event(line: Object, *, resource: Resource, namespace: str | None) -> WatchEvent:
+    if line["type"] == "ERROR":
+        status = line["object"]
+        code = int(status.get("code", 0))
+        raise error_class(code=code)(
+            verb="watch",
+            resource=resource,
+            namespace=namespace,
+            name=None,
+            code=code,
+            reason=status.get("reason", ""),
+            detail=status.get("message", "the server ended the watch with an error"),
+        )
+    return WatchEvent(type=line["type"], object=line["object"])
+
+
+def _failure(
+    code: int, content: bytes, *, verb: str, resource: Resource, namespace: str | None, name: str | None
+) -> Exception:
+    reason, detail = "", content.decode(errors="replace")[:500]
+    try:
+        status = msgspec.json.decode(content)
+    except ValueError:  # a proxy's or the server's plain text
+        status = None
+    if isinstance(status, dict):
+        reason, detail = str(status.get("reason") or ""), str(status.get("message") or detail)
+    return error_class(code=code, detail=detail)(
+        verb=verb, resource=resource, namespace=namespace, name=name, code=code, reason=reason, detail=detail
+    )
+
+
+def _silence(
+    error: Exception, *, verb: str, resource: Resource, namespace: str | None, name: str | None
+) -> Exception:
+    wrongly = " with JSON" if isinstance(error, msgspec.DecodeError) else ""
+    return error_class(code=0)(
+        verb=verb,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        code=0,
+        reason=type(error).__name__,
+        detail=f"the API server did not answer{wrongly}: {str(error) or type(error).__name__}",
+    )

@@ -1,0 +1,177 @@
+"""Where the API server is and who asks, found by the package `kubernetes`: a kubeconfig or a pod's service account.
+
+The package reads contexts, certificates, tokens, `exec` plugins and OIDC. This module chooses the place in kubectl's
+order, turns whatever a malformed file raises into one error with a remedy, and reads credentials again when the
+server refuses them.
+"""
+
+import asyncio
+import os
+import re
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from yarl import URL
+
+DEFAULT_KUBECONFIG = Path("~/.kube/config")
+SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+_TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps the header
+_MALFORMED = (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError)
+"""What the package raises for a kubeconfig that is no kubeconfig; it checks little before it reads."""
+
+
+class ConfigurationError(Exception):
+    """No usable configuration of the API server was found. The message names the file and the remedy."""
+
+
+class ApiAccess:
+    """The API server's address, its certificates, and the caller's credentials.
+
+    Attributes:
+        configuration: the address, certificates and proxy, in the package's form; replaced by `renew`.
+        namespace: of the kubeconfig's context or of the pod; None when neither names one.
+    """
+
+    def __init__(
+        self,
+        *,
+        configuration: Configuration,
+        namespace: str | None = None,
+        read: Callable[[], Awaitable[Configuration]] | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.namespace = namespace
+        self._read = read
+        self._renewing = asyncio.Lock()
+
+    async def authorization(self) -> str | None:
+        """The value of the Authorization header; None for a caller without a token. A pod's token is read again
+        every minute, because kubelet rotates it.
+
+        Raises:
+            ConfigurationError: the token cannot be read.
+        """
+        try:
+            found = await self.configuration.get_api_key_with_prefix(_TOKEN, alias="authorization")
+        except (ConfigException, OSError) as error:
+            raise ConfigurationError(f"the service account's token cannot be read: {error}") from error
+        return found.strip() if found else None
+
+    async def renew(self, *, refused: Configuration) -> None:
+        """Read the credentials again, unless that was done since `refused` was in use.
+
+        Raises:
+            ConfigurationError: they cannot be read.
+        """
+        async with self._renewing:
+            if self._read is not None and self.configuration is refused:
+                self.configuration = await self._read()
+
+
+async def load_access(*, kubeconfig: Path | None = None, context: str | None = None) -> ApiAccess:
+    """The access that kubectl would have: `kubeconfig`, else $KUBECONFIG, ~/.kube/config, a pod's service account.
+
+    Args:
+        kubeconfig: a file; other places are not looked at.
+        context: one of the kubeconfig's contexts; default: the current one.
+
+    Raises:
+        ConfigurationError: nothing usable was found.
+    """
+    files = _kubeconfig_files(kubeconfig)
+    if files is None:
+        return await _of_service_account()
+    configuration, namespace = await _of_file(files, context=context)
+
+    async def read() -> Configuration:
+        return (await _of_file(files, context=context))[0]
+
+    return ApiAccess(configuration=configuration, namespace=namespace, read=read)
+
+
+def _kubeconfig_files(named: Path | None) -> str | None:
+    """Paths as in $KUBECONFIG; None when there is no kubeconfig at all."""
+    files = str(named or "") or os.environ.get("KUBECONFIG", "")
+    default = DEFAULT_KUBECONFIG.expanduser()
+    if not files and not default.exists():
+        return None
+    files = files or str(default)
+    if not any(Path(file).expanduser().is_file() for file in files.split(os.pathsep)):
+        raise ConfigurationError(
+            f"the kubeconfig {files} does not exist: name another by --kubeconfig or KUBECONFIG"
+        )
+    return files
+
+
+def _pod_namespace() -> str | None:
+    try:
+        return SERVICE_ACCOUNT_NAMESPACE.read_text().strip() or None
+    except OSError:
+        return None
+
+
+async def _of_file(files: str, *, context: str | None) -> tuple[Configuration, str | None]:
+    configuration = Configuration()
+    try:
+        # Nothing is written back: the file may belong to somebody else, and be read-only.
+        loader = await load_kube_config(
+            config_file=files, context=context, client_configuration=configuration, persist_config=False
+        )
+        namespace = loader.current_context["context"].get("namespace")
+    except _MALFORMED as error:
+        raise ConfigurationError(
+            f"the kubeconfig {files} cannot be used: {_without_values(error)}; correct it, or choose a context "
+            "(kubectl config get-contexts lists them)"
+        ) from error
+    return _prepared(configuration), namespace
+
+
+async def _of_service_account() -> ApiAccess:
+    async def read() -> Configuration:
+        configuration = Configuration()
+        try:
+            load_incluster_config(client_configuration=configuration)
+        except (ConfigException, OSError) as error:
+            raise ConfigurationError(
+                f"there is no kubeconfig, and no service account of a pod ({str(error).rstrip('.')}): set KUBECONFIG, "
+                "or run this in a pod whose service account is mounted"
+            ) from error
+        return _prepared(configuration)
+
+    return ApiAccess(configuration=await read(), namespace=_pod_namespace(), read=read)
+
+
+def _without_values(error: Exception) -> str:
+    # The package quotes the whole entry, a user's token included.
+    return re.sub(r"[/\s]*\{.*", "", str(error), flags=re.DOTALL)
+
+
+def _prepared(configuration: Configuration) -> Configuration:
+    configuration.connection_pool_maxsize = 0  # no limit: every watch keeps a connection for itself
+    if not configuration.proxy:
+        configuration.proxy = proxy_for(configuration.host)
+    return configuration
+
+
+def proxy_for(server: str) -> str | None:
+    """The proxy of the environment for an address, from HTTPS_PROXY or HTTP_PROXY, ALL_PROXY and NO_PROXY.
+
+    Raises:
+        ConfigurationError: aiohttp cannot use it.
+    """
+    url = URL(server)
+    proxies = urllib.request.getproxies()
+    found = proxies.get(url.scheme) or proxies.get("all")
+    if not found or urllib.request.proxy_bypass(f"{url.host}:{url.port}"):
+        return None
+    if URL(found).scheme != "http":
+        raise ConfigurationError(
+            f"the proxy for {server} in the environment does not begin with http://, as it must: correct "
+            f"{url.scheme.upper()}_PROXY (or ALL_PROXY), or name {url.host} in NO_PROXY"
+        )
+    return found

@@ -1,0 +1,66 @@
+"""Before the chart goes, its objects go, in the order in which the operator can tidy up behind them."""
+
+from typing import Any
+
+import pytest
+
+from tdcs_local.errors import LocalError
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Kubectl
+from tdcs_local.progress import Reporter
+
+
+class Cluster(Kubectl):
+    """kubectl of a cluster that deletes what it is told to, but for what is held."""
+
+    def __init__(self, *, held: str = "", kinds: tuple[str, ...] | None = None) -> None:
+        self.things: dict[str, list[dict[str, Any]]] = {
+            "trainingjobs.tdcs.io": [thing("train", "demo")],
+            "preloads.tdcs.io": [],
+            "datasets.tdcs.io": [thing("pictures", "demo"), thing("words", "other")],
+            "cacheclusters.tdcs.io": [thing("default")],
+        }
+        self.kinds = tuple(self.things) if kinds is None else kinds
+        self.held = held
+        self.deleted: list[str] = []
+
+    def __call__(self, *words: str, stdin: str | None = None, what: str = "", timeout: float = 120) -> str:
+        if words[0] == "delete":
+            self.deleted.append(words[2])
+            left = [one for one in self.things[words[1]] if one["metadata"]["name"] != words[2]]
+            self.things[words[1]] = self.things[words[1]] if words[2] == self.held else left
+        return ""
+
+    def get(self, resource: str, name: str, *, namespace: str | None = None) -> dict[str, Any] | None:
+        return {} if name in self.kinds else None
+
+    def list(
+        self, resource: str, *, namespace: str | None = None, selector: str = ""
+    ) -> list[dict[str, Any]]:
+        return self.things[resource]
+
+
+def thing(name: str, namespace: str | None = None) -> dict[str, Any]:
+    condition = {"type": "Ready", "message": "pods still use the claim"}
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"metadata": metadata, "status": {"conditions": [condition]}}
+
+
+def test_jobs_go_before_their_data_and_data_before_its_cache() -> None:
+    cluster = Cluster()
+    release.clear(reporter=Reporter(quiet=True), kubectl=cluster)
+    assert cluster.deleted == ["train", "pictures", "words", "default"]
+
+
+def test_what_holds_a_deletion_up_is_told_and_nothing_after_it_is_deleted() -> None:
+    cluster = Cluster(held="pictures")
+    with pytest.raises(LocalError, match="Datasets are still being deleted") as held:
+        release.clear(reporter=Reporter(quiet=True), kubectl=cluster, seconds=0)
+    assert "demo/pictures: pods still use the claim" in str(held.value)
+    assert cluster.deleted == ["train", "pictures", "words"]
+
+
+def test_where_nothing_was_installed_nothing_is_deleted() -> None:
+    cluster = Cluster(kinds=())
+    release.clear(reporter=Reporter(quiet=True), kubectl=cluster)
+    assert cluster.deleted == []
