@@ -48,8 +48,9 @@ quick: venv ## the quick tiers: lint, types, contracts, unit
 lint types contracts unit training controlplane engine e2e: venv
 	@$(TIERS) $@
 
-crds: venv ## regenerate crds/ and the reference in docs/ from the models
+crds: venv ## regenerate crds/ and the references of resources and metrics in docs/ from the code
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
+	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"

@@ -11,8 +11,8 @@ from tdcs.api.names import METRICS_PREFIX
 from tdcs_scheduler.rank import Kind
 
 _PREFIX: Final = f"{METRICS_PREFIX}extender"
-# Seconds: a call takes a fraction of a millisecond with some nodes and about one with 5000; 0.5 s is kube-scheduler's
-# patience.
+# Seconds: a call takes a fraction of a millisecond with some nodes and about one with 5000; 0.5 s is
+# kube-scheduler's timeout.
 _BUCKETS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,12 +28,12 @@ class Metrics:
         datasets: Callable[[], float],
         waiting_pods: Callable[[], float],
     ) -> None:
-        self._registry: Final = CollectorRegistry()
+        self.registry: Final = CollectorRegistry()
         self.prioritize_seconds: Final = Histogram(
             f"{_PREFIX}_prioritize_seconds",
             "Time to decode a prioritize request, to score its nodes and to encode the answer.",
             buckets=_BUCKETS,
-            registry=self._registry,
+            registry=self.registry,
         )
         self._answers: Final = Counter(
             f"{_PREFIX}_answers",
@@ -41,29 +41,29 @@ class Metrics:
             "scored, no_dataset, no_data, unknown_dataset (named by the pod, and not there), bad_annotation (of the "
             "pod), not_synced (Datasets not listed yet).",
             ["kind"],
-            registry=self._registry,
+            registry=self.registry,
         )
         # A pod that is retried is asked for again: this counts requests, not pods.
         self.answers: Final = {kind: self._answers.labels(kind.value) for kind in Kind}
         self.decode_errors: Final = Counter(
             f"{_PREFIX}_decode_errors",
             "Requests that were refused because they are no prioritize request.",
-            registry=self._registry,
+            registry=self.registry,
         )
         Gauge(
             f"{_PREFIX}_view_age_seconds",
             "Time since the API server was last heard about Datasets; about a minute is normal when nothing changes.",
-            registry=self._registry,
+            registry=self.registry,
         ).set_function(view_age_seconds)
         Gauge(
-            f"{_PREFIX}_datasets", "Datasets that the extender knows.", registry=self._registry
+            f"{_PREFIX}_datasets", "Datasets that the extender knows.", registry=self.registry
         ).set_function(datasets)
         Gauge(
             f"{_PREFIX}_waiting_pods",
             "Pods with datasets and without a node, those left out that fit nowhere now.",
-            registry=self._registry,
+            registry=self.registry,
         ).set_function(waiting_pods)
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)

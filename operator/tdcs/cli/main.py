@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": ("tdcs.cli.explain", "Explain why a job waits, or why its pods are where they are."),
     "delete-caches": ("tdcs.cli.delete_caches", "Delete CacheClusters and wait until their disks are free."),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
+    "metrics": ("tdcs.cli.metrics", "Write the reference of all metrics."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),

@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus: its own work, and the state of its objects.
+"""What the operator reports to Prometheus: its own work, and the state of its objects.
 
 The state is read from the live views at each scrape, so it costs nothing between scrapes and is never out of step with
 `kubectl get`.
@@ -31,7 +31,7 @@ class Metrics:
     """The metrics of one operator, in a registry of their own.
 
     Args:
-        stores: the live views whose objects are told about.
+        stores: the live views of the objects.
         queued: how many objects wait for a pass.
         oldest_seconds: how long the first of them has waited.
     """
@@ -43,18 +43,18 @@ class Metrics:
         prefix = f"{METRICS_PREFIX}operator"
         self._passes = Histogram(
             f"{prefix}_pass_seconds",
-            "Time of one look at an object and what followed from it, by kind.",
+            "Time of one pass over an object, with what it changed, by kind.",
             ["kind"],
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self._failures = Counter(
             f"{prefix}_pass_failures",
-            "Looks that failed and are tried again, by kind.",
+            "Passes that failed and are tried again, by kind.",
             ["kind"],
             registry=self.registry,
         )
-        Gauge(f"{prefix}_queued", "Objects that wait to be looked at.", registry=self.registry).set_function(
+        Gauge(f"{prefix}_queued", "Objects that wait for a pass.", registry=self.registry).set_function(
             queued
         )
         Gauge(

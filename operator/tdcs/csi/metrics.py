@@ -14,9 +14,14 @@ _LABELS = ("cache_cluster", "path", "version")
 
 def exposition(*, reports: Iterable[Report]) -> bytes:
     """What GET /metrics answers."""
+    return generate_latest(registry_of(reports=reports))
+
+
+def registry_of(*, reports: Iterable[Report]) -> CollectorRegistry:
+    """The metrics of a node's views, as of these reports."""
     registry = CollectorRegistry()
     registry.register(_Views(list(reports)))
-    return generate_latest(registry)
+    return registry
 
 
 class _Views(Collector):
