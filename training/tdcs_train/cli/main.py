@@ -11,6 +11,7 @@ from tdcs_train.errors import InputError
 COMMANDS = {
     "order": ("tdcs_train.cli.order", "Order the transfers of a profiled model."),
     "plan": ("tdcs_train.cli.plan", "Plan the parallelism of a profiled model."),
+    "profile": ("tdcs_train.cli.profile", "Measure a model layer by layer."),
 }
 """Subcommand to the module that has it as attribute `command`, and its line in the help."""
 

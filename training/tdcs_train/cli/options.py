@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,7 +15,13 @@ from tdcs_train.plan.profile_text import parse
 Value = TypeVar("Value")
 
 
-class Converted(click.ParamType[Any]):
+if TYPE_CHECKING:
+    Parameter = click.ParamType[Any]
+else:
+    Parameter = click.ParamType  # generic for type checkers only before click 8.3
+
+
+class Converted(Parameter):
     """An option's text, converted by a function that raises InputError."""
 
     def __init__(self, name: str, convert: Callable[[str], Any]) -> None:

@@ -130,6 +130,7 @@ def _environment(run: Run) -> list[str]:
         "HOME": "/tmp",  # noqa: S108  a file system of its own
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "USE_LIBUV": "0",  # Debian's PyTorch is built without the library that its rendezvous would use
         "PYTHONPATH": f"{INSIDE}/training:{INSIDE}",
         **run.environment,
     }

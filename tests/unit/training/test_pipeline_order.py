@@ -1,0 +1,126 @@
+"""The order of a pipeline's worker follows from its registers; stages that would wait for ever are refused."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs_train.errors import InputError
+from tdcs_train.pipeline.order import (
+    Act,
+    acts,
+    check_counts,
+    neighbours,
+    place_of,
+    share,
+    warm_up,
+)
+
+REPLICAS = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "counts"), [((3, 1), [1, 0]), ((1, 1, 1, 1), [3, 2, 1, 0]), ((1, 2, 1), [3, 1, 0])]
+)
+def test_the_warm_up_of_a_stage_is_the_published_one(replicas: tuple[int, ...], counts: list[int]) -> None:
+    assert [warm_up(replicas, stage) for stage in range(len(replicas))] == counts
+
+
+def test_warm_up_and_one_registers_give_one_forward_and_one_backward_in_turn() -> None:
+    order = [f"{act.direction[0].upper()}{act.batch}" for act in acts(range(6), depth=3)]
+    assert order == ["F0", "F1", "F2", "B0", "F3", "B1", "F4", "B2", "F5", "B3", "B4", "B5"]
+
+
+@given(depth=st.integers(1, 6), count=st.integers(0, 30))
+def test_no_more_mini_batches_are_in_flight_than_there_are_registers(depth: int, count: int) -> None:
+    in_flight: list[int] = []
+    for act in acts(range(count), depth=depth):
+        if act.direction == "forward":
+            in_flight.append(act.batch)
+        else:
+            assert act == Act("backward", in_flight.pop(0))
+        assert len(in_flight) <= depth
+    assert not in_flight
+
+
+@given(replicas=REPLICAS)
+def test_every_mini_batch_goes_to_one_replica_of_each_stage_and_neighbours_know_each_other(
+    replicas: tuple[int, ...],
+) -> None:
+    places = [place_of(rank, replicas) for rank in range(sum(replicas))]
+    assert [place.rank for place in places] == list(range(sum(replicas)))
+    for stage in range(len(replicas)):
+        own = [place for place in places if place.stage == stage]
+        assert sorted(batch for place in own for batch in share(place, first=0, count=24)) == list(range(24))
+    for place in places:
+        for other in places:
+            if other.stage == place.stage + 1:
+                meet = bool(set(share(place, first=0, count=144)) & set(share(other, first=0, count=144)))
+                assert (other.replica in neighbours(place, step=1)) == meet
+                assert (place.replica in neighbours(other, step=-1)) == meet
+
+
+@given(replicas=REPLICAS)
+def test_stages_that_step_in_whole_rounds_never_wait_for_each_other_for_ever(
+    replicas: tuple[int, ...],
+) -> None:
+    assert comes_to_its_end(replicas)
+
+
+def test_a_number_of_mini_batches_that_replicas_cannot_share_is_refused_with_one_that_fits() -> None:
+    with pytest.raises(
+        InputError, match=r"20 mini-batches .* 3 replicas of stage 0: give a multiple of 6, such as 18"
+    ):
+        check_counts((3, 2), 20)
+    check_counts((3, 2), 18)
+
+
+def comes_to_its_end(replicas: Sequence[int]) -> bool:
+    """Whether a run of some rounds comes to its end: each act is done as soon as what it needs is there."""
+    count = math.lcm(*replicas) * (max(warm_up(replicas, 0), 1) + 2)
+    lines = {
+        (stage, replica): deque(
+            acts(range(replica, count, replicas[stage]), depth=warm_up(replicas, stage) + 1)
+        )
+        for stage in range(len(replicas))
+        for replica in range(replicas[stage])
+    }
+    done: set[tuple[int, Act]] = set()
+    moved = True
+    while moved:
+        moved = False
+        for (stage, _), line in lines.items():
+            while line and _possible(stage, line[0], replicas, done, lines):
+                done.add((stage, line.popleft()))
+                moved = True
+    return not any(lines.values())
+
+
+def _possible(
+    stage: int,
+    act: Act,
+    replicas: Sequence[int],
+    done: set[tuple[int, Act]],
+    lines: dict[tuple[int, int], deque[Act]],
+) -> bool:
+    if act.direction == "forward":
+        before = Act("backward", act.batch - (warm_up(replicas, stage) + 1) * replicas[stage])
+        return (stage == 0 or (stage - 1, act) in done) and _round_done(stage, before, replicas, done, lines)
+    return stage == len(replicas) - 1 or (stage + 1, act) in done
+
+
+def _round_done(
+    stage: int,
+    act: Act,
+    replicas: Sequence[int],
+    done: set[tuple[int, Act]],
+    lines: dict[tuple[int, int], deque[Act]],
+) -> bool:
+    """Whether the gradients of the round of a mini-batch are averaged: all its backwards have begun."""
+    first = act.batch - act.batch % replicas[stage]
+    return act.batch < 0 or all(
+        (stage, Act("backward", batch)) in done for batch in range(first, first + replicas[stage])
+    )

@@ -1,0 +1,62 @@
+"""`tdcs-train profile`: what each layer of a model costs on this machine."""
+
+from pathlib import Path
+
+import click
+
+from tdcs_train.errors import InputError
+from tdcs_train.plan.graph import check
+from tdcs_train.plan.profile_text import render
+
+
+@click.command("profile")
+@click.argument("target", metavar="FILE.py:MODEL")
+@click.option("--batch", type=click.IntRange(min=1), required=True, help="Samples of a mini-batch.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=50, show_default=True, help="Mini-batches to measure."
+)
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of an operator; as in training.")
+@click.option(
+    "--batches", default="batch", show_default=True, help="The file's function (samples) -> (inputs, labels)."
+)
+@click.option(
+    "--loss", default="loss", show_default=True, help="The file's function (output, labels) -> loss."
+)
+@click.option(
+    "--leaf", "leaves", multiple=True, metavar="NAME", help="A module to leave whole; may be repeated."
+)
+@click.option(
+    "--layers", default="", metavar="A,B,...", help="Modules that run one after another: nothing is traced."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Where to write; standard output otherwise."
+)
+def command(
+    *,
+    target: str,
+    batch: int,
+    steps: int,
+    threads: int | None,
+    batches: str,
+    loss: str,
+    leaves: tuple[str, ...],
+    layers: str,
+    output: Path | None,
+) -> None:
+    """Measure a model layer by layer: forward and backward time, bytes of outputs and parameters, and the edges."""
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError("tdcs-train profile needs PyTorch: pip install 'tdcs-train[torch]'") from error
+    from tdcs_train.model.measuring import profile
+    from tdcs_train.model.script import subject_of
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    subject = subject_of(target, batch=batch, batch_name=batches, loss_name=loss)
+    graph = profile(subject, steps=steps, leaves=leaves, layers=[name for name in layers.split(",") if name])
+    check(graph, source=target)
+    if output is None:
+        click.echo(render(graph), nl=False)
+    else:
+        output.write_text(render(graph), encoding="utf-8")

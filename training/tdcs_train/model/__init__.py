@@ -1,0 +1,1 @@
+"""Models as graphs of layers: tracing by torch.fx, measuring each layer, cutting into stages."""

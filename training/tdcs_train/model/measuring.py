@@ -1,0 +1,122 @@
+"""What each layer of a model costs: forward and backward time, bytes of its outputs and parameters.
+
+Forward times are taken by running the graph layer by layer. Backward times come from hooks on the outputs of layers:
+autograd works through layers one after another, so the time from the moment at which the gradient of a layer's output
+is complete to the same moment of the layer that comes next is that layer's own.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from tdcs_train.model.errors import ModelError
+from tdcs_train.model.tracing import TracedModel, attribute, trace
+from tdcs_train.plan.graph import Graph, Layer
+
+WARM_UP_STEPS = 2
+"""Steps before the measured ones: the first ones allocate memory and choose algorithms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model and what to measure it with. `batch` gives the inputs and the labels of a mini-batch."""
+
+    model: nn.Module
+    batch: Callable[[], tuple[Any, Any]]
+    loss: Callable[[Any, Any], torch.Tensor]
+
+
+def profile(subject: Subject, *, steps: int, leaves: Sequence[str] = (), layers: Sequence[str] = ()) -> Graph:
+    """The profile of a model: the median of each layer's times over `steps` mini-batches.
+
+    Raises ModelError for a model that cannot be traced, or a mini-batch that it cannot work on.
+    """
+    inputs, labels = subject.batch()
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    traced = trace(subject.model, inputs=len(arguments), leaves=leaves, layers=layers)
+    recorder = _Recorder(traced.graph_module)
+    for step in range(WARM_UP_STEPS + steps):
+        if step == WARM_UP_STEPS:
+            recorder.forward.clear()
+            recorder.backward.clear()
+        try:
+            output = recorder.run(*arguments)
+            loss = subject.loss(output, labels)
+            recorder.measure_backward(loss)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise ModelError(f"the model fails on its own mini-batch: {error}") from error
+        subject.model.zero_grad()
+    return _graph(traced, recorder)
+
+
+def _graph(traced: TracedModel, recorder: "_Recorder") -> Graph:
+    layers = {}
+    owners: dict[int, str] = {}  # a shared parameter counts once, at the first layer that uses it
+    for layer in traced.layers:
+        parameters = [attribute(traced.graph_module, name) for name in layer.parameters]
+        own = [p for p in parameters if owners.setdefault(id(p), layer.id) == layer.id]
+        layers[layer.id] = Layer(
+            name=layer.id,
+            description=layer.description,
+            forward_ms=_median_ms(recorder.forward.get(layer.name, [])),
+            backward_ms=_median_ms(recorder.backward.get(layer.name, [])),
+            activation_bytes=tuple(float(size) for size in recorder.sizes[layer.name]) or (0.0,),
+            parameter_bytes=float(
+                sum(p.numel() * p.element_size() for p in own if isinstance(p, nn.Parameter))
+            ),
+        )
+    edges = [(source, layer.id) for layer in traced.layers for source in layer.inputs]
+    return Graph(layers, tuple(dict.fromkeys(edges)))
+
+
+def _median_ms(seconds: Sequence[float]) -> float:
+    return statistics.median(seconds) * 1000 if seconds else 0.0
+
+
+class _Recorder(fx.Interpreter):
+    """Runs the graph and notes when each layer begins and ends."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.forward: dict[str, list[float]] = {}
+        self.backward: dict[str, list[float]] = {}
+        self.sizes: dict[str, list[int]] = {}
+        self._marks: list[tuple[str, float]] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        begin = time.perf_counter()
+        result = super().run_node(n)
+        seconds = time.perf_counter() - begin
+        if n.op in ("get_attr", "output"):
+            return result
+        tensors = list(_tensors(result))
+        self.sizes[n.name] = [tensor.numel() * tensor.element_size() for tensor in tensors]
+        if n.op != "placeholder":
+            self.forward.setdefault(n.name, []).append(seconds)
+            for tensor in tensors:
+                if tensor.grad_fn is not None:
+                    tensor.register_hook(
+                        lambda _, name=n.name: self._marks.append((name, time.perf_counter()))
+                    )
+        return result
+
+    def measure_backward(self, loss: torch.Tensor) -> None:
+        """Runs backward; the time between two marks belongs to the layer of the first."""
+        self._marks = []
+        loss.backward()
+        ends = [*[moment for _, moment in self._marks[1:]], time.perf_counter()]
+        seconds: dict[str, float] = {}
+        for (name, begin), end in zip(self._marks, ends, strict=True):
+            seconds[name] = seconds.get(name, 0.0) + end - begin
+        for name, value in seconds.items():
+            self.backward.setdefault(name, []).append(value)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))

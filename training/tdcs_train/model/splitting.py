@@ -1,0 +1,240 @@
+"""Cutting a traced model into stages that run one after another, each with what it takes in and gives out.
+
+A stage hands on whatever a later stage reads, also tensors that it does not touch itself (a skip connection, labels),
+so that stages are joined to their neighbours only, as the planner counts it (PipeDream, SOSP'19: each tensor that
+crosses a cut is counted at that cut).
+"""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import fx, nn
+from torch.fx.passes.split_module import split_module
+
+from tdcs_train.model.errors import ModelError, PlanError
+from tdcs_train.model.tracing import TracedModel, attribute, parameter_names
+
+_IN_PLACE = {
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePart:
+    """What one stage computes. Names are those of values in the whole model's graph."""
+
+    module: fx.GraphModule
+    takes: tuple[str, ...]
+    """The arguments of the module."""
+    gives: tuple[str, ...]
+    """Its results."""
+    arriving: tuple[str, ...]
+    """All values that come from the stage before (for the first: the model's inputs)."""
+    leaving: tuple[str, ...]
+    """All values that go to the stage behind (for the last: the model's outputs)."""
+    names: dict[str, str]
+    """The name of each parameter and buffer in the whole model, by its name in the module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitModel:
+    """A model in stages."""
+
+    parts: tuple[StagePart, ...]
+    inputs: tuple[str, ...]
+    output: object
+    """The structure that the model returns, with fx nodes in the place of values."""
+
+
+def split(traced: TracedModel, stages: Sequence[Sequence[str]]) -> SplitModel:
+    """The model in stages; each stage is given by the ids of its layers.
+
+    Inputs may be left out (they enter at the first stage), and so may operators that nothing uses.
+
+    Raises PlanError for a plan of another model, an edge that leads back or a shared parameter cut in two, and
+    ModelError for a layer that would change a value of another stage in place.
+    """
+    places = _places(traced, stages)
+    _refuse_cut_parameters(traced, places)
+    graph_module = fx.GraphModule(traced.graph_module, _copied(traced.graph_module.graph))
+    whole = split_module(
+        graph_module, traced.graph_module, lambda node: places[node.name], keep_original_order=True
+    )
+    return _joined(traced, whole, count=len(stages))
+
+
+def _copied(graph: fx.Graph) -> fx.Graph:
+    copy = fx.Graph()
+    copy.output(copy.graph_copy(graph, val_map={}))
+    return copy
+
+
+def _places(traced: TracedModel, stages: Sequence[Sequence[str]]) -> dict[str, int]:
+    """The stage of each node of the graph."""
+    given = {layer: number for number, layers in enumerate(stages) for layer in layers}
+    known = {layer.id: layer for layer in traced.layers}
+    model = type(traced.graph_module).__name__
+    if unknown := [layer for layer in given if layer not in known]:
+        raise PlanError(
+            f"the plan has {unknown[0]}, but the model has {len(known)} layers, node1 to node{len(known)}: it is "
+            "a plan "
+            "of another model; plan again with a profile of this one"
+        )
+    if len(given) != sum(len(layers) for layers in stages):
+        twice = next(name for name in given if sum(list(layers).count(name) for layers in stages) > 1)
+        raise PlanError(f"the plan has {twice} in two stages; a layer belongs to one")
+    if empty := [number for number, layers in enumerate(stages) if not layers]:
+        raise PlanError(f"stage {empty[0]} of the plan has no layers; leave it out")
+    places: dict[str, int] = {}
+    for node in traced.graph_module.graph.nodes:
+        layer = known.get(traced.names.get(node.name, ""))
+        if layer is None:
+            continue  # an attribute that is read, or the output
+        before = [places[source.name] for source in node.all_input_nodes if source.name in places]
+        if node.op == "placeholder":
+            places[node.name] = 0
+        elif _selects(node) and before:
+            places[node.name] = before[0]  # a part of a tuple stays where the tuple is: tuples do not travel
+        elif layer.id in given:
+            places[node.name] = given[layer.id]
+        elif not node.users:
+            places[node.name] = max(before, default=0)
+        else:
+            raise PlanError(
+                f"the plan lacks {layer.id} ({layer.description}) of {model}: it is a plan of another model; plan "
+                "again "
+                "with a profile of this one"
+            )
+        if before and max(before) > places[node.name]:
+            raise PlanError(
+                f"{layer.id} ({layer.description}) is in stage {places[node.name]} of the plan, but reads what stage "
+                f"{max(before)} makes; a layer must not come before what it reads"
+            )
+    return places
+
+
+def _selects(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], int)
+
+
+def _refuse_cut_parameters(traced: TracedModel, places: dict[str, int]) -> None:
+    """A parameter that several layers share belongs to one stage, for each stage changes its own."""
+    used: dict[int, tuple[str, int, str]] = {}
+    for layer, node in _layer_nodes(traced):
+        for name in parameter_names(node, traced.graph_module):
+            place = places[layer]
+            parameter = attribute(traced.graph_module, name)
+            first_name, first_place, first_layer = used.setdefault(id(parameter), (name, place, layer))
+            if first_place != place:
+                also = f" (also {first_name})" if first_name != name else ""
+                raise PlanError(
+                    f"the parameter {name}{also} is shared by {traced.names[first_layer]} in stage {first_place} and "
+                    f"{traced.names[layer]} in stage {place}; put both into one stage, or give each a parameter "
+                    "of its own"
+                )
+
+
+def _layer_nodes(traced: TracedModel) -> list[tuple[str, fx.Node]]:
+    names = traced.names
+    return [(node.name, node) for node in traced.graph_module.graph.nodes if node.name in names]
+
+
+def _joined(traced: TracedModel, whole: fx.GraphModule, *, count: int) -> SplitModel:
+    """The parts with the values that pass between them, from the outer graph that split_module makes."""
+    originals = {
+        id(value): name for name, value in traced.graph_module.named_parameters(remove_duplicate=False)
+    }
+    originals |= {
+        id(value): name for name, value in traced.graph_module.named_buffers(remove_duplicate=False)
+    }
+    calls = {str(node.target): node for node in whole.graph.nodes if node.op == "call_module"}
+    inputs = tuple(node.name for node in whole.graph.nodes if node.op == "placeholder")
+    output = next(node for node in whole.graph.nodes if node.op == "output")
+    takes, gives, modules = [], [], []
+    for number in range(count):
+        call = calls.get(f"submod_{number}")
+        if call is None:
+            raise PlanError(f"stage {number} of the plan computes nothing; leave it out")
+        module = whole.get_submodule(str(call.target))
+        assert isinstance(module, fx.GraphModule)
+        takes.append(tuple(arg.name for arg in _own_attributes(module, call, whole)))
+        parts = {node.args[1]: node.name for node in call.users if _selects(node)}
+        gives.append(tuple(parts[index] for index in sorted(parts)) if parts else (call.name,))
+        _undo_in_place(module)
+        modules.append(module)
+    arriving: list[tuple[str, ...]] = [()] * (count + 1)
+    arriving[count] = tuple(dict.fromkeys(node.name for node in output.all_input_nodes))
+    for number in reversed(range(count)):
+        later = [name for name in arriving[number + 1] if name not in gives[number]]
+        arriving[number] = tuple(dict.fromkeys((*takes[number], *later)))
+    arriving[0] = inputs
+    parts_of_model = tuple(
+        StagePart(
+            module=modules[number],
+            takes=takes[number],
+            gives=gives[number],
+            arriving=arriving[number],
+            leaving=arriving[number + 1],
+            names={
+                name: originals[id(value)]
+                for name, value in [*modules[number].named_parameters(), *modules[number].named_buffers()]
+            },
+        )
+        for number in range(count)
+    )
+    return SplitModel(parts=parts_of_model, inputs=inputs, output=output.args[0])
+
+
+def _own_attributes(module: fx.GraphModule, call: fx.Node, whole: fx.GraphModule) -> list[fx.Node]:
+    """Moves attributes of the model that a stage is given as arguments into the stage; returns the other arguments."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    kept = []
+    for argument, placeholder in zip(call.args, placeholders, strict=True):
+        assert isinstance(argument, fx.Node)
+        if argument.op != "get_attr":
+            kept.append(argument)
+            continue
+        path = str(argument.target)
+        _put(module, path, attribute(whole, path))
+        with module.graph.inserting_before(placeholder):
+            placeholder.replace_all_uses_with(module.graph.get_attr(path))
+        module.graph.erase_node(placeholder)
+    module.recompile()
+    return kept
+
+
+def _put(module: nn.Module, path: str, value: object) -> None:
+    owner: nn.Module = module
+    *folders, name = path.split(".")
+    for folder in folders:
+        if not hasattr(owner, folder):
+            owner.add_module(folder, nn.Module())
+        owner = getattr(owner, folder)
+    if isinstance(value, nn.Parameter) or not hasattr(value, "shape"):
+        setattr(owner, name, value)
+    else:
+        owner.register_buffer(name, value)
+
+
+def _undo_in_place(module: fx.GraphModule) -> None:
+    """Layers that read a value of another stage leave it unchanged: that stage, or a later one, still needs it."""
+    for placeholder in [node for node in module.graph.nodes if node.op == "placeholder"]:
+        for user in placeholder.users:
+            if user.op == "call_module":
+                layer = module.get_submodule(str(user.target))
+                if getattr(layer, "inplace", False):
+                    layer.inplace = False
+            elif user.op == "call_function" and user.args[:1] == (placeholder,):
+                user.target = _IN_PLACE.get(user.target, user.target)
+                if user.kwargs.get("inplace"):
+                    user.kwargs = {**user.kwargs, "inplace": False}
+            elif user.op == "call_method" and str(user.target).endswith("_") and user.args[0] is placeholder:
+                raise ModelError(
+                    f"the layer {user.name} changes {placeholder.name} in place ({user.target}), which another stage "
+                    f"makes; use {str(user.target).rstrip('_')} instead, or cut elsewhere"
+                )
+    module.recompile()

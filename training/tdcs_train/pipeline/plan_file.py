@@ -1,0 +1,69 @@
+"""The plan of a pipeline as the runtime needs it, from what `tdcs-train plan --json` writes."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tdcs_train.model.errors import PlanError
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The layers (ids) and the replicas of each stage."""
+
+    stages: tuple[tuple[str, ...], ...]
+    replicas: tuple[int, ...]
+
+    @property
+    def workers(self) -> int:
+        return sum(self.replicas)
+
+    @property
+    def digest(self) -> str:
+        """Equal plans have equal digests."""
+        return hashlib.sha256(json.dumps([self.stages, self.replicas]).encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self.replicas))
+
+
+def read_plan(path: Path, *, workers: int) -> StagePlan:
+    """The plan in a file, for a job with that many workers.
+
+    Raises PlanError with the file and the field for anything that is no plan, or a plan for other workers.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} cannot be read as a plan: {error}") from error
+    plan = plan_of(document, source=str(path))
+    if plan.workers != workers:
+        raise PlanError(
+            f"{path} is a plan for {plan.workers} workers ({plan}), the job has {workers} (WORLD_SIZE); plan "
+            "again with "
+            f"--workers {workers}"
+        )
+    return plan
+
+
+def plan_of(document: Any, *, source: str) -> StagePlan:
+    """The plan in a document."""
+    stages = document.get("stages") if isinstance(document, Mapping) else None
+    if not isinstance(stages, Sequence) or isinstance(stages, str) or not stages:
+        raise PlanError(f"{source} has no list `stages`; write it with tdcs-train plan --json")
+    nodes, replicas = [], []
+    for number, stage in enumerate(stages):
+        where = f"{source}, stages[{number}]"
+        if not isinstance(stage, Mapping):
+            raise PlanError(f"{where} is no object")
+        names, count = stage.get("nodes"), stage.get("replicas")
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise PlanError(f"{where}.nodes must be a list of layers, such as node2")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise PlanError(f"{where}.replicas is {count!r}; it must be a whole number from 1")
+        nodes.append(tuple(names))
+        replicas.append(count)
+    return StagePlan(tuple(nodes), tuple(replicas))

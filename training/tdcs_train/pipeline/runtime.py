@@ -1,0 +1,241 @@
+"""A pipeline over the network: what a training script uses."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from tdcs_train.model.errors import PlanError
+from tdcs_train.model.splitting import split
+from tdcs_train.model.tracing import trace
+from tdcs_train.peers.rendezvous import Membership, Rendezvous, abort
+from tdcs_train.pipeline import checkpoint
+from tdcs_train.pipeline.checkpoint import Checkpoint
+from tdcs_train.pipeline.network import NetworkLink, RingReducer
+from tdcs_train.pipeline.order import Place, check_counts, neighbours, place_of
+from tdcs_train.pipeline.plan_file import StagePlan
+from tdcs_train.pipeline.stage import Loss, StageCompute
+from tdcs_train.pipeline.worker import Batches, Settings, Spent, Worker
+
+MakeOptimizer = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is trained and how. `model` must be made equal at all workers: seed before.
+
+    `optimizer` is given the parameters of a stage and its learning rate: in mode `stash` that is `learning_rate` x
+    replicas / replicas of the input stage, because a stage with fewer replicas steps more often. `stage_rates`
+    multiplies it for each stage.
+    """
+
+    model: nn.Module
+    loss: Loss
+    optimizer: MakeOptimizer
+    learning_rate: float
+    settings: Settings = field(default_factory=Settings)
+    stage_rates: Sequence[float] = ()
+    inputs: int = 1
+    labels: int = 1
+    leaves: Sequence[str] = ()
+    layers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a round of training was like, equal at all workers."""
+
+    loss: float
+    """Mean over its mini-batches."""
+    seconds: float
+    bottleneck: int
+    """The stage that computed and synchronised for the longest time."""
+    stages: tuple[Spent, ...]
+    """The mean over the replicas of each stage."""
+
+
+class Pipeline:
+    """This worker's part of a pipeline; a context manager. All workers make the same calls.
+
+    Raises PlanError, ModelError or PeerError, which name what is wrong; other workers then fail with the same reason.
+    """
+
+    def __init__(self, recipe: Recipe, plan: StagePlan, membership: Membership) -> None:
+        self.recipe, self.plan = recipe, plan
+        self.place = _place(plan, membership)
+        if recipe.settings.mode == "flush":
+            check_counts(plan.replicas, recipe.settings.micro_batches)
+        if recipe.stage_rates and len(recipe.stage_rates) != len(plan.stages):
+            raise PlanError(
+                f"stage_rates has {len(recipe.stage_rates)} numbers for {len(plan.stages)} stages; give one for each"
+            )
+        traced = trace(recipe.model, inputs=recipe.inputs, leaves=recipe.leaves, layers=recipe.layers)
+        compute = StageCompute(
+            split(traced, plan.stages), self.place.stage, recipe.loss, labels=recipe.labels
+        )
+        facts = {"plan": plan.digest, "settings": repr(recipe.settings), **membership.facts}
+        self._rendezvous = Rendezvous(_with_facts(membership, facts))
+        connections = self._rendezvous.connect(_peers(self.place), purpose="pipeline")
+        self._connections = list(connections.values())
+        self.worker = Worker(
+            place=self.place,
+            compute=compute,
+            settings=recipe.settings,
+            link=NetworkLink(
+                self.place,
+                {n: connections[_rank(self.place, -1, n)] for n in neighbours(self.place, step=-1)},
+                {n: connections[_rank(self.place, 1, n)] for n in neighbours(self.place, step=1)},
+            ),
+            reducer=_ring(self.place, connections),
+            optimizer=_optimizer(recipe, compute, self.place),
+        )
+        self._rounds = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker reads data."""
+        return self.place.is_first
+
+    @property
+    def done(self) -> int:
+        """Mini-batches that the pipeline has been trained with."""
+        return self.worker.done
+
+    def train(self, batches: Batches | None, *, count: int) -> Summary:
+        """Trains with `count` mini-batches (of all workers together) and leaves the pipeline empty.
+
+        At the input stage `batches` gives this worker's share; others may pass None. In mode `flush` an item is a
+        micro-batch, and there are `micro_batches` of them to each mini-batch.
+        """
+        before, losses, begin = Spent(**asdict(self.worker.spent)), len(self.worker.losses), time.monotonic()
+        self.worker.events.clear()
+        self.worker.run(batches, count=count)
+        now = asdict(self.worker.spent)
+        return self._summary(
+            {name: now[name] - value for name, value in asdict(before).items()},
+            self.worker.losses[losses:],
+            time.monotonic() - begin,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Writes a checkpoint: a file for each stage, by its replica 0. Returns when all stages have theirs."""
+        if self.place.replica == 0:
+            compute, optimizer = self.worker.compute, self.worker.optimizer
+            state = compute.part.module.state_dict()
+            checkpoint.save(
+                folder,
+                Checkpoint(
+                    stage=self.place.stage,
+                    done=self.done,
+                    plan=self.plan.digest,
+                    model={compute.part.names.get(name, name): value for name, value in state.items()},
+                    optimizer=optimizer.state_dict() if optimizer is not None else None,
+                ),
+            )
+        self._together("saved", self.done)
+
+    def resume(self, folder: Path) -> int:
+        """Goes on from the newest step of which every stage has a checkpoint; returns the mini-batches done."""
+        steps = self._together("steps", checkpoint.steps_in(folder, self.place.stage))
+        step = checkpoint.newest_common(steps)
+        if step is None:
+            return 0
+        found = checkpoint.load(folder, stage=self.place.stage, step=step, plan=self.plan.digest)
+        compute = self.worker.compute
+        names = {whole: own for own, whole in compute.part.names.items()}
+        compute.part.module.load_state_dict(
+            {names.get(name, name): value for name, value in found.model.items()}
+        )
+        if self.worker.optimizer is not None and found.optimizer is not None:
+            self.worker.optimizer.load_state_dict(found.optimizer)
+        self.worker.resume(found.done)
+        return found.done
+
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            abort(self._connections, f"{self.place} failed: {error}" if str(error) else repr(error))
+        else:
+            for connection in self._connections:
+                connection.close()
+        self._rendezvous.close()
+
+    def _summary(self, spent: dict[str, float], losses: Sequence[float], seconds: float) -> Summary:
+        reports = self._together("report", {"spent": spent, "losses": list(losses), "seconds": seconds})
+        stages = []
+        for stage, replicas in enumerate(self.plan.replicas):
+            own = [r["spent"] for rank, r in enumerate(reports) if self._stage_of(rank) == stage]
+            stages.append(Spent(**{name: sum(one[name] for one in own) / replicas for name in spent}))
+        all_losses = [loss for report in reports for loss in report["losses"]]
+        return Summary(
+            loss=sum(all_losses) / len(all_losses),
+            seconds=max(report["seconds"] for report in reports),
+            bottleneck=max(range(len(stages)), key=lambda stage: stages[stage].compute + stages[stage].sync),
+            stages=tuple(stages),
+        )
+
+    def _together(self, topic: str, own: Any) -> list[Any]:
+        """What every worker gives to the same call, by rank."""
+        self._rounds += 1
+        key = f"{topic}/{self._rounds}"
+        self._rendezvous.note(f"{key}/{self.place.rank}", own)
+        return [
+            self._rendezvous.read(f"{key}/{rank}", awaited=f"{topic} of {place_of(rank, self.plan.replicas)}")
+            for rank in range(self.plan.workers)
+        ]
+
+    def _stage_of(self, rank: int) -> int:
+        return place_of(rank, self.plan.replicas).stage
+
+
+def _place(plan: StagePlan, membership: Membership) -> Place:
+    if plan.workers != membership.world_size:
+        raise PlanError(
+            f"the plan is for {plan.workers} workers ({plan}), the job has {membership.world_size} (WORLD_SIZE); plan "
+            f"again with --workers {membership.world_size}"
+        )
+    return place_of(membership.rank, plan.replicas)
+
+
+def _with_facts(membership: Membership, facts: dict[str, str]) -> Membership:
+    return replace(membership, facts=facts)
+
+
+def _rank(place: Place, step: int, replica: int) -> int:
+    return Place(replicas=place.replicas, stage=place.stage + step, replica=replica).rank
+
+
+def _peers(place: Place) -> dict[int, str]:
+    """All workers that this one exchanges packets with: neighbours in the pipeline, and in the ring of its stage."""
+    ranks = [_rank(place, step, n) for step in (-1, 1) for n in neighbours(place, step=step)]
+    if place.own > 1:
+        ranks += [_rank(place, 0, (place.replica + step) % place.own) for step in (-1, 1)]
+    return {rank: str(place_of(rank, place.replicas)) for rank in ranks}
+
+
+def _ring(place: Place, connections: dict[int, Any]) -> RingReducer:
+    if place.own == 1:
+        return RingReducer(0, 1, None, None)
+    before, after = (connections[_rank(place, 0, (place.replica + step) % place.own)] for step in (-1, 1))
+    return RingReducer(place.replica, place.own, before, after)
+
+
+def _optimizer(recipe: Recipe, compute: StageCompute, place: Place) -> torch.optim.Optimizer | None:
+    parameters = [parameter for parameter in compute.parameters.values() if parameter.requires_grad]
+    if not parameters:
+        return None
+    rate = recipe.learning_rate
+    if recipe.settings.mode == "stash":
+        rate *= place.own / place.replicas[0]
+    if recipe.stage_rates:
+        rate *= recipe.stage_rates[place.stage]
+    return recipe.optimizer(parameters, rate)

@@ -1,0 +1,237 @@
+"""A worker of a pipeline: its acts in order, the update of its weights, and what it waited for."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+import torch
+
+from tdcs_train.model.errors import PlanError
+from tdcs_train.pipeline.order import Act, Place, acts, check_counts, share, warm_up
+from tdcs_train.pipeline.stage import StageCompute
+from tdcs_train.pipeline.values import Packet
+
+T = TypeVar("T")
+Mode = Literal["stash", "flush"]
+Batches = Iterator[tuple[Any, Any]]
+"""(inputs, labels) of the mini-batches of this worker, each a tensor or a tuple of tensors."""
+
+
+class Link(Protocol):
+    """What joins a worker to the workers of the stages before and behind."""
+
+    def arriving(self, batch: int) -> Packet:
+        """The values of a mini-batch, from the stage before; waits for them."""
+
+    def pass_on(self, packet: Packet) -> None:
+        """Gives values to the stage behind; waits for a free register of the sender at most."""
+
+    def returning(self, batch: int) -> Packet:
+        """The gradients of a mini-batch, from the stage behind; waits for them."""
+
+    def pass_back(self, packet: Packet) -> None:
+        """Gives gradients to the stage before."""
+
+
+class Reducer(Protocol):
+    """What joins the replicas of a stage."""
+
+    def sum(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replaces each tensor by its sum over the replicas; all replicas call it in the same order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a pipeline updates its weights.
+
+    In mode `stash` each mini-batch (on each replica) is a step and uses old weights; with `vertical_sync` all stages
+    use the version that its mini-batch has seen at the input stage. In mode `flush` a step is made of `micro_batches`
+    micro-batches; all of them use the same weights, so it computes what one process computes on the whole mini-batch.
+    """
+
+    mode: Mode = "stash"
+    vertical_sync: bool = False
+    micro_batches: int = 8
+
+
+@dataclass
+class Spent:
+    """Seconds of a worker by what it did or waited for."""
+
+    compute: float = 0.0
+    inputs: float = 0.0
+    """Waiting for values of the stage before; at the input stage, for data."""
+    gradients: float = 0.0
+    sync: float = 0.0
+    """Averaging gradients with the other replicas."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An act with the moments at which its computation began and ended (time.monotonic)."""
+
+    act: Act
+    begin: float
+    end: float
+
+
+@dataclass
+class Worker:
+    """One replica of one stage. `optimizer` updates the parameters of `compute`; None for a stage without any."""
+
+    place: Place
+    compute: StageCompute
+    settings: Settings
+    link: Link
+    reducer: Reducer
+    optimizer: torch.optim.Optimizer | None
+    spent: Spent = field(default_factory=Spent)
+    events: list[Event] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    """At the last stage: of each of its mini-batches, or micro-batches in mode flush."""
+    done: int = 0
+    """Mini-batches that the pipeline has worked on."""
+
+    @property
+    def depth(self) -> int:
+        """Registers for mini-batches in flight."""
+        return warm_up(self.place.replicas, self.place.stage) + 1
+
+    def run(self, batches: Batches | None, *, count: int) -> None:
+        """Trains with `count` mini-batches of the whole pipeline and leaves it empty.
+
+        `batches` is read by the first stage only, and gives this worker's share: in mode `flush` each item is a
+        micro-batch. Raises PlanError when the replicas of a stage cannot share the batches evenly, or when the data
+        ends before.
+        """
+        if self.settings.mode == "flush":
+            check_counts(self.place.replicas, self.settings.micro_batches)
+            for _ in range(count):
+                self._flush(batches)
+        else:
+            check_counts(self.place.replicas, count)
+            self._stash(batches, count=count)
+
+    def resume(self, done: int) -> None:
+        """Goes on after `done` mini-batches, with parameters that were changed from outside."""
+        self.done = done
+        steps = done // self.place.own if self.settings.mode == "stash" else done
+        self.compute.weights.reset(steps)
+
+    def _stash(self, batches: Batches | None, *, count: int) -> None:
+        first, coming = self.done, None
+        for act in acts(share(self.place, first=first, count=count), depth=self.depth):
+            if act.direction == "forward":
+                packet = self._packet(act.batch, batches)
+                self._forward(packet, version=self._version(packet), share_of_loss=1.0)
+                coming = act.batch + self.place.own
+            else:
+                gradients = self._backward(act.batch)
+                self._summed(gradients, divisor=self.place.own)
+                needed = self._needed_from(coming, first=first, end=first + count)
+                self._step(gradients, needed_from=needed)
+        self.done += count
+
+    def _flush(self, batches: Batches | None) -> None:
+        micro = self.settings.micro_batches
+        total: list[torch.Tensor | None] = [None] * len(self.compute.parameters)
+        for act in acts(share(self.place, first=self.done * micro, count=micro), depth=self.depth):
+            if act.direction == "forward":
+                packet = self._packet(act.batch, batches)
+                self._forward(packet, version=self.compute.weights.newest, share_of_loss=1 / micro)
+            else:
+                found = self._backward(act.batch)
+                total = [
+                    old if new is None else new if old is None else old.add_(new)
+                    for old, new in zip(total, found, strict=True)
+                ]
+        self._summed(total, divisor=1)
+        self._step(total, needed_from=self.compute.weights.newest + 1)
+        self.done += 1
+
+    def _packet(self, batch: int, batches: Batches | None) -> Packet:
+        begin = time.monotonic()
+        if not self.place.is_first:
+            packet = self.link.arriving(batch)
+        else:
+            assert batches is not None, "the input stage reads data"
+            try:
+                inputs, labels = next(batches)
+            except StopIteration:
+                raise PlanError(
+                    f"the data of {self.place} ended before mini-batch {batch}; give as many batches as are "
+                    "trained with"
+                ) from None
+            packet = self.compute.enter(batch, inputs, labels)
+            packet = Packet(batch, packet.values, self.compute.weights.newest * self.place.own)
+        self.spent.inputs += time.monotonic() - begin
+        return packet
+
+    def _forward(self, packet: Packet, *, version: int, share_of_loss: float) -> None:
+        act = Act("forward", packet.batch)
+        answer = self._timed(
+            act, lambda: self.compute.forward(packet, version=version, share_of_loss=share_of_loss)
+        )
+        if self.place.is_last:
+            self.losses.append(answer.values["loss"] / share_of_loss)
+        else:
+            self.link.pass_on(answer)
+
+    def _backward(self, batch: int) -> list[torch.Tensor | None]:
+        begin = time.monotonic()
+        gradients = Packet(batch, {}) if self.place.is_last else self.link.returning(batch)
+        self.spent.gradients += time.monotonic() - begin
+        back, found = self._timed(Act("backward", batch), lambda: self.compute.backward(gradients))
+        if not self.place.is_first:
+            self.link.pass_back(back)
+        return found
+
+    def _timed(self, act: Act, work: Callable[[], T]) -> T:
+        begin = time.monotonic()
+        result = work()
+        end = time.monotonic()
+        self.spent.compute += end - begin
+        self.events.append(Event(act, begin, end))
+        return result
+
+    def _summed(self, gradients: list[torch.Tensor | None], *, divisor: int) -> None:
+        """Adds up the gradients of all replicas. Without a gradient here a replica adds zeros, as another has one."""
+        if self.place.own == 1:
+            return
+        begin = time.monotonic()
+        for index, parameter in enumerate(self.compute.parameters.values()):
+            if gradients[index] is None and parameter.requires_grad:
+                gradients[index] = torch.zeros_like(parameter)
+        tensors = [gradient for gradient in gradients if gradient is not None]
+        self.reducer.sum(tensors)
+        for tensor in tensors:
+            tensor.div_(divisor)
+        self.spent.sync += time.monotonic() - begin
+
+    def _step(self, gradients: Sequence[torch.Tensor | None], *, needed_from: int) -> None:
+        def update() -> None:
+            if self.optimizer is not None:
+                for parameter, gradient in zip(self.compute.parameters.values(), gradients, strict=True):
+                    parameter.grad = gradient
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+
+        begin = time.monotonic()
+        self.compute.weights.advance(update, needed_from=needed_from)
+        self.spent.compute += time.monotonic() - begin
+
+    def _version(self, packet: Packet) -> int:
+        return (
+            packet.version // self.place.own if self.settings.vertical_sync else self.compute.weights.newest
+        )
+
+    def _needed_from(self, coming: int | None, *, first: int, end: int) -> int:
+        """The oldest version that is still used after the next step."""
+        needed = self.compute.weights.newest + 1
+        if self.settings.vertical_sync and coming is not None and coming < end:
+            own = self.place.replicas[0]
+            seen = max(0, (coming - first) // own - warm_up(self.place.replicas, 0)) * own + first
+            needed = min(needed, seen // self.place.own)
+        in_flight = self.compute.oldest_version_needed()
+        return needed if in_flight is None else min(needed, in_flight)
