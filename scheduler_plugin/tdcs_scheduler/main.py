@@ -20,7 +20,8 @@ from tdcs.api import names
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.client import connect
 from tdcs.kube.configuration import ConfigurationError
-from tdcs.kube.informer import Informer, Key
+from tdcs.kube.informer import Informer
+from tdcs.kube.objects import Key
 from tdcs.kube.resources import DATASETS, PODS
 from tdcs_scheduler.app import EXPLANATIONS, Extender
 from tdcs_scheduler.demand import Demand, selector, waiting_pod

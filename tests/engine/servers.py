@@ -21,6 +21,7 @@ import boto3
 from botocore.config import Config
 from tests.support.processes import Process
 
+from tdcs.api import names
 from tdcs.engine.alluxio import profile
 from tdcs.engine.alluxio.profile import Profile, Role, Tier
 from tdcs.engine.protocol import Credentials, Source
@@ -39,7 +40,7 @@ def random_network() -> str:
     for _ in range(50):
         network = f"127.{random.randint(10, 250)}.{random.randint(1, 250)}"
         with socket.socket() as probe, suppress(OSError):
-            probe.bind((f"{network}.1", profile.MASTER_RPC_PORT))
+            probe.bind((f"{network}.1", names.MASTER_RPC_PORT))
             return network
     raise OSError("no loopback network is free: something listens on port 19998 of all addresses")
 
@@ -135,7 +136,7 @@ class AlluxioCluster:
     ) -> None:
         self.folder = folder
         self.master_host = f"{network}.1"
-        self.target = f"{self.master_host}:{profile.MASTER_RPC_PORT}"
+        self.target = f"{self.master_host}:{names.MASTER_RPC_PORT}"
         self.home = home
         self.profile_kind = profile_kind
         self._data = folder / "master"
@@ -148,7 +149,7 @@ class AlluxioCluster:
                 f"-Dalluxio.master.bind.host={self.master_host}",
                 f"-Dalluxio.master.web.bind.host={self.master_host}",
             ],
-            address=(self.master_host, profile.MASTER_RPC_PORT),
+            address=(self.master_host, names.MASTER_RPC_PORT),
         )
         self.worker_hosts = {node: f"{network}.{number}" for number, node in enumerate(workers, start=11)}
         self.workers = {
@@ -233,7 +234,7 @@ class AlluxioCluster:
                 f"-Dalluxio.worker.tieredstore.level0.dirs.path={blocks}",
                 f"-Dalluxio.worker.tieredstore.level0.dirs.quota={capacity}B",
             ],
-            address=(address, profile.WORKER_RPC_PORT),
+            address=(address, names.WORKER_RPC_PORT),
         )
 
     def _process(

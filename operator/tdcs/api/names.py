@@ -4,7 +4,8 @@ Nothing but a hash is imported here, so every layer (the pure policies included)
 """
 
 import hashlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 # The API group and its kinds.
 GROUP: Final = "tdcs.io"
@@ -133,6 +134,11 @@ def volume_owner(volume: str) -> tuple[str, str] | None:
 def master_name(*, cluster: str) -> str:
     """Name of the master's StatefulSet and headless Service."""
     return f"{cluster}-master"
+
+
+def cache_cluster_of(dataset: Mapping[str, Any]) -> str:
+    """Name of the CacheCluster that holds the data of a Dataset, given as JSON."""
+    return str((dataset.get("spec") or {}).get("cacheCluster", DEFAULT_CACHE_CLUSTER))
 
 
 def master_address(*, cluster: str, namespace: str) -> str:

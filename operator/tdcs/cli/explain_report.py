@@ -14,6 +14,7 @@ from tdcs.controllers.resources import pod_requests
 from tdcs.controllers.trainingjob.data_location import held, wanted_near
 from tdcs.controllers.trainingjob.pods import PodView, newest, pod_view
 from tdcs.kube.api import Object
+from tdcs.kube.objects import ENDED_POD_PHASES
 from tdcs.policy.scoring import MAX_SCORE, CopyOnNodes, bytes_on_node, node_scores
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -22,7 +23,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 ALTERNATIVES = 5
 """Nodes that are named beside the one that a pod is on."""
 
-ENDED = frozenset({"Succeeded", "Failed"})
+ENDED_STATES = frozenset({"Succeeded", "Failed"})
 """States of jobs, and phases of pods, after which nothing runs any more."""
 
 GONE = "gone"
@@ -265,7 +266,7 @@ def _pods(job: TrainingJob, name: str, status: TrainingJobStatus, own: Sequence[
     """The pods, and those that only the status remembers: all of a job without pods, else those that were cleaned
     up after its end or its suspension. While it runs, a pod that is not there was replaced."""
     live = newest(pod_view(pod) for pod in own)
-    if live and status.state not in ENDED | {"Suspended"}:
+    if live and status.state not in ENDED_STATES | {"Suspended"}:
         return live
     there = {pod["metadata"]["name"] for pod in own}
     gone = [
@@ -284,7 +285,7 @@ def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
 
 def _is_past(pod: PodView, status: TrainingJobStatus) -> bool:
     """Whether the pod runs no more, or is about to."""
-    return pod.going or pod.phase in ENDED | {GONE} or status.state == "Suspended"
+    return pod.going or pod.phase in ENDED_POD_PHASES | {GONE} or status.state == "Suspended"
 
 
 def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[str]:

@@ -8,6 +8,7 @@ from tdcs.controllers.queueing.eligibility import may_run
 from tdcs.controllers.queueing.schedule import shown
 from tdcs.controllers.resources import PODS, added, amounts, pod_requests
 from tdcs.kube.api import Object
+from tdcs.kube.objects import pod_has_ended
 
 
 def why_not(
@@ -28,23 +29,23 @@ def why_not(
         node: None when there is no such node any more.
         free: what the node has left; None when that cannot be known.
         listed: whether nodes could be listed at all.
-        stranger: a scheduler that is not told where data is, and placed the pod; else empty.
+        stranger: the scheduler that placed the pod, if it does not know where data is; else empty.
         better: whether the node has a higher score than the pod's.
     """
     if not listed:
-        return "whether it had room cannot be told: you may not list nodes"
+        return "whether it had room is unknown: you may not list nodes"
     if node is None:
         return "there is no such node any more"
     if not may_run(spec, node):
         return "its labels or taints keep the pod away"
     if free is None:
-        return "whether it had room cannot be told: you may not list the pods of all namespaces"
+        return "whether it had room is unknown: you may not list the pods of all namespaces"
     for resource, amount in sorted(asked.items(), key=lambda item: item[0] != names.GPU_RESOURCE):
         if free.get(resource, 0) < amount:
             there = max(free.get(resource, 0), 0)
             return f"it has {shown(resource, there)} free for the {shown(resource, amount)} that the pod asks for"
     if stranger:
-        return f"it has room now; the pod was placed by {stranger}, which is not told where the data is"
+        return f"it has room now; the pod was placed by {stranger}, which does not know where the data is"
     if not better:
         return "it has room, and no higher score than the pod's own node: the scheduler's other preferences decide"
     return (
@@ -62,7 +63,7 @@ def free_room(
     taken: dict[str, dict[str, int]] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
-        if node and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}:
+        if node and not pod_has_ended(pod):
             taken[node] = added((taken.get(node, {}), pod_requests(pod["spec"])))
     return {
         (name := node["metadata"]["name"]): {

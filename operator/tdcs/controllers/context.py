@@ -11,7 +11,7 @@ from tdcs.engine.protocol import Engine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import Resource
 

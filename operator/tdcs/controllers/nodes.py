@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.quantities import parse_quantity
 from tdcs.controllers.context import Store
 from tdcs.controllers.dataset.plan import NodeView
+from tdcs.controllers.resources import amounts, pod_requests
 from tdcs.kube.api import Object
-
-FINISHED = frozenset({"Succeeded", "Failed"})
+from tdcs.kube.objects import pod_has_ended
 
 
 def node_views(*, nodes: Store, pods: Store) -> dict[str, NodeView]:
@@ -19,7 +18,7 @@ def node_views(*, nodes: Store, pods: Store) -> dict[str, NodeView]:
         name: NodeView(
             name=name,
             labels=node["metadata"].get("labels", {}),
-            free_gpus=max(_gpus(node.get("status", {}).get("allocatable")) - held.get(name, 0), 0),
+            free_gpus=max(gpus_of(node) - held.get(name, 0), 0),
         )
         for (_, name), node in nodes.items()
     }
@@ -30,14 +29,11 @@ def gpus_held(pods: Iterable[Object]) -> dict[str, int]:
     held: dict[str, int] = {}
     for pod in pods:
         node = pod["spec"].get("nodeName")
-        if node and pod.get("status", {}).get("phase") not in FINISHED:
-            asked = sum(
-                _gpus(container.get("resources", {}).get("limits"))
-                for container in pod["spec"].get("containers", ())
-            )
-            held[node] = held.get(node, 0) + asked
+        if node and not pod_has_ended(pod):
+            held[node] = held.get(node, 0) + pod_requests(pod["spec"]).get(names.GPU_RESOURCE, 0)
     return held
 
 
-def _gpus(resources: Mapping[str, Any] | None) -> int:
-    return int(parse_quantity((resources or {}).get(names.GPU_RESOURCE, 0)))
+def gpus_of(node: Mapping[str, Any]) -> int:
+    """GPUs that a node offers."""
+    return amounts((node.get("status") or {}).get("allocatable")).get(names.GPU_RESOURCE, 0)

@@ -22,13 +22,14 @@ from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
-from tdcs.controllers.usage import BOUND_AND_UNFINISHED, Usage, trimmed
+from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
 from tdcs.kube.events import EventRecorder
-from tdcs.kube.informer import Informer, Key, object_key
+from tdcs.kube.informer import Informer
 from tdcs.kube.lease import Lease, LeaseLostError
+from tdcs.kube.objects import Key, object_key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import (
     CACHE_CLUSTERS,
@@ -92,7 +93,7 @@ class Operator:
         self._sizes_seen: dict[str, object] = {}
         usage = Usage(on_change=lambda: self._gangs.touch())
         self._usage = Informer(
-            api=api, resource=PODS, fields=BOUND_AND_UNFINISHED, keep=trimmed, on_change=usage.seen
+            api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=usage.seen
         )
         self._informers = {
             NODES: Informer(api=api, resource=NODES, on_change=self._on_node),
@@ -358,7 +359,7 @@ class Operator:
 
     def _cluster_changed(self, cluster: str) -> None:
         for key, dataset in self._own[DATASETS].items():
-            if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster:
+            if names.cache_cluster_of(dataset) == cluster:
                 self._add(DATASETS, key)
 
 

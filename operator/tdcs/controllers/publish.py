@@ -62,7 +62,7 @@ WARNINGS = frozenset(
 QUIET = frozenset(
     {"AllPodsRun", "Finished", "NotAdmitted", "NotQueued", "PodsStarting", "Resumed", "VolumeNotBound"}
 )
-"""Reasons of conditions that merely follow from another one, of which is told."""
+"""Reasons of conditions that merely follow from another one, which has an event already."""
 
 
 def current(obj: Object) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def conditions_of(obj: Object) -> list[Condition]:
 
 
 def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[Condition]:
-    """The conditions to tell of: those whose status or reason is new.
+    """The conditions that get an event: those with a new status or reason.
 
-    Left out are those that merely started as False, those that are Unknown (what they wait for is told of
-    itself), those that only follow from another, and those that repeat another one's reason and message, as Ready
-    does with the cause of a failure.
+    Left out are those that merely started as False, those that are Unknown (what they wait for has its own event),
+    those that only follow from another, and those that repeat another one's reason and message, as Ready does with
+    the cause of a failure.
     """
     known = {condition.type: condition for condition in before}
     found: list[Condition] = []
@@ -94,8 +94,8 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
             fresh = condition.status == "True" or condition.reason in WARNINGS
         else:
             fresh = (old.status, old.reason) != (condition.status, condition.reason)
-        told = any((one.reason, one.message) == (condition.reason, condition.message) for one in found)
-        if fresh and not told and condition.status != "Unknown" and condition.reason not in QUIET:
+        repeated = any((one.reason, one.message) == (condition.reason, condition.message) for one in found)
+        if fresh and not repeated and condition.status != "Unknown" and condition.reason not in QUIET:
             found.append(condition)
     return found
 
@@ -113,7 +113,7 @@ async def publish_status(
     findings: Sequence[Finding],
     beside: Collection[str] = (),
 ) -> Object:
-    """Write the status if it differs from what `obj` carries, then tell of conditions that changed.
+    """Write the status if it differs from what `obj` carries, then record an event for each condition that changed.
 
     Args:
         context: the controller's world.

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import KubeError
-from tdcs.kube.informer import Key, backoff, object_key
+from tdcs.kube.informer import backoff
+from tdcs.kube.objects import Key, object_key
 from tdcs.kube.resources import Resource
 
 PAUSE = 0.5

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tdcs.api import names
 from tdcs.controllers.resources import Amounts, added, pod_requests
 from tdcs.kube.api import Object
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import UNENDED_PODS, Key
 
-BOUND_AND_UNFINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+BOUND_AND_UNENDED = f"spec.nodeName!=,{UNENDED_PODS}"
 """Field selector of the pods that hold resources of a node."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
+from tdcs.api import names
 from tdcs.engine.memory_state import Files, State, Worker
 from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
@@ -231,7 +232,7 @@ class MemoryEngine:
         return [
             WorkerInfo(
                 name=name,
-                address=f"{name}:29999",
+                address=f"{name}:{names.WORKER_RPC_PORT}",
                 capacity_bytes=worker.capacity if worker.live else 0,
                 used_bytes=worker.used if worker.live else 0,
                 live=worker.live,

@@ -12,10 +12,8 @@ from collections.abc import Callable
 
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import GoneError, KubeError
+from tdcs.kube.objects import Key, object_key
 from tdcs.kube.resources import Resource
-
-Key = tuple[str, str]
-"""(namespace, name); the namespace of a cluster-scoped object is the empty string."""
 
 OnChange = Callable[[Key, Object | None], None]
 """Called with every change; None means that the object is gone. Must not block."""
@@ -26,12 +24,6 @@ BACKOFF_FIRST = 0.5
 BACKOFF_MAX = 30.0
 WATCH_TIMEOUT = 300.0
 """Seconds after which the server ends a quiet watch; it is then resumed, without a list."""
-
-
-def object_key(obj: Object) -> Key:
-    """The key of an object in a store."""
-    metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
 
 
 class Informer:

@@ -9,7 +9,7 @@ from tests.unit.kube.fake import ScriptedApi, UnavailableError, error, pod
 
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.kube.api import Object, ObjectList
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import Key
 from tdcs.kube.resources import PODS, Resource
 
 View = dict[Resource, dict[Key, Object]]

@@ -11,7 +11,8 @@ from tests.unit.kube.fake import ScriptedApi, error, pod
 from tdcs.kube import informer as module
 from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.errors import GoneError, UnavailableError
-from tdcs.kube.informer import Informer, Key, backoff
+from tdcs.kube.informer import Informer, backoff
+from tdcs.kube.objects import Key
 from tdcs.kube.resources import PODS
 
 Changes = list[tuple[str, str | None]]

@@ -16,13 +16,13 @@ def services(plan: Blueprint) -> list[Object]:
             plan,
             name=names.master_name(cluster=plan.cluster),
             component=names.COMPONENT_MASTER,
-            port=profile.MASTER_RPC_PORT,
+            port=names.MASTER_RPC_PORT,
         ),
         _service(
             plan,
             name=names.workers_service_name(cluster=plan.cluster),
             component=names.COMPONENT_WORKER,
-            port=profile.WORKER_RPC_PORT,
+            port=names.WORKER_RPC_PORT,
         ),
     ]
 
@@ -41,8 +41,8 @@ def master(plan: Blueprint) -> Object:
         host=plan.master_host,
         mounts=[{"name": "journal", "mountPath": profile.DATA_FOLDER}, *pods.source_mounts(plan)],
     )
-    container["ports"] = [{"name": "rpc", "containerPort": profile.MASTER_RPC_PORT, "protocol": "TCP"}]
-    container["readinessProbe"] = {"tcpSocket": {"port": profile.MASTER_RPC_PORT}, "periodSeconds": 2}
+    container["ports"] = [{"name": "rpc", "containerPort": names.MASTER_RPC_PORT, "protocol": "TCP"}]
+    container["readinessProbe"] = {"tcpSocket": {"port": names.MASTER_RPC_PORT}, "periodSeconds": 2}
     return _stateful_set(
         plan,
         name=name,
@@ -82,8 +82,8 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         host=f"$(POD_NAME).{service}.{plan.namespace}.svc",
         mounts=[{"name": "blocks", "mountPath": plan.tier_path}, *pods.source_mounts(plan)],
     )
-    container["ports"] = [{"name": "rpc", "containerPort": profile.WORKER_RPC_PORT, "protocol": "TCP"}]
-    container["readinessProbe"] = {"tcpSocket": {"port": profile.WORKER_RPC_PORT}, "periodSeconds": 2}
+    container["ports"] = [{"name": "rpc", "containerPort": names.WORKER_RPC_PORT, "protocol": "TCP"}]
+    container["readinessProbe"] = {"tcpSocket": {"port": names.WORKER_RPC_PORT}, "periodSeconds": 2}
     return _stateful_set(
         plan,
         name=names.worker_set_name(cluster=plan.cluster, node=node),

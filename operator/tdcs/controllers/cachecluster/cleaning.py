@@ -13,6 +13,7 @@ from tdcs.controllers.cachecluster.children import pinned_to
 from tdcs.controllers.context import Context
 from tdcs.kube.api import Object
 from tdcs.kube.apply import digest_of, owner_reference
+from tdcs.kube.objects import job_ending
 from tdcs.kube.resources import JOBS, STATEFUL_SETS
 
 COMPONENT = "clean"
@@ -122,7 +123,7 @@ async def _cleaned(
         wanted = job(plan, worker_set=worker_set, node=node, views_too=views_too)
         await context.applier.apply(JOBS, wanted=wanted, live=None, owner=plan.owner)
         return False
-    ended = ending(live)
+    ended = job_ending(live)
     if ended == "Failed":
         await _tell(context=context, plan=plan, node=node, why=f"see Job {plan.namespace}/{name}")
     return bool(ended)
@@ -140,11 +141,3 @@ async def _tell(*, context: Context, plan: Blueprint, node: str, why: str) -> No
 def _answers(node: Mapping[str, Any]) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return all(one.get("status") == "True" for one in conditions if one.get("type") == "Ready")
-
-
-def ending(job: Mapping[str, Any]) -> str:
-    """Complete or Failed; empty while it runs."""
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition.get("status") == "True" and condition.get("type") in {"Complete", "Failed"}:
-            return str(condition["type"])
-    return ""

@@ -23,6 +23,7 @@ from tdcs.engine.protocol import EngineError, WorkerInfo
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
+from tdcs.kube.objects import with_finalizer, without_finalizer
 from tdcs.kube.resources import (
     CACHE_CLUSTERS,
     CONFIG_MAPS,
@@ -125,8 +126,7 @@ class CacheClusterController:
 
     async def _tear_down(self, obj: Object, cluster: CacheCluster) -> float | None:
         """Free the nodes' disks; the garbage collector deletes the other children when that is done."""
-        finalizers = obj["metadata"].get("finalizers", [])
-        if names.FINALIZER not in finalizers:
+        if without_finalizer(obj, finalizer=names.FINALIZER) is None:
             return None
         name, poll = obj["metadata"]["name"], self._context.settings.poll_seconds
         known = cluster.status or CacheClusterStatus()
@@ -152,14 +152,13 @@ class CacheClusterController:
         return None
 
     async def _with_finalizer(self, obj: Object) -> Object:
-        finalizers = obj["metadata"].get("finalizers", [])
-        if names.FINALIZER in finalizers:
-            return obj
-        return await self._set_finalizers(obj, [*finalizers, names.FINALIZER])
+        finalizers = with_finalizer(obj, finalizer=names.FINALIZER)
+        return obj if finalizers is None else await self._set_finalizers(obj, finalizers)
 
     async def _without_finalizer(self, obj: Object) -> None:
-        left = [one for one in obj["metadata"].get("finalizers", []) if one != names.FINALIZER]
-        await self._set_finalizers(obj, left)
+        finalizers = without_finalizer(obj, finalizer=names.FINALIZER)
+        if finalizers is not None:
+            await self._set_finalizers(obj, finalizers)
 
     async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
         metadata = {"resourceVersion": obj["metadata"]["resourceVersion"], "finalizers": finalizers}

@@ -10,8 +10,8 @@ from tdcs.controllers.cachecluster.plan import fitting_nodes, gpus
 from tdcs.controllers.context import Store
 from tdcs.controllers.dataset.ledger import MountLedger
 from tdcs.controllers.humanize import counted, human
-from tdcs.controllers.nodes import FINISHED
 from tdcs.engine.protocol import WorkerInfo
+from tdcs.kube.objects import pod_has_ended
 from tdcs.policy import scaling
 
 
@@ -157,7 +157,7 @@ def busy_nodes(*, pods: Store) -> frozenset[str]:
     return frozenset(
         str(pod["spec"]["nodeName"])
         for pod in pods.values()
-        if pod["spec"].get("nodeName") and (pod.get("status") or {}).get("phase") not in FINISHED
+        if pod["spec"].get("nodeName") and not pod_has_ended(pod)
     )
 
 

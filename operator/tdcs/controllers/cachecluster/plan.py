@@ -7,9 +7,9 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import Finding, finding
-from tdcs.api.quantities import parse_quantity
 from tdcs.controllers.dataset.planner import matches
 from tdcs.controllers.humanize import human_binary
+from tdcs.controllers.resources import amounts
 from tdcs.engine.protocol import WorkerInfo
 
 TRANSIENT_TAINTS = "node.kubernetes.io/"
@@ -45,8 +45,7 @@ def fitting_nodes(
 
 def gpus(node: Mapping[str, Any]) -> int:
     """GPUs that a node has."""
-    found = (node.get("status", {}).get("allocatable") or {}).get(names.GPU_RESOURCE, 0)
-    return int(parse_quantity(found))
+    return amounts((node.get("status") or {}).get("allocatable")).get(names.GPU_RESOURCE, 0)
 
 
 def _tolerated(node: Mapping[str, Any], tolerations: Sequence[Toleration], *, stays: bool) -> bool:
@@ -76,8 +75,7 @@ def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
     return sorted(
         f"{namespace}/{name}"
         for (namespace, name), dataset in datasets.items()
-        if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
-        and (dataset.get("status") or {}).get("mountPath")
+        if names.cache_cluster_of(dataset) == cluster and (dataset.get("status") or {}).get("mountPath")
     )
 
 

@@ -26,7 +26,7 @@ from tdcs.controllers.queueing.schedule import (
 from tdcs.controllers.resources import Amounts, amounts
 from tdcs.controllers.usage import job_pod_of
 from tdcs.kube.api import Object
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import TRAINING_JOBS
 from tdcs.policy.admission import MAX_PASSES, Admission, Reason

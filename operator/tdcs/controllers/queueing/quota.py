@@ -10,7 +10,7 @@ from typing import Any
 
 from tdcs.controllers.resources import CPU, PODS, Amounts, added, amount, pod_limits, pod_requests
 from tdcs.kube.api import Object
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import Key
 
 _PLAIN = frozenset({CPU, "memory", "ephemeral-storage"})
 """Resources whose requests a quota may name without the prefix."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tdcs.api import names
 from tdcs.controllers.queueing.quota import Allowances, Claim
 from tdcs.controllers.resources import CPU, PODS, Amounts
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import Key
 from tdcs.policy.admission import (
     MAX_PASSES,
     Admission,

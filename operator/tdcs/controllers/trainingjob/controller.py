@@ -29,7 +29,7 @@ from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError
-from tdcs.kube.informer import Key
+from tdcs.kube.objects import Key
 from tdcs.kube.resources import JOBS, SERVICES, TRAINING_JOBS
 from tdcs.policy.admission import Reason
 

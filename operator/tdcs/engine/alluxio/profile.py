@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-MASTER_RPC_PORT = 19998
-MASTER_WEB_PORT = 19999
-WORKER_RPC_PORT = 29999
-WORKER_WEB_PORT = 30000
-
 DATA_FOLDER = "/var/lib/alluxio"
 """What the master must not lose: its journal, and the empty folder that it mounts at its root."""
 
