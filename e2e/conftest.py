@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tdcs_local import demo
-from tdcs_local.containers import images
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import release
+from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.paths import KUBECONFIG
 from tdcs_local.progress import Reporter

@@ -9,8 +9,7 @@ import pytest
 
 from e2e.test_training import logs_of, reading_job, succeeded
 from tdcs_local import demo
-from tdcs_local.containers import images
-from tdcs_local.kind import release
+from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.paths import CHECKOUT
 from tdcs_local.progress import Reporter

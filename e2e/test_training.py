@@ -12,8 +12,7 @@ import pytest
 
 from e2e.test_cluster import NOBODY, UNPRIVILEGED
 from tdcs_local import demo
-from tdcs_local.containers import images
-from tdcs_local.kind import release
+from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, condition
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 import pytest
 
 from tdcs_local import demo
-from tdcs_local.containers import images
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import release
+from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 from tdcs_local.progress import Reporter
 

@@ -41,7 +41,7 @@ DATASET_NOT_FOUND: Final = "DatasetNotFound"
 # Datasets that one event names.
 _NAMED: Final = 5
 
-# Pods are asked about again and again while they do not fit anywhere; each bad annotation is told once.
+# Pods are asked about again and again while they do not fit anywhere; each bad annotation is reported once.
 _REMEMBERED_PODS: Final = 1024
 
 
@@ -107,8 +107,8 @@ class Extender:
             return
         method, path = scope["method"], scope["path"]
         match path:
-            case "/prioritize" if not self.tells_scores(scope.get("server")):
-                await _respond(send, 404, b"scores are told on the other port only\n")
+            case "/prioritize" if not self.serves_scores(scope.get("server")):
+                await _respond(send, 404, b"scores are on the other port only\n")
             case "/prioritize" if method == "POST":
                 status, content_type, answer = self.prioritize(await _read(receive))
                 await _respond(send, status, answer, content_type=content_type)
@@ -124,8 +124,8 @@ class Extender:
                 served = "POST /prioritize, GET /healthz, /livez, /metrics"
                 await _respond(send, 404, f"nothing is served at {path}; there are {served}\n".encode())
 
-    def tells_scores(self, server: tuple[str, int | None] | None) -> bool:
-        """Whether scores are told at this address of ours."""
+    def serves_scores(self, server: tuple[str, int | None] | None) -> bool:
+        """Whether scores are served at this address of ours."""
         return self._monitoring_port is None or server is None or server[1] != self._monitoring_port
 
     def prioritize(self, body: bytes | bytearray) -> tuple[int, str, bytes]:
@@ -144,7 +144,7 @@ class Extender:
                 exact=self._explain,
             )
             explains = self._explain and ranking.kind is not Kind.NO_DATASET
-            told = explanation(request=request, ranking=ranking) if explains else ""
+            line = explanation(request=request, ranking=ranking) if explains else ""
         except BadRequestError as error:
             self._metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
@@ -154,8 +154,8 @@ class Extender:
         self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
         self._metrics.answers[ranking.kind].inc()
         self._report_problem(request, ranking)
-        if told:
-            _explanations.info("%s", told)
+        if line:
+            _explanations.info("%s", line)
         return 200, "application/json", answer
 
     def _report_problem(self, request: PrioritizeRequest, ranking: Ranking) -> None:
@@ -174,8 +174,8 @@ class Extender:
         if not self._freshness.is_synced():
             await _respond(send, 503, b"the Datasets have not been listed yet\n")
         elif age > self._stale_after_seconds:
-            told = f"nothing was heard from the API server for {age:.0f} s: scores may be out of date\n"
-            await _respond(send, 503, told.encode())
+            answer = f"nothing was heard from the API server for {age:.0f} s: scores may be out of date\n"
+            await _respond(send, 503, answer.encode())
         else:
             await _respond(send, 200, b"ok\n")
 

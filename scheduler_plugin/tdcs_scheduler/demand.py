@@ -93,7 +93,7 @@ class Demand:
         try:
             references = decode_annotation(text=pod[_REFERENCES])
         except BadAnnotationError:
-            return  # its owner is told when it is scored
+            return  # its owner gets an event when it is scored
         self._pods[key] = [(reference.dataset, reference.copy) for reference in references]
         for dataset, copy in self._pods[key]:
             self._count(dataset, copy, 1)

@@ -50,7 +50,7 @@ class FastPath(HttpToolsProtocol):
         try:
             status, content_type, answer = self._extender.prioritize(body)
         except Exception:
-            # Whatever leaves a callback of the parser is taken for the client's error, and not told.
+            # Whatever leaves a callback of the parser is taken for the client's error, and not logged.
             _log.exception("a prioritize call has no answer")
             status, content_type, answer = 500, "text/plain", b"the extender failed, see its log\n"
         self._answer(status, content_type, answer)
@@ -64,7 +64,7 @@ class FastPath(HttpToolsProtocol):
             and not self.parser.should_upgrade()
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
-            and self._extender.tells_scores(self.server)
+            and self._extender.serves_scores(self.server)
         )
 
     def _answer(self, status: int, content_type: str, answer: bytes) -> None:

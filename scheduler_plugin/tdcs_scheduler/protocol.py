@@ -92,7 +92,7 @@ class Candidates(Collection[str]):
 
 
 class DatasetReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dataset that a pod reads: `namespace/name`, and the copy it was told to read; None is any copy."""
+    """One dataset that a pod reads: `namespace/name`, and the copy that was chosen for it; None is any copy."""
 
     dataset: Annotated[str, msgspec.Meta(pattern=r"^[^/]+/[^/]+\Z")]
     copy: str | None = None

@@ -12,7 +12,7 @@ from tdcs_scheduler.view import DatasetView
 
 N = TypeVar("N", int, float)
 
-# Scores that are told without a look whether all are of candidates: to read them costs kube-scheduler time as well.
+# Scores that are given without a look whether all are of candidates: to read them costs kube-scheduler time as well.
 _MANY: Final = 256
 
 

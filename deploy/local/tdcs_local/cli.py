@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from tdcs_local import lifecycle, preflight, programs
-from tdcs_local.containers import images, torch_root
+from tdcs_local.containers import torch_root
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import release
+from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.progress import Reporter
 from tdcs_local.store.commands import store

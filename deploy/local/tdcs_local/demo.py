@@ -13,9 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tdcs_local.containers import images
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import release
+from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
 from tdcs_local.paths import CHECKOUT, KUBECONFIG
 from tdcs_local.progress import Reporter, duration

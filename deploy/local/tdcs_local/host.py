@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tdcs_local import cache, shell
-from tdcs_local.containers import docker, limited_runc
+from tdcs_local import cache, docker, limited_runc, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import cache_root, log_file
 from tdcs_local.progress import Reporter

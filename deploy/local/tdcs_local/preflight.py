@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from tdcs_local import host, programs
-from tdcs_local.containers import docker, node_image
+from tdcs_local import docker, host, programs
+from tdcs_local.containers import node_image
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, kubeconfig
 from tdcs_local.paths import CHECKOUT, KUBECONFIG, cache_root

@@ -44,7 +44,7 @@ def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
 
 
 def list_map(*keys: str, **more: Any) -> dict[str, Any]:
-    """Schema extras of a list whose items are told apart by `keys`, so that appliers merge items."""
+    """Schema extras of a list with `keys` that identify its items, so that appliers merge items."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys), **more}
 
 

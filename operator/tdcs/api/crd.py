@@ -104,7 +104,7 @@ KINDS: tuple[Kind, ...] = (
                 name="Checked",
                 path=".status.lastSourceCheckTime",
                 type="date",
-                description="Time since a check of the source was last told; one without news, once an hour.",
+                description="Time since the last reported check of the source; one without news is reported hourly.",
                 priority=1,
             ),
             Column(name="Source", path=".spec.source.uri", description="Where it is at home.", priority=1),

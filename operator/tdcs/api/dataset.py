@@ -313,9 +313,9 @@ class DatasetStatus(Model):
     """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
     to which Preloads of this Dataset brought some of the data."""
     last_source_check_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When the source was last listed for changes. A check that found nothing new is told once an hour only, so that
-    Datasets at rest cause no writes: the last one may be up to an hour newer than this. Whether it succeeded is in the
-    condition SourceReachable."""
+    """When the source was last listed for changes. A check that found nothing new is reported once an hour only, so
+    that Datasets at rest cause no writes: the last one may be up to an hour newer than this. Whether it succeeded
+    is in the condition SourceReachable."""
     refreshed: str | None = None
     """The value of the annotation tdcs.io/refresh that was last acted upon."""
     kept: Annotated[list[Kept], Field(max_length=KEPT_PRELOADS, json_schema_extra=list_map("name"))] = Field(

@@ -83,9 +83,9 @@ class PreloadStatus(Model):
     files_done: int = 0
     """Those that lie whole on all of their nodes; counted by the listing after each load."""
     bytes_per_second: int = 0
-    """Bytes a second that the running load reads from the source, over all nodes; after the end, as last told."""
+    """Bytes a second that the running load reads from the source, over all nodes; after the end, as last reported."""
     copied_bytes_per_second: int = 0
-    """Bytes a second that nodes copy from each other meanwhile; after the end, as last told."""
+    """Bytes a second that nodes copy from each other meanwhile; after the end, as last reported."""
     progress: str | None = None
     """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and never 100% of a
     Preload that has failed. For display only."""

@@ -143,8 +143,8 @@ class RunPolicy(Model):
     """True: no pod exists, running ones are removed; set to false to start or go on."""
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
     """How many failed pods of a role are replaced before the job fails; 6 when left out. Pods that were evicted
-    or preempted do not count, unless their restartPolicy is OnFailure: the API lets only pods with Never be told
-    apart. With OnFailure restarts of a container in its pod count as well."""
+    or preempted do not count, unless their restartPolicy is OnFailure: only of pods with Never does the API say
+    why they failed. With OnFailure restarts of a container in its pod count as well."""
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
     """Seconds after its start at which a job that still runs fails; a resumed job starts anew."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
@@ -194,7 +194,7 @@ _SPEC_RULES = rules(
     ),
     rule(
         "self.framework != 'Horovod' || !has(self.elastic)",
-        "Horovod's launcher is told its workers when it starts, their number cannot change: remove elastic",
+        "Horovod's launcher gets the list of its workers when it starts, so their number cannot change: remove elastic",
         field=".elastic",
     ),
     rule(

@@ -58,8 +58,8 @@ async def delete_caches(
     """
     datasets = (await api.list(DATASETS)).items
     caches = (await api.list(CACHE_CLUSTERS)).items
-    if told := in_the_way(clusters=clusters, datasets=datasets, caches=caches):
-        raise StillThereError(told)
+    if reason := in_the_way(clusters=clusters, datasets=datasets, caches=caches):
+        raise StillThereError(reason)
     deadline = time.monotonic() + patience
     for name in clusters:
         await api.delete(CACHE_CLUSTERS, name=name)
@@ -100,10 +100,10 @@ def _title(obj: Object) -> str:
 def _why(cluster: Object, *, patience: float) -> str:
     """What the deletion waits for, in the words of the cluster's own condition."""
     conditions = (cluster.get("status") or {}).get("conditions") or ()
-    told = next(
+    message = next(
         (one["message"] for one in conditions if one.get("type") == names.READY), "see the operator's log"
     )
     return (
-        f"CacheCluster {_title(cluster)} is still being deleted after {patience:.0f} s: {told}. To uninstall without "
-        "freeing the disks, use helm uninstall --no-hooks, and then remove the object's finalizer"
+        f"CacheCluster {_title(cluster)} is still being deleted after {patience:.0f} s: {message}. To uninstall "
+        "without freeing the disks, use helm uninstall --no-hooks, and then remove the object's finalizer"
     )

@@ -35,9 +35,9 @@ def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -
     if dataset.status is None:
         return f"{name}: {why}"
     offered = merged(list(copies_of(dataset).values()))
-    lies = offered.node_bytes if offered is not None else {}
+    cached = offered.node_bytes if offered is not None else {}
     ranked = sorted(
-        ((node, size) for node, size in lies.items() if size > 0), key=lambda item: (-item[1], item[0])
+        ((node, size) for node, size in cached.items() if size > 0), key=lambda item: (-item[1], item[0])
     )
     named = [f"{human(count)} on {node}" for node, count in ranked[:NAMED_NODES]]
     if len(ranked) > NAMED_NODES:

@@ -43,9 +43,9 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of subcommands, without importing any of them."""
         own = {name: command.get_short_help_str() for name, command in self.commands.items()}
-        told = {name: text for name, (_, text) in COMMANDS.items()}
+        lazy = {name: text for name, (_, text) in COMMANDS.items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted({**own, **told}.items()))
+            formatter.write_dl(sorted({**own, **lazy}.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -57,13 +57,13 @@ from tdcs.kube.lease import Lease
     "--secrets-role",
     default=names.SECRETS_ROLE,
     show_default=True,
-    help="ClusterRole that allows to read Secrets; told to users who have to bind it.",
+    help="ClusterRole that allows to read Secrets; messages name it to users who have to bind it.",
 )
 @click.option(
     "--service-account",
     default=names.OPERATOR_ACCOUNT,
     show_default=True,
-    help="The operator's own service account; told to users who have to bind a role to it.",
+    help="The operator's own service account; messages name it to users who have to bind a role to it.",
 )
 @click.option(
     "--lease",
@@ -167,10 +167,10 @@ def command(
 
 def _memory_engines(description: Path) -> EnginePool:
     """An engine without a cache behind it, for tests: sources, workers and speed come from a JSON file."""
-    told: dict[str, Any] = json.loads(description.read_text())
-    speed = float(told.get("bytesPerSecond", 0))
+    given: dict[str, Any] = json.loads(description.read_text())
+    speed = float(given.get("bytesPerSecond", 0))
     engine = MemoryEngine(
-        sources=told["sources"], workers=told["workers"], before=_paced(speed) if speed else None
+        sources=given["sources"], workers=given["workers"], before=_paced(speed) if speed else None
     )
     return EnginePool(make=lambda _: engine)
 

@@ -131,7 +131,7 @@ def _holds(conditions: dict[str, dict[str, Any]], kind: str) -> bool:
 
 
 def _story(namespace: str, name: str, conditions: dict[str, dict[str, Any]], seconds: float) -> str:
-    told = [f"  {kind}={entry['status']}: {entry.get('message', '')}" for kind, entry in conditions.items()]
+    lines = [f"  {kind}={entry['status']}: {entry.get('message', '')}" for kind, entry in conditions.items()]
     why = "failed" if _holds(conditions, "Failed") else f"did not succeed within {seconds:.0f} s"
     nothing = ["  the operator has not looked at it: see the logs of the operator's pod"]
-    return "\n".join([f"TrainingJob {namespace}/{name} {why}; its conditions:", *(told or nothing)])
+    return "\n".join([f"TrainingJob {namespace}/{name} {why}; its conditions:", *(lines or nothing)])

@@ -120,9 +120,9 @@ def clusters(objects: Sequence[Object]) -> Table:
         for worker in status.get("workers") or ():
             if worker.get("state") != "Ready":
                 left = worker.get("lastCopyBytes")
-                told = f"{human_binary(left)} to move" if left else ""
+                moving = f"{human_binary(left)} to move" if left else ""
                 table.add_row(
-                    f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", told, ""
+                    f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", moving, ""
                 )
     return table
 
@@ -230,14 +230,14 @@ def _hindrances(kind: str, obj: Object) -> list[str]:
     status = _status(obj)
     state = status.get("state")
     if kind == "Preload":
-        told = _condition(obj, names.COMPLETE)
-        needed = state == "Pending" and told.get("reason") in _NEEDS_A_PERSON
+        source = _condition(obj, names.COMPLETE)
+        needed = state == "Pending" and source.get("reason") in _NEEDS_A_PERSON
     elif kind == "TrainingJob":
-        told = status
+        source = status
         needed = state == "Failed" or (state != "Succeeded" and _holds_up(state, status.get("reason", "")))
     else:
         return []
-    return [str(told.get("message") or told.get("reason") or state)] if needed else []
+    return [str(source.get("message") or source.get("reason") or state)] if needed else []
 
 
 def _holds_up(state: str | None, reason: str) -> bool:
@@ -261,7 +261,7 @@ async def _read(
 
 
 async def check_namespace(api: KubeApi, namespace: str) -> None:
-    """Whether there is such a namespace; whoever may not ask is not told.
+    """Whether there is such a namespace; without the right to ask, it is taken to exist.
 
     Raises:
         click.ClickException: there is none.

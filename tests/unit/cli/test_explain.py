@@ -207,7 +207,7 @@ def test_a_scheduler_that_does_not_look_at_data_is_named(scheduler: str, named: 
     assert f"Its pods are placed by {scheduler}, which ranks nodes by data only if" in report.remarks[-1]
     assert ("remove schedulerName from the template" if named else "scheduler.enabled") in report.remarks[-1]
     assert (
-        f"the pod was placed by {scheduler}, which is not told where the data is" in report.pods[0].sentence
+        f"the pod was placed by {scheduler}, which does not know where the data is" in report.pods[0].sentence
     )
 
 

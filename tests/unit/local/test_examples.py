@@ -6,7 +6,7 @@ import yaml
 
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJob
-from tdcs_local.containers.images import SPECS
+from tdcs_local.kind.images import SPECS
 from tdcs_local.store import operations
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"

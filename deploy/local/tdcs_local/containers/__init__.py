@@ -1,1 +1,1 @@
-"""Images: of the nodes, of the project, and the base that both are built on."""
+"""Root file systems and image archives: of the nodes, of PyTorch, and the base of the project's own images."""

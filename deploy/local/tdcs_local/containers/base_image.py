@@ -7,8 +7,8 @@ machine. ``TDCS_BASE_IMAGE=debian:bookworm-slim`` names an image to pull instead
 
 import os
 
-from tdcs_local import shell
-from tdcs_local.containers import debian, docker
+from tdcs_local import docker, shell
+from tdcs_local.containers import debian
 from tdcs_local.paths import log_file
 from tdcs_local.progress import Reporter
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tdcs_local import cache, mirrors, programs, shell
-from tdcs_local.containers import debian, docker, image_archive
+from tdcs_local import cache, docker, mirrors, programs, shell
+from tdcs_local.containers import debian, image_archive
 from tdcs_local.containers.image_archive import Entry, Image, Layer
 from tdcs_local.containers.root_tar import RootTar
 from tdcs_local.errors import LocalError

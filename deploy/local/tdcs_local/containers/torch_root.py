@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tdcs_local import cache, host, shell
-from tdcs_local.containers import debian, docker
+from tdcs_local import cache, docker, host, shell
+from tdcs_local.containers import debian
 from tdcs_local.errors import LocalError
 from tdcs_local.paths import CHECKOUT, log_file
 from tdcs_local.progress import Reporter

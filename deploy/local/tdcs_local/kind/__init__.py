@@ -1,1 +1,1 @@
-"""The cluster itself: kind, kubectl, its kubeconfig, and the chart that is installed in it."""
+"""The cluster itself: kind, kubectl, its kubeconfig, the images that it runs, and the chart that is installed in it."""

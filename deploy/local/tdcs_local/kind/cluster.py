@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tdcs_local import programs, shell
-from tdcs_local.containers import docker, node_image
+from tdcs_local import docker, programs, shell
+from tdcs_local.containers import node_image
 from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import kubeconfig

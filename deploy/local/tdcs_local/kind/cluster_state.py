@@ -25,7 +25,7 @@ class State(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node's container. ``owner`` is the checkout that made it, "" if that cannot be told."""
+    """A node's container. ``owner`` is the checkout that made it, "" if that is unknown."""
 
     name: str
     running: bool

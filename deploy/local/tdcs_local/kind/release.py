@@ -129,8 +129,8 @@ def _left(things: Sequence[Object]) -> str | None:
     """What the first of the objects that are left waits for; None when there is none."""
     if not things:
         return None
-    told = condition(things[0], "Ready").get("message", "the operator has not looked at it")
-    return f"{'/'.join(filter(None, _place(things[0])))}: {told}"
+    message = condition(things[0], "Ready").get("message", "the operator has not looked at it")
+    return f"{'/'.join(filter(None, _place(things[0])))}: {message}"
 
 
 def _not_ready(cluster: Object | None) -> str | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tdcs_local.containers import images
 from tdcs_local.errors import LocalError
+from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
 from tdcs_local.paths import LOCAL
 from tdcs_local.progress import Reporter

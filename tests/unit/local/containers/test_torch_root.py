@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from tdcs_local.containers import images, torch_root
+from tdcs_local.containers import torch_root
 from tdcs_local.containers.torch_root import Run
+from tdcs_local.kind import images
 
 
 def test_a_program_has_namespaces_of_its_own_and_only_the_variables_that_it_is_given() -> None:

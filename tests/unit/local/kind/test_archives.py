@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tdcs_local import cache, shell
-from tdcs_local.containers import docker, image_archive, images
+from tdcs_local import cache, docker, shell
+from tdcs_local.containers import image_archive
+from tdcs_local.kind import images
 from tdcs_local.progress import Reporter
 
 REFERENCE = "tdcs/store:abc"

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tdcs_local import cache, host, programs, shell
-from tdcs_local.containers import base_image, docker, image_archive, torch_root
+from tdcs_local import cache, docker, host, programs, shell
+from tdcs_local.containers import base_image, image_archive, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster
 from tdcs_local.paths import CHECKOUT, log_file

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tdcs_local.containers import base_image, images, torch_root
-from tdcs_local.containers.images import Spec
+from tdcs_local.containers import base_image, torch_root
 from tdcs_local.errors import LocalError
+from tdcs_local.kind import images
+from tdcs_local.kind.images import Spec
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The runtime that asks for no more than the machine gives."""
 
-from tdcs_local.containers import limited_runc
+from tdcs_local import limited_runc
 
 # the bounding set of a machine that withholds CAP_SYS_RESOURCE (24), out of 41 capabilities
 STATUS = "Name:\tx\nCapBnd:\t000001fffeffffff\n"

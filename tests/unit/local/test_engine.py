@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tdcs_local import cache, host, shell
-from tdcs_local.containers import docker, images
+from tdcs_local import cache, docker, host, shell
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import cluster
+from tdcs_local.kind import cluster, images
 from tdcs_local.progress import Reporter
 
 
