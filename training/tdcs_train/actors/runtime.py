@@ -1,16 +1,20 @@
 """Runs the actors of one machine."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic_ns
 
 from tdcs_train.actors.account import Account, ActorTimes, times_of
 from tdcs_train.actors.actor import Actor, Input, Output
+from tdcs_train.actors.network.network import Network
 from tdcs_train.actors.plan import ActorPlan
-from tdcs_train.actors.register import allocate
+from tdcs_train.actors.pulling import pull_task, receive, send
+from tdcs_train.actors.register import Register, allocate
 from tdcs_train.actors.task import Task
 from tdcs_train.actors.thread import ActorThread
 from tdcs_train.actors.validation import check
+from tdcs_train.errors import InputError
+from tdcs_train.peers.errors import PeerError
 
 
 class ActorError(RuntimeError):
@@ -23,51 +27,79 @@ class Runtime:
     Args:
         plan: Checked before anything is made.
         traced: Keep a record of every act.
-        network: What carries registers to and from other machines, if the plan has any.
+        machine: Which of the plan's machines this is.
+        network: What carries registers to and from the others, if the plan has any.
     """
 
-    def __init__(self, plan: ActorPlan, *, traced: bool = False) -> None:
+    def __init__(
+        self, plan: ActorPlan, *, traced: bool = False, machine: int = 0, network: Network | None = None
+    ) -> None:
         check(plan)
         self.plan = plan
         self.actors: dict[str, Actor] = {}
+        self._machine, self._network, self._traced = machine, network, traced
+        if network is None and (len(plan.machines) > 1 or machine not in plan.machines):
+            raise InputError(
+                f"the plan has the machines {plan.machines}; without a network only one can be run"
+            )
         self._threads: dict[int, ActorThread] = {}
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._stopped_by: str = ""
-        self._stops: list[Callable[[], None]] = []
-        self._build(traced)
+        self._build()
         self._living = len(self.actors)
 
-    def _build(self, traced: bool) -> None:
-        registers = allocate(self.plan.held(0))
-        inputs: dict[tuple[str, str], Input] = {}
+    def _build(self) -> None:
+        registers = allocate(self.plan.held(self._machine))
         for task in self.plan.tasks:
-            thread = self._thread(task)
-            own = [Input(name) for name in task.consumes]
-            inputs.update({(task.name, each.name): each for each in own})
-            self.actors[task.name] = Actor(
-                task,
-                inputs=own,
-                outputs=[Output(spec, registers[spec.name]) for spec in task.produces],
-                post=thread.channel.put,
-                wake=thread.wake,
-                finished=self._one_finished,
-                failed=self._failed,
-                traced=traced,
-            )
+            if task.machine == self._machine:
+                self._make(task, registers)
+        pullers: dict[str, Actor] = {}
+        if self._network is not None:
+            for spec in self.plan.pulled(self._machine):
+                producer = self.plan.producers[spec.name]
+                task = pull_task(spec, producer=producer, machine=self._machine, network=self._network)
+                actor = pullers[spec.name] = self._make(task, registers)
+                post = self._thread(task).channel.put
+                receive(self._network, actor, actor.inputs[0], machine=producer.machine, post=post)
         for actor in self.actors.values():
             for output in actor.outputs:
-                for consumer in self.plan.consumers[output.spec.name]:
-                    self._join(
-                        actor, output, self.actors[consumer.name], inputs[consumer.name, output.spec.name]
-                    )
+                self._join_all(actor, output)
 
-    def _join(self, producer: Actor, output: Output, consumer: Actor, end: Input) -> None:
-        writer, reader = self._thread(producer.task), self._thread(consumer.task)
-        output.consumers.append((reader.post_from(writer), consumer.on_register, consumer.on_end, end))
-        end.post_return = writer.post_from(reader)
-        end.producer_return = producer.on_return
+    def _make(self, task: Task, registers: Mapping[str, list[Register]]) -> Actor:
+        thread = self._thread(task)
+        actor = self.actors[task.name] = Actor(
+            task,
+            inputs=[Input(name) for name in task.consumes],
+            outputs=[Output(spec, registers[spec.name]) for spec in task.produces],
+            post=thread.channel.put,
+            wake=thread.wake,
+            finished=self._one_finished,
+            failed=self._failed,
+            traced=self._traced,
+        )
+        return actor
+
+    def _join_all(self, producer: Actor, output: Output) -> None:
+        """Join a register to its consumers: here each, and once for every other machine that has any."""
+        name = output.spec.name
+        writer = self._thread(producer.task)
+        others = set()
+        for task in self.plan.consumers[name]:
+            if task.machine != self._machine:
+                others.add(task.machine)
+                continue
+            consumer = self.actors[task.name]
+            end = next(each for each in consumer.inputs if each.name == name)
+            reader = self._thread(task)
+            output.consumers.append((reader.post_from(writer), consumer.on_register, consumer.on_end, end))
+            end.post_return = writer.post_from(reader)
+            end.producer_return = producer.on_return
+        if producer.task.machine == self._machine and self.plan.producers[name].name == producer.task.name:
+            for machine in sorted(others):
+                assert self._network is not None
+                send(self._network, producer, output, machine=machine, post=writer.channel.put)
 
     def _thread(self, task: Task) -> ActorThread:
         if task.thread not in self._threads:
@@ -76,6 +108,8 @@ class Runtime:
 
     def start(self) -> None:
         """Start the threads and the actors."""
+        if self._network is not None:
+            self._network.start(self._network_failed)
         for thread in self._threads.values():
             thread.start()
         for actor in self.actors.values():
@@ -86,8 +120,11 @@ class Runtime:
 
         Raises:
             ActorError: A kernel failed; all actors have been stopped.
+            PeerError: Another machine failed, ended or fell silent.
         """
         over = self._over.wait(timeout)
+        if isinstance(self._error, PeerError):
+            raise self._error
         if self._error is not None:
             raise ActorError(f"the actor {self._stopped_by} failed: {self._error}") from self._error
         return over
@@ -95,11 +132,15 @@ class Runtime:
     def run(self) -> None:
         """Start, and wait for the end."""
         self.start()
-        self.wait()
-        self.stop()
+        try:
+            self.wait()
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """End the threads after the acts that are running."""
+        if self._network is not None:
+            self._network.close(reason="" if self._error is None else str(self._error))
         self._over.set()
         for thread in self._threads.values():
             thread.stop()
@@ -122,9 +163,15 @@ class Runtime:
                 self._over.set()
 
     def _failed(self, actor: Actor, error: BaseException) -> None:
+        self._end_with(error, actor.task.name)
+
+    def _network_failed(self, error: BaseException) -> None:
+        self._end_with(error, "network")
+
+    def _end_with(self, error: BaseException, who: str) -> None:
         with self._lock:
-            if self._error is None:
-                self._error, self._stopped_by = error, actor.task.name
+            if self._error is None and not self._over.is_set():
+                self._error, self._stopped_by = error, who
         for thread in self._threads.values():
             thread.stop()
         self._over.set()

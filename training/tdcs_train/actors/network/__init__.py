@@ -1,0 +1,1 @@
+"""Registers between machines: bytes are pulled by the machine that has room for them, urgent ones first."""
