@@ -34,7 +34,7 @@ TYPED = (
 
 
 @dataclass
-class Outcome:
+class TierResult:
     """What a tier did: test counts, the reasons of its skips, and whether all went well."""
 
     ok: bool = True
@@ -44,7 +44,7 @@ class Outcome:
     flaky: list[str] = field(default_factory=list)
     """Tests that failed, and passed in a second run: of that run's machine or of the code, a reader decides."""
 
-    def add(self, other: "Outcome") -> None:
+    def add(self, other: "TierResult") -> None:
         """Count another part of the same tier."""
         self.ok = self.ok and other.ok
         self.passed += other.passed
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"no such tier: {', '.join(unknown)}; choose from {', '.join(TIERS)}")
     LOGS.mkdir(parents=True, exist_ok=True)
     chosen = options.tiers or list(TIERS)
-    rows: list[tuple[str, float, Outcome]] = []
+    rows: list[tuple[str, float, TierResult]] = []
     for name in chosen:
         print(f"\n=== {name} " + "=" * (70 - len(name)), flush=True)
         begin = time.monotonic()
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     return report(rows, not_run=chosen[len(rows) :])
 
 
-def report(rows: Sequence[tuple[str, float, Outcome]], *, not_run: Sequence[str]) -> int:
+def report(rows: Sequence[tuple[str, float, TierResult]], *, not_run: Sequence[str]) -> int:
     """Print one line a tier, every skip with its reason, and the closing count."""
     print(f"\n{'tier':<14}{'result':<9}{'passed':>7}{'failed':>7}{'skipped':>8}{'time':>9}")
     for name, seconds, outcome in rows:
@@ -130,16 +130,16 @@ ABSENT = 1  # what `status --quiet` says of a cluster that is not there, not eve
 LOCAL = {"PYTHONPATH": str(ROOT / "deploy" / "local")}
 
 
-def checks(*commands: tuple[str, ...]) -> Outcome:
+def checks(*commands: tuple[str, ...]) -> TierResult:
     """Run checks that are not pytest; each counts as one test."""
-    outcome = Outcome()
+    outcome = TierResult()
     for command in commands:
         good = run(*command)
-        outcome.add(Outcome(ok=good, passed=int(good), failed=int(not good)))
+        outcome.add(TierResult(ok=good, passed=int(good), failed=int(not good)))
     return outcome
 
 
-def pytest(folder: str, *arguments: str, again: bool = False) -> Outcome:
+def pytest(folder: str, *arguments: str, again: bool = False) -> TierResult:
     """Run pytest on a folder; with `again`, what failed once more, in a process with fixtures of its own."""
     outcome, failures, code = pytest_once(folder, *arguments)
     # Of a run that was broken off, as by a file that cannot be imported, the other tests are not known.
@@ -149,11 +149,11 @@ def pytest(folder: str, *arguments: str, again: bool = False) -> Outcome:
     last = ("--last-failed", "--last-failed-no-failures=none")
     second, _, _ = pytest_once(folder, *arguments, *last, report="-again")
     if second.ok and second.passed >= len(failures):
-        return Outcome(passed=outcome.passed + len(failures), skips=outcome.skips, flaky=failures)
+        return TierResult(passed=outcome.passed + len(failures), skips=outcome.skips, flaky=failures)
     return outcome
 
 
-def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[Outcome, list[str], int]:
+def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[TierResult, list[str], int]:
     """Run pytest on a folder: counts and skip reasons, and the names of what failed, from the JUnit report; its exit
     status."""
     junit = LOGS / f"junit-{folder.replace('/', '-')}{report}.xml"
@@ -165,9 +165,9 @@ def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[Outcome
     return outcome, failures, code
 
 
-def counted(folder: str, junit: Path, code: int) -> tuple[Outcome, list[str]]:
+def counted(folder: str, junit: Path, code: int) -> tuple[TierResult, list[str]]:
     """Counts and skip reasons of a JUnit report, and the names of what failed; a run without a test has failed."""
-    outcome, failures = Outcome(ok=code == 0), []
+    outcome, failures = TierResult(ok=code == 0), []
     if junit.exists():
         for case in ET.parse(junit).iter("testcase"):  # noqa: S314  our own pytest wrote it
             skipped = case.find("skipped")
@@ -193,7 +193,7 @@ MOST_AGAIN = 3
 TOGETHER = ("--numprocesses=2", "--dist=loadfile")
 
 
-def lint(_: Wishes) -> Outcome:
+def lint(_: Wishes) -> TierResult:
     """Style, and documentation that builds without a warning."""
     return checks(
         ("ruff", "check", "."),
@@ -202,17 +202,17 @@ def lint(_: Wishes) -> Outcome:
     )
 
 
-def types(_: Wishes) -> Outcome:
+def types(_: Wishes) -> TierResult:
     """Types, strictly."""
     return checks(("mypy", *(path for path in TYPED if any((ROOT / path).rglob("*.py")))))
 
 
-def contracts(_: Wishes) -> Outcome:
+def contracts(_: Wishes) -> TierResult:
     """The contracts between the layers."""
     return checks(("lint-imports",))
 
 
-def training(_: Wishes) -> Outcome:
+def training(_: Wishes) -> TierResult:
     """What needs PyTorch, inside the root of the image that has it, with nothing but a loopback interface."""
     junit = LOGS / "junit-tests-training.xml"
     junit.unlink(missing_ok=True)
@@ -224,7 +224,7 @@ def training(_: Wishes) -> Outcome:
     return counted("tests/training", junit, code)[0]
 
 
-def engine(wishes: Wishes) -> Outcome:
+def engine(wishes: Wishes) -> TierResult:
     """Real Alluxio on a real S3 server, and the counters of that server first."""
     gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
     outcome = checks(
@@ -237,14 +237,14 @@ def engine(wishes: Wishes) -> Outcome:
     return outcome
 
 
-def e2e(wishes: Wishes) -> Outcome:
+def e2e(wishes: Wishes) -> TierResult:
     """The local cluster, the images, and the tests that run on it."""
     tool = (sys.executable, "-m", "tdcs_local")
     state = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode
-    outcome = Outcome()
+    outcome = TierResult()
     try:
         if not (run(*tool, "up") and run(*tool, "images", *E2E_IMAGES)):
-            outcome.add(Outcome(ok=False, failed=1))
+            outcome.add(TierResult(ok=False, failed=1))
         else:
             # Fixtures install TDCS and fill the store; what a test itself does is bounded.
             bounds = ("--timeout=600", "-o", "timeout_func_only=true")
@@ -255,7 +255,7 @@ def e2e(wishes: Wishes) -> Outcome:
     return outcome
 
 
-TIERS: dict[str, Callable[[Wishes], Outcome]] = {
+TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,

@@ -100,7 +100,7 @@ class SecretRef(Model):
     """Its name. It holds the keys accessKeyId and secretAccessKey."""
 
 
-class Source(Model):
+class SourceSpec(Model):
     """Where the data is at home."""
 
     uri: Annotated[
@@ -160,7 +160,7 @@ class DatasetSpec(Model):
     """What is cached, where from, and where."""
 
     source: Annotated[
-        Source,
+        SourceSpec,
         Field(
             json_schema_extra=rules(
                 rule(

@@ -16,10 +16,10 @@ from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.main import waiting_pods
 from tdcs_scheduler.view import DatasetView
 
-Holdings = Mapping[str, Mapping[str, int]]
+BytesByNode = Mapping[str, Mapping[str, int]]
 
 
-def dataset(copies: Holdings) -> dict[str, Any]:
+def dataset(copies: BytesByNode) -> dict[str, Any]:
     """A Dataset with these copies, given as bytes by node."""
     listed = [
         {"id": copy, "nodes": [{"name": node, "bytes": held} for node, held in nodes.items()]}
@@ -46,13 +46,13 @@ def pod(*datasets: str, annotation: str | None = None, **status: Any) -> dict[st
 class World:
     """A view and the demand that looks at it, as the extender ties them together."""
 
-    def __init__(self, **datasets: Holdings) -> None:
+    def __init__(self, **datasets: BytesByNode) -> None:
         self.view = DatasetView()
         self.demand = Demand(view=self.view)
         for name, copies in datasets.items():
             self.put(name, copies)
 
-    def put(self, name: str, copies: Holdings | None) -> None:
+    def put(self, name: str, copies: BytesByNode | None) -> None:
         self.view.on_change(("team", name), None if copies is None else dataset(copies))
         self.demand.on_dataset(("team", name))
 
@@ -63,7 +63,7 @@ class World:
         return self.demand.awaited(nodes=nodes, apart_from={f"team/{name}" for name in apart_from})
 
 
-IMAGES: Holdings = {"0": {"a": 5, "b": 5}}
+IMAGES: BytesByNode = {"0": {"a": 5, "b": 5}}
 
 
 def test_a_waiting_pod_wants_the_nodes_of_its_data_until_it_has_one_of_its_own() -> None:
@@ -249,7 +249,7 @@ def test_after_thousands_of_changes_it_still_says_what_a_fresh_count_says() -> N
     draw = random.Random(3)
     world = World()
     pods: dict[str, dict[str, Any]] = {}
-    held: dict[str, Holdings] = {}
+    held: dict[str, BytesByNode] = {}
     for _ in range(3000):
         if draw.random() < 0.2:
             name = draw.choice("xyz")

@@ -18,7 +18,7 @@ from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.view import View
 from tdcs.csi.volume import Volume
 from tdcs.engine.alluxio.concurrency import bounded
-from tdcs.engine.alluxio.spelling import for_alluxio
+from tdcs.engine.alluxio.name_encoding import for_alluxio
 
 _log: Final = logging.getLogger(__name__)
 

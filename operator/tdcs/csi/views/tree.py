@@ -16,7 +16,7 @@ from tdcs.csi.views.manifest import Kind, Manifest
 from tdcs.csi.views.plan import Form, Step
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.way import TARGET, Way
-from tdcs.engine.alluxio.spelling import for_alluxio
+from tdcs.engine.alluxio.name_encoding import for_alluxio
 
 FOLDER_MODE: Final = 0o555
 FILE_MODE: Final = 0o444

@@ -15,7 +15,7 @@ from tdcs.engine.alluxio.blocks import Pace
 from tdcs.engine.alluxio.concurrency import bounded
 from tdcs.engine.alluxio.contents import Contents
 from tdcs.engine.alluxio.copies import Copier, GiverAwayError, SourceReader
-from tdcs.engine.alluxio.failures import engine_error
+from tdcs.engine.alluxio.errors import engine_error
 from tdcs.engine.alluxio.master import Master
 from tdcs.engine.alluxio.outdated import outdated_blocks
 from tdcs.engine.alluxio.placements import Place, Placements

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
+from tdcs.engine.alluxio.name_encoding import for_source
 from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc, RpcFailureError
-from tdcs.engine.alluxio.spelling import for_source
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Block, CachedFile, SourceError, WorkerInfo
 

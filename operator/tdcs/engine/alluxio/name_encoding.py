@@ -1,7 +1,7 @@
-"""How Alluxio spells names that it cannot hold: as `deploy/local/alluxio/names` makes the sources tell them.
+"""The encoding of names that Alluxio cannot hold, the same that `deploy/local/alluxio/names` applies to its sources.
 
 Alluxio takes what follows `?` for a query, and a backslash for a slash; its FUSE client cannot open what has a
-character beyond U+FFFF. Each of the two is spelled as the character 0xF000 above it, in Unicode's private area, and
+character beyond U+FFFF. Each of the two is encoded as the character 0xF000 above it, in Unicode's private area, and
 each half of a surrogate pair as the one 0x800 above it; a name that has one of those characters itself has `ESCAPE`
 before it.
 """
@@ -15,21 +15,21 @@ _UNFIT: Final = r"?\\"
 _OURS: Final = f"{ESCAPE}\uf03f\uf05c\ue000-\ue7ff"
 _HALVES: Final = 0x800
 
-_TO_SPELL: Final = re.compile(f"([{_UNFIT}])|([\U00010000-\U0010ffff])|[{_OURS}]")
-_TO_READ: Final = re.compile(f"{ESCAPE}(.)|([\uf03f\uf05c])|([\ue000-\ue3ff][\ue400-\ue7ff])", re.DOTALL)
+_TO_ENCODE: Final = re.compile(f"([{_UNFIT}])|([\U00010000-\U0010ffff])|[{_OURS}]")
+_TO_DECODE: Final = re.compile(f"{ESCAPE}(.)|([\uf03f\uf05c])|([\ue000-\ue3ff][\ue400-\ue7ff])", re.DOTALL)
 
 
 def for_alluxio(name: str) -> str:
-    """How Alluxio knows what the source calls by this name or path."""
-    return _TO_SPELL.sub(_spelled, name)
+    """The name or path in Alluxio of what has this name or path at the source."""
+    return _TO_ENCODE.sub(_encoded, name)
 
 
-def for_source(spelled: str) -> str:
-    """How the source calls what Alluxio knows by this name or path."""
-    return _TO_READ.sub(_read, spelled)
+def for_source(encoded: str) -> str:
+    """The name or path at the source of what has this name or path in Alluxio."""
+    return _TO_DECODE.sub(_decoded, encoded)
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _encoded(found: re.Match[str]) -> str:
     if found[1]:
         return chr(ord(ESCAPE) + ord(found[1]))
     if found[2]:
@@ -37,7 +37,7 @@ def _spelled(found: re.Match[str]) -> str:
     return ESCAPE + found[0]
 
 
-def _read(found: re.Match[str]) -> str:
+def _decoded(found: re.Match[str]) -> str:
     if found[1]:
         return found[1]
     if found[2]:

@@ -1,16 +1,16 @@
-"""How names are spelled that Alluxio cannot hold."""
+"""The encoding of names that Alluxio cannot hold."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.engine.alluxio.spelling import for_alluxio, for_source
+from tdcs.engine.alluxio.name_encoding import for_alluxio, for_source
 
 HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue400🐈\n")) | st.text()
 
 
 @pytest.mark.parametrize(
-    ("name", "spelled"),
+    ("name", "encoded"),
     [
         ("plain/file.jpg", "plain/file.jpg"),
         ("what?", "what\uf03f"),
@@ -21,20 +21,20 @@ HARD = st.text(alphabet=st.sampled_from("?\\/a\uf000\uf03f\uf05c\uf001\ue000\ue4
         ("private\ue03d\ue408", "private\uf000\ue03d\uf000\ue408"),
     ],
 )
-def test_a_name_is_spelled_with_what_alluxio_can_hold(name: str, spelled: str) -> None:
-    assert for_alluxio(name) == spelled
-    assert for_source(spelled) == name
+def test_a_name_is_encoded_with_what_alluxio_can_hold(name: str, encoded: str) -> None:
+    assert for_alluxio(name) == encoded
+    assert for_source(encoded) == name
 
 
 @given(name=HARD)
 def test_every_name_comes_back(name: str) -> None:
-    spelled = for_alluxio(name)
-    assert for_source(spelled) == name
-    assert "?" not in spelled
-    assert "\\" not in spelled
-    assert all(character <= "\uffff" for character in spelled)
+    encoded = for_alluxio(name)
+    assert for_source(encoded) == name
+    assert "?" not in encoded
+    assert "\\" not in encoded
+    assert all(character <= "\uffff" for character in encoded)
 
 
 @given(one=HARD, other=HARD)
-def test_no_two_names_are_spelled_alike(one: str, other: str) -> None:
+def test_no_two_names_are_encoded_alike(one: str, other: str) -> None:
     assert (for_alluxio(one) == for_alluxio(other)) == (one == other)

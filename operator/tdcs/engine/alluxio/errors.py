@@ -25,8 +25,8 @@ def engine_error(
 
     Args:
         process: Who was called, for the case that it does not answer.
-        of_source: Whether a complaint is the source's, and not Alluxio's own.
-        secrets: What to hide in Alluxio's words.
+        of_source: Whether the source refused, and not Alluxio itself.
+        secrets: What to hide in Alluxio's message.
     """
     away = failure.starting or failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
     kind: type[EngineError] = EngineError
