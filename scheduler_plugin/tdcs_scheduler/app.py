@@ -26,7 +26,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _log: Final = logging.getLogger(__name__)
 
 EXPLANATIONS: Final = "tdcs_scheduler.explanations"
-"""The logger whose lines are JSON, and nothing else."""
+"""The logger of lines that are JSON, and nothing else."""
 
 _explanations: Final = logging.getLogger(EXPLANATIONS)
 

@@ -78,7 +78,7 @@ class FastPath(HttpToolsProtocol):
         ]
         self.transport.write("\r\n".join([*head, "", ""]).encode() + answer)
         if stays:
-            # Of a call that came in the same piece there is a timer already, which nobody else would stop.
+            # Of a call that came in the same piece there is a timer already, which nothing else would stop.
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler

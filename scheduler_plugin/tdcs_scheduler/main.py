@@ -38,7 +38,7 @@ _KEEP_ALIVE_SECONDS: Final = 120
 # kube-scheduler that tells which pod's turn it is.
 _GATHER_SECONDS: Final = 0.05
 
-# The API server sends a bookmark about once a minute; three missed ones mean that nobody is there.
+# The API server sends a bookmark about once a minute; three missed ones mean that it is gone.
 DEFAULT_STALE_AFTER: Final = 180.0
 
 
@@ -172,7 +172,7 @@ async def _until_either_ends(
 
 
 async def _tidy_memory(informer: Informer) -> None:
-    """Keep what lives for ever away from the garbage collector, whose pauses are the slowest answers."""
+    """Keep what lives for ever away from the garbage collector: its pauses are the slowest answers."""
     await informer.synced.wait()
     gc.collect()
     gc.freeze()

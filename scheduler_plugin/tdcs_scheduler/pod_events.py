@@ -1,5 +1,5 @@
-"""Events on pods whose datasets annotation cannot be read, or names what does not exist: their owners see those, and
-not the extender's log."""
+"""Events on pods with a datasets annotation that cannot be read, or that names what does not exist: their owners see
+events, and not the extender's log."""
 
 import asyncio
 import datetime

@@ -1,4 +1,4 @@
-"""Which bytes of which copy lie on which node, as the Datasets' status says: fed by an informer, read by every
+"""Which bytes of which copy are on which node, as the Datasets' status says: fed by an informer, read by every
 score.
 """
 

@@ -45,6 +45,18 @@ RETIRED_IDENTIFIERS = frozenset(
 )
 """Names of variables, functions and classes that are a private metaphor or say nothing of the field."""
 
+PLAIN_PROSE = (
+    "deploy/local/tdcs_local",
+    "operator/tdcs/cli",
+    "operator/tdcs/kube",
+    "operator/tdcs/simulate",
+    "scheduler_plugin/tdcs_scheduler",
+)
+"""Folders in which comments, docstrings and messages avoid `RIDDLES`."""
+
+RIDDLES = re.compile(r"\b(?:told|whose|nobody|thereof)\b", re.IGNORECASE)
+"""Words that make a sentence hard to follow for readers in a hurry, or in their second language."""
+
 
 def modules() -> Iterator[Path]:
     """Every module of the packages that is not in a folder being rewritten, relative to the checkout."""
@@ -88,6 +100,15 @@ def test_no_module_has_a_retired_name(area: str) -> None:
 def test_no_identifier_is_a_retired_word() -> None:
     found = {
         str(module): identifiers((ROOT / module).read_text()) & RETIRED_IDENTIFIERS for module in modules()
+    }
+    assert not {module: words for module, words in found.items() if words}
+
+
+def test_comments_and_messages_are_in_plain_words() -> None:
+    found = {
+        str(module): RIDDLES.findall((ROOT / module).read_text())
+        for module in modules()
+        if any(module.is_relative_to(folder) for folder in PLAIN_PROSE)
     }
     assert not {module: words for module, words in found.items() if words}
 

@@ -55,7 +55,7 @@ def descriptors(*, lib: Path) -> bytes:
             )
         found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
     for file in found.file:
-        # JSON names differ between compiler versions and nobody reads them
+        # JSON names differ between compiler versions and nothing reads them
         for message in file.message_type:
             _drop_json_names(message)
     return found.SerializeToString(deterministic=True)

@@ -89,7 +89,7 @@ def shared(name: str, *, on_wait: Callable[[], None] | None = None) -> Iterator[
 
 @contextmanager
 def exclusive(name: str) -> Iterator[bool]:
-    """Holds the lock of that name alone, if nobody has it now; tells whether it does."""
+    """Holds the lock of that name alone, if it is free now; yields whether it does."""
     with _open_lock(name) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

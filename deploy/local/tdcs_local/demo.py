@@ -1,4 +1,4 @@
-"""`make demo`: from nothing to training jobs whose pods run where their data is: cold, warm, with a parameter server.
+"""`make demo`: from nothing to training jobs that run where their data is: cold, warm, with a parameter server.
 
 Everything a user would apply is applied as it stands in ``deploy/examples``; only the second run's name differs.
 """
@@ -31,7 +31,7 @@ TRAINING_IMAGE = "train-tensorflow"
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A TrainingJob of ``deploy/examples`` as the demo runs it, and the role whose log tells the speed."""
+    """A TrainingJob of ``deploy/examples`` as the demo runs it, and the role that logs the speed."""
 
     name: str
     file: str

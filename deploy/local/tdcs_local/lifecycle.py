@@ -89,7 +89,7 @@ def status() -> tuple[list[str], int]:
     """Lines on what there is, and the exit status.
 
     0: this checkout's cluster is up and well; 1: it has none; :data:`EXISTS_NOT_UP`: it has one that is stopped,
-    unfinished or sick. While no engine answers, the access that lies in the checkout tells of a cluster.
+    unfinished or sick. While no engine answers, the kubeconfig in the checkout says that there is a cluster.
     """
     name = cluster.name()
     engine = host.look_at_engine()

@@ -1,4 +1,4 @@
-"""Where things lie: the checkout, its ``.local`` folder, the cache outside of it."""
+"""Where things are: the checkout, its ``.local`` folder, the cache outside of it."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ DEFAULT_NAME = "tdcs"
 
 
 def kubeconfig_of(cluster: str) -> Path:
-    """Where the access to a cluster lies: ``.local/kubeconfig``; one of another name has a file of its own."""
+    """Where the access to a cluster is: ``.local/kubeconfig``; one of another name has a file of its own."""
     return STATE / ("kubeconfig" if cluster == DEFAULT_NAME else f"kubeconfig-{cluster}")
 
 
@@ -21,7 +21,7 @@ KUBECONFIG = kubeconfig_of(os.environ.get(NAME_VARIABLE) or DEFAULT_NAME)
 
 
 def cache_root(*, env: Mapping[str, str] = os.environ) -> Path:
-    """Where all that is expensive to make lies: ``$TDCS_CACHE``, or ``tdcs`` in the user's cache folder."""
+    """Where all that is expensive to make is kept: ``$TDCS_CACHE``, or ``tdcs`` in the user's cache folder."""
     if env.get("TDCS_CACHE"):
         return Path(env["TDCS_CACHE"]).expanduser().absolute()
     base = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".cache")

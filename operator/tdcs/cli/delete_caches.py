@@ -31,7 +31,7 @@ def command(clusters: tuple[str, ...], timeout: float) -> None:
     """Delete the CacheClusters NAME, and wait until the disks of their nodes are free.
 
     Deletes nothing while there are Datasets or other CacheClusters: it runs before the operator is uninstalled, and
-    nobody could delete those cleanly afterwards.
+    nothing could delete those cleanly afterwards.
     """
     try:
         asyncio.run(_run(clusters, patience=timeout))

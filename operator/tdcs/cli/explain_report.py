@@ -18,7 +18,7 @@ from tdcs.kube.objects import ENDED_POD_PHASES
 from tdcs.policy.scoring import MAX_SCORE, CopyOnNodes, bytes_on_node, node_scores
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""Who places pods that name nobody."""
+"""Who places pods that name no scheduler."""
 
 ALTERNATIVES = 5
 """Nodes that are named beside the one that a pod is on."""
@@ -322,7 +322,7 @@ def _ranking(job: TrainingJob, world: World) -> str:
 def _stranger(job: TrainingJob, pod: Object | None, role: Role) -> str:
     """The scheduler that places a pod, when it is not the one that was installed with TDCS; else empty.
 
-    How that one is called is known by the operator alone, which writes it into pods whose template names none.
+    How that one is called is known by the operator alone, which writes it into pods that name none.
     """
     if job.spec.scheduling.mode != "Extender":
         return ""

@@ -25,7 +25,7 @@ COMMANDS = {
     "status": ("tdcs.cli.status", "Show caches, datasets, preloads and jobs, and what is wrong with them."),
     "simulate": ("tdcs.cli.simulate", "Simulate a trace of jobs, or the paper's figure."),
 }
-"""Subcommand to the module whose attribute `command` it is, and its line in the help."""
+"""Subcommand to the module that has it as its attribute `command`, and its line in the help."""
 
 
 class LazyGroup(click.Group):

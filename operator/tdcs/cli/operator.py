@@ -51,7 +51,7 @@ from tdcs.kube.lease import Lease
     # Not by envvar: click takes an empty variable for one that is not set.
     default=lambda: os.environ.get("TDCS_SCHEDULER_NAME", names.SCHEDULER_NAME),
     show_default=f"$TDCS_SCHEDULER_NAME, else {names.SCHEDULER_NAME}",
-    help="Who places the pods of jobs whose template names nobody; empty: the cluster's default scheduler.",
+    help="Who places the pods of jobs that name no scheduler; empty: the cluster's default scheduler.",
 )
 @click.option(
     "--secrets-role",

@@ -15,7 +15,7 @@ from tdcs.kube.resources import TRAINING_JOBS
 
 POLL_SECONDS = 0.5
 KEPT_SECONDS = 600
-"""How long the job is kept should nobody be left to delete it."""
+"""How long the job is kept when its creator cannot delete it."""
 
 
 class SmokeTestError(click.ClickException):

@@ -241,7 +241,7 @@ def _hindrances(kind: str, obj: Object) -> list[str]:
 
 
 def _holds_up(state: str | None, reason: str) -> bool:
-    # A job whose pods exist otherwise quotes whoever holds them up, with reasons of the scheduler and the kubelet.
+    # A job with pods otherwise quotes whatever holds them up, with reasons of the scheduler and the kubelet.
     return reason not in _BY_ITSELF if state in {"Starting", "Restarting"} else reason in _NEEDS_A_PERSON
 
 

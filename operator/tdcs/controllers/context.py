@@ -24,7 +24,7 @@ class Settings:
         namespace: where the pods of cache clusters live.
         image: image of the cache's pods when a CacheCluster names none.
         image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
-        scheduler_name: who places the pods of jobs whose template names nobody; empty: the cluster's default.
+        scheduler_name: who places the pods of jobs that name no scheduler; empty: the cluster's default.
         secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
         service_account: the operator's own, named in remedies.
         poll_seconds: how often a cache cluster's workers are asked for. The master misses a dead one after 12 s at

@@ -93,10 +93,10 @@ class _States(Collector):
     def _datasets(datasets: list[Object]) -> Iterator[GaugeMetricFamily]:
         for field, name, text in (
             ("totalBytes", "total_bytes", "Bytes at the source."),
-            ("cachedBytes", "cached_bytes", "Bytes that lie on some cache node, each counted once."),
-            ("physicalBytes", "physical_bytes", "Bytes that lie on cache nodes, every copy counted."),
+            ("cachedBytes", "cached_bytes", "Bytes on any cache node, each counted once."),
+            ("physicalBytes", "physical_bytes", "Bytes on cache nodes, every copy counted."),
             ("wantedBytes", "wanted_bytes", "Bytes that are wanted on cache nodes, every copy counted."),
-            ("loadedBytes", "loaded_bytes", "Of these, bytes that lie where they are wanted."),
+            ("loadedBytes", "loaded_bytes", "Of these, bytes on the nodes that shall hold them."),
             (
                 "bytesPerSecond",
                 "load_bytes_per_second",
@@ -111,7 +111,7 @@ class _States(Collector):
             yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
         checked = GaugeMetricFamily(
             f"{METRICS_PREFIX}dataset_source_checked_timestamp_seconds",
-            "When a list of the source was last told, in seconds since 1970; one without news is told once an hour.",
+            "Seconds since 1970 of the last reported list of the source; one without news is reported hourly.",
             labels=_DATASET,
         )
         for obj in datasets:
@@ -124,7 +124,7 @@ class _States(Collector):
     def _preloads(preloads: list[Object]) -> Iterator[GaugeMetricFamily]:
         for field, name, text in (
             ("bytesTotal", "total_bytes", "Bytes that it shall bring, every copy counted."),
-            ("bytesDone", "done_bytes", "Of these, bytes that lie on their nodes."),
+            ("bytesDone", "done_bytes", "Of these, bytes on their nodes."),
             (
                 "bytesPerSecond",
                 "load_bytes_per_second",

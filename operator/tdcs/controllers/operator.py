@@ -175,7 +175,7 @@ class Operator:
         async with asyncio.timeout(SYNC_SECONDS):
             for informer in informers:
                 await informer.synced.wait()
-            # Without all kinds in view a first pass would report as missing what merely was not told yet.
+            # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
             for resource in self._own:
                 for obj in (await self.context.api.list(resource)).items:
                     self.seen(resource, obj, deleted=False)
@@ -221,7 +221,7 @@ class Operator:
             self._cluster_changed(key[1])
 
     def listed_again(self, resource: Resource) -> None:
-        """The event source has lost its watch, and tells again what exists: what was deleted meanwhile it does not."""
+        """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""
         self._store_resync.doubt(resource)
 
     def _gone(self, key: WorkKey) -> None:
@@ -229,7 +229,7 @@ class Operator:
             self._store_resync.doubt(key.resource)
 
     def health(self) -> Mapping[str, object]:
-        """What the health endpoint tells.
+        """What the health endpoint reports.
 
         Raises:
             StaleError: a view is stale, or the queue does not move: the process should be restarted.

@@ -1,4 +1,4 @@
-"""Compares views that are fed by somebody else's events with the server's own list.
+"""Compares views that another event source feeds with the server's own list.
 
 An event source that lists again after a lost watch replays what exists, and says nothing of what was deleted in the
 gap. Such an object would stay in the view, with all that is reserved for it, until the operator restarts.
@@ -26,7 +26,7 @@ class StoreResync:
     Args:
         api: the API server.
         views: what is known, by resource and key; only read.
-        missed: told of an object whose last change no event told; `deleted` when it is gone.
+        missed: called with an object that changed without an event; `deleted` when it is gone.
         pause: seconds between a doubt and the list.
     """
 
@@ -81,7 +81,7 @@ class StoreResync:
         for key, obj in before.items():
             # One that an event has replaced meanwhile is newer than the list.
             if key not in found and view.get(key) is obj:
-                _log.info("%s %s is gone, and no event told so", resource.kind, "/".join(filter(None, key)))
+                _log.info("%s %s is gone, and there was no event", resource.kind, "/".join(filter(None, key)))
                 self._missed(resource, obj, True)
         for key, obj in found.items():
             # Unchanged while the list was read, and yet not as listed: a watch that stands still.

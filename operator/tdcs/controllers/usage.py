@@ -25,7 +25,7 @@ class JobPod:
 
 
 def trimmed(pod: Object) -> Object:
-    """A pod with its node, what it takes there, and whose it is, and nothing else."""
+    """A pod with its node, what it takes there, its place in a job, and nothing else."""
     metadata = pod["metadata"]
     kept = {field: metadata[field] for field in ("name", "namespace", "resourceVersion") if field in metadata}
     found = {"metadata": kept, "node": pod["spec"].get("nodeName", ""), "takes": pod_requests(pod["spec"])}

@@ -1,6 +1,6 @@
 """`KubeApi` over HTTP: the handful of requests that TDCS makes, on plain JSON.
 
-They are made here and not by the package's generated calls, which build typed models and whose watch can neither
+They are made here and not by the package's generated calls, which build typed models; their watch can neither
 gather events nor start exactly where a list ended.
 """
 

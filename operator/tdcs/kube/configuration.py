@@ -139,7 +139,7 @@ async def _of_service_account() -> ApiAccess:
         except (ConfigException, OSError) as error:
             raise ConfigurationError(
                 f"there is no kubeconfig, and no service account of a pod ({str(error).rstrip('.')}): set KUBECONFIG, "
-                "or run this in a pod whose service account is mounted"
+                "or run this in a pod with a mounted service account"
             ) from error
         return _prepared(configuration)
 

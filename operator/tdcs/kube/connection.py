@@ -48,7 +48,7 @@ class Connection:
         read_seconds: float,
         connect_seconds: float,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; the response's body is read in the block, at whose end the response is closed.
+        """Send a request; the response's body is read in the block, and the response is closed at its end.
 
         Args:
             method: of HTTP.
@@ -82,7 +82,7 @@ class Connection:
         try:
             yield response
         finally:
-            # A connection whose body was read whole is in the pool again already; another one is of no more use.
+            # After the whole body was read, the connection is in the pool again already; else it is of no more use.
             response.close()
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """One active process among several, by a Lease of `coordination.k8s.io`.
 
-The rules are client-go's leader election: a holder renews; who wants the lease takes it when nobody holds it, or
+The rules are client-go's leader election: a holder renews; who wants the lease takes it when it is free, or
 when it was not renewed for its duration *as seen here*, so clocks of different machines are never compared; a
 holder that cannot renew in time must stop working before anybody else may begin.
 """
@@ -64,7 +64,7 @@ class Lease:
         self._retry = retry
         self._duration = duration
         self._renew = renew
-        self._seen: tuple[str, str | None] = ("nobody", None)  # the holder and its last sign of life
+        self._seen: tuple[str, str | None] = ("", None)  # the holder and its last sign of life
         self._seen_at = clock()
 
     async def acquire(self) -> None:
@@ -87,7 +87,7 @@ class Lease:
         renewed = self._clock()
         while True:
             await asyncio.sleep(self._retry)
-            # A request that hangs must not outlast the time in which nobody else may work.
+            # A request that hangs must not outlast the time in which no other process may work.
             left = max(self._renew - (self._clock() - renewed), 0.001)
             try:
                 async with asyncio.timeout(left):
@@ -101,7 +101,7 @@ class Lease:
             if holder != self._identity or self._clock() - renewed >= self._renew:
                 raise LeaseLostError(
                     f"Lease {self._namespace}/{self._name} was not renewed for {self._clock() - renewed:.0f} s; "
-                    f"its holder was last seen to be {holder}"
+                    f"its holder was last seen to be {holder or 'no process'}"
                 )
 
     async def release(self) -> None:

@@ -9,7 +9,7 @@ Key = tuple[str, str]
 """(namespace, name); the namespace of a cluster-scoped object is the empty string."""
 
 ENDED_POD_PHASES = frozenset({"Succeeded", "Failed"})
-"""Phases of pods whose containers run no more, and never again."""
+"""Phases in which the containers of a pod have ended for good."""
 
 UNENDED_PODS = ",".join(f"status.phase!={phase}" for phase in sorted(ENDED_POD_PHASES, reverse=True))
 """Field selector of the pods that have not ended."""

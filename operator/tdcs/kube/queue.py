@@ -84,7 +84,7 @@ class KeyedQueue(Generic[K]):
         return key
 
     def _oldest(self, lane: Hashable) -> dict[K, float]:
-        """The lane, or of all lanes the one whose first key waits longest; empty when none waits."""
+        """The lane, or of all lanes the one with the first key that waits longest; empty when none waits."""
         if lane is not ANY:
             return self._lanes.get(lane) or {}
         filled = [waiting for waiting in self._lanes.values() if waiting]

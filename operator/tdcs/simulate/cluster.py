@@ -66,7 +66,7 @@ class Cluster:
             self.by_free[self.free[node]] -= 1
 
     def place(self, job: SimJob, *, scores: dict[str, int], data_first: bool, now: float) -> None:
-        """Start a job whose gang fits: on the nodes set aside for it, else on those with the best scores."""
+        """Start a job that fits as a gang: on the nodes set aside for it, else on those with the best scores."""
         nodes: tuple[str, ...] | None
         if job is self._holder:
             nodes = self._aside

@@ -22,7 +22,7 @@ from tdcs.simulate.scenario import Scenario, pods_of
 from tdcs.simulate.schemes.base import Scheme
 from tdcs.simulate.workload import WorkItem
 
-#: Told the number of finished jobs now and then.
+#: Called with the number of finished jobs now and then.
 Progress = Callable[[int], None]
 
 
@@ -85,7 +85,7 @@ class Simulation:
         return min((job.mark for job in self._reading.values()), default=math.inf)
 
     def _marks(self, *, now: float) -> list[SimJob]:
-        """End the jobs whose time has come, or their epochs; gives the jobs that have begun a new epoch."""
+        """End the jobs that are due, or their epochs; gives the jobs that have begun a new epoch."""
         reached = [job for job in self._reading.values() if job.mark <= now]
         while (mark := self._next_warm()) <= now:
             reached.append(self.cluster.running[heapq.heappop(self._heap)[1]])
@@ -126,7 +126,7 @@ class Simulation:
         return started
 
     def _share(self, *, changed: Sequence[SimJob], now: float) -> None:
-        """Share the store, and set the speed of every job whose share or view has changed."""
+        """Share the store, and set the speed of every job with a changed share or view."""
         for job in changed:
             if job.miss > 1e-9:
                 self._reading[job.number] = job

@@ -71,7 +71,7 @@ RANGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """Whether a ratio lies in the published range."""
+    """Whether a ratio is in the published range."""
 
     published: Range
     ratio: float

@@ -41,7 +41,7 @@ def check_plot(path: Path) -> None:
 def _try_to_write(path: Path) -> None:
     """Open the file as a writer would; only trying tells for file systems that refuse even the superuser."""
     there = os.path.lexists(path)
-    # Without O_NONBLOCK a pipe that nobody reads would keep us waiting.
+    # Without O_NONBLOCK a pipe without a reader would keep us waiting.
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666))
     if not there:
         path.unlink()

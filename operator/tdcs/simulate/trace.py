@@ -151,7 +151,7 @@ def _time(*, where: str, text: str | None) -> float:
         moment = when.replace(tzinfo=None) - (when.utcoffset() or _ZERO)
     except OverflowError:
         raise InputError(
-            f"{where}: timestamp {text} lies outside the years 1 to 9999 in UTC; correct the row"
+            f"{where}: timestamp {text} is outside the years 1 to 9999 in UTC; correct the row"
         ) from None
     return (moment - _EPOCH).total_seconds()
 

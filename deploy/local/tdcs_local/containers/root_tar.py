@@ -28,7 +28,7 @@ class RootTar:
         self._tar.close()
 
     def below(self, folder: str, *, pattern: str) -> list[str]:
-        """Plain files and links below a folder whose path matches."""
+        """Plain files and links below a folder, of which the path matches."""
         wanted = re.compile(pattern)
         return sorted(
             name

@@ -127,7 +127,7 @@ def older(cluster: str) -> bool:
 def abandoned(cluster: str) -> bool:
     """Whether the checkout that made the cluster is certainly gone, and the cluster of no use to anybody.
 
-    Nodes that run and answer may belong to somebody whose folder this process cannot see, so they stay.
+    Nodes that run and answer may belong to a folder that this process cannot see, so they stay.
     """
     found = nodes(cluster)
     if not all(node.owner and certainly_gone(Path(node.owner)) for node in found):
@@ -194,7 +194,7 @@ def delete(*, cluster: str, reporter: Reporter) -> None:
 
 
 def reconnect(*, cluster: str, reporter: Reporter) -> None:
-    """Writes the access to a cluster whose nodes run, and waits for its API: it may be slow, or just starting."""
+    """Writes the access to a cluster with running nodes, and waits for its API: it may be slow, or just starting."""
     with reporter.step(f"wait for {cluster} to answer") as step:
         kubeconfig.write(cluster)
         _wait_for_api(Kubectl(), step)
@@ -286,7 +286,7 @@ def _joined(cluster: str) -> bool:
 
 
 def _answers_inside(cluster: str) -> bool:
-    """Whether the API answers on its own node, for a cluster whose access this checkout does not have."""
+    """Whether the API answers on its own node, for a cluster to which this checkout has no access."""
     ask = ["kubectl", f"--kubeconfig={ADMIN}", "get", "--raw", "/readyz"]
     return shell.succeeds(["docker", "exec", node_names(cluster)[0], *ask])
 

@@ -96,7 +96,7 @@ def uninstall(*, reporter: Reporter, kubectl: Kubectl) -> None:
 def clear(*, reporter: Reporter, kubectl: Kubectl, seconds: float = 240) -> None:
     """Delete all objects of TDCS's kinds and wait until they are gone, and with them the data on the nodes' disks.
 
-    Jobs go before the data they read, and the data before the caches it lies in: each waits for the next one's end.
+    Jobs go before the data they read, and the data before the caches that hold it: each waits for the next one's end.
     """
     for resource, noun in CUSTOM_RESOURCES:
         if kubectl.get("customresourcedefinitions.apiextensions.k8s.io", resource) is not None:

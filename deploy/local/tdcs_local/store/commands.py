@@ -11,7 +11,7 @@ from tdcs_local.store import operations as operations
 
 @click.group()
 def store() -> None:
-    """The slow object store: an S3 server in the cluster behind a link whose rate can be set."""
+    """The slow object store: an S3 server in the cluster behind a link with a rate that can be set."""
 
 
 @store.command()

@@ -1,7 +1,7 @@
 """Stock Alluxio: one cache shared by all, filled by reads, least recently used leaves.
 
 As its defaults have it: a block that is not on the reader's own worker is cached there, wherever it
-came from (local-first writes and passive caching), so the same block lies on many nodes; and each
+came from (local-first writes and passive caching), so the same block is on many nodes; and each
 worker evicts its least recently used blocks. Pods are placed without regard to data.
 
 Mean-field: of each node, the bytes that it holds of each dataset. What a job has read leaves its node
@@ -130,7 +130,7 @@ class AlluxioLru(Scheme):
         return hit, here / hit if hit > 0.0 else 0.0
 
     def _absent_share(self, name: str, *, holders: Mapping[str, float], size: float) -> float:
-        """The logarithm of the share of a dataset that lies on no node."""
+        """The logarithm of the share of a dataset that is on no node."""
         absent = self._absent.get(name)
         if absent is None:
             absent = sum(math.log(max(1.0 - held / size, 1e-9)) for held in holders.values())

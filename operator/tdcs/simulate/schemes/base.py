@@ -48,7 +48,7 @@ class Scheme:
         """A job ended."""
 
     def update(self, *, now: float) -> Iterable[SimJob]:
-        """Decide, and set what the running jobs see; gives the jobs whose view has changed."""
+        """Decide, and set what the running jobs see; gives the jobs with a changed view."""
         return ()
 
     def loads(self) -> Sequence[Load]:

@@ -1,7 +1,7 @@
 """The plan of the cache in the scheme `tdcs`: what it holds on which node, decided with the operator's policies.
 
 The cache is given to datasets by the bandwidth that a byte saves (`allocation`), idle ones leave by the next use that
-the queue shows (`eviction`), a copy lies on as many nodes as its readers need (`placement`), what fits is loaded
+the queue shows (`eviction`), a copy is on as many nodes as its readers need (`placement`), what fits is loaded
 and kept (`preload`), and a copy takes as many jobs as its links can feed and is cloned beyond that (`admission`).
 """
 
@@ -120,7 +120,7 @@ class CachePlan(Scheme):
                 needed -= over
 
     def _drop_idle_clones(self) -> float:
-        """Free the clones of datasets whose first copy can feed all readers again."""
+        """Free the clones of datasets when their first copy can feed all readers again."""
         freed = 0.0
         for cached in self.cached.values():
             enough = len(cached.copies["0"].nodes) * self.scenario.nic_rate >= 2.0 * cached.demand
@@ -235,7 +235,7 @@ class CachePlan(Scheme):
         taken = {node for copy in cached.copies.values() for node in copy.nodes}
         reserved = self._reserve(cached, more=cached.filled, demand=cached.demand, avoid=taken)
         if sum(reserved.values()) < cached.filled * (1 - 1e-6):
-            # The free room lies on nodes that hold the dataset already.
+            # The free room is on nodes that hold the dataset already.
             for node, held in reserved.items():
                 self.room[node] += held
             return "0"

@@ -22,7 +22,7 @@ from tdcs.simulate.workload import Dataset
 
 #: Seconds without a reader after which the owner deletes the dataset's cache.
 IDLE_BEFORE_DELETION = 86_400.0
-#: Nodes over which a cache lies at least.
+#: The fewest nodes of a cache.
 REPLICAS = 4
 #: The jobs' view is renewed when this part of a dataset has been read into its cache.
 STEP = 0.05

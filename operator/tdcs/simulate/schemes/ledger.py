@@ -1,4 +1,4 @@
-"""What lies where under the scheme `tdcs`: copies, their places, and how far they are filled."""
+"""What is where under the scheme `tdcs`: copies, their places, and how far they are filled."""
 
 from dataclasses import dataclass, field
 

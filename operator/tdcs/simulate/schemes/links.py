@@ -7,7 +7,7 @@ from tdcs.simulate.job import SimJob
 
 
 def share_on_nodes(job: SimJob, *, held: Mapping[str, float], total: float) -> float:
-    """The share of a dataset's cached bytes that lie on the job's own nodes, its GPUs as weights."""
+    """The share of a dataset's cached bytes on the job's own nodes, its GPUs as weights."""
     if total <= 0.0:
         return 0.0
     if len(job.nodes) == 1:

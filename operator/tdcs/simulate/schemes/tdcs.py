@@ -70,7 +70,7 @@ class Tdcs(CachePlan):
             self._plan_soon(now)
 
     def finished(self, job: SimJob, *, now: float) -> None:
-        """What the job read may leave once nobody reads it."""
+        """What the job read may leave once no job reads it."""
         cached = self.cached[job.dataset.name]
         cached.demand = max(cached.demand - job.compute, 0.0)
         cached.last_used = now

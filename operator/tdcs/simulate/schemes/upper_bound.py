@@ -1,4 +1,4 @@
-"""The bound: every byte lies on the nodes of its job before the job starts.
+"""The bound: every byte is on the nodes of its job before the job starts.
 
 Clairvoyant in the extreme: no store, no link and no cache size limits anything, so each job takes
 exactly its time in the trace, plus the wait for GPUs in the same queue as under every other scheme. No
