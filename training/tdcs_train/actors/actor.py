@@ -293,9 +293,10 @@ class Actor:
 
     def _on_done(self, flight: Flight, when: int, cause: Cause | None) -> None:
         flight.done = True
+        # What leaves now was held up by this act, also where it had ended before.
+        me = (self.task.name, flight.number)
         while self._flights and self._flights[0].done:
             first = self._flights.popleft()
-            me = (self.task.name, first.number)
             self.account.acts += 1
             if self.account.records is not None:
                 self.account.records.append(ActRecord(first.number, first.started, first.ended, first.cause))

@@ -1,0 +1,220 @@
+"""The loader: what it gives, in what order and memory, and what it says of the time."""
+
+import io
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from PIL import Image
+
+from tdcs_train.errors import InputError
+from tdcs_train.loader import Loader, Sample, decode_image, find_images
+from tdcs_train.loader.files import read_file
+from tdcs_train.loader.stages import put_image
+
+SHAPE = (8, 8, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """30 grey PNG files in three classes; the grey value of a file is 8 times its number."""
+    for number in range(30):
+        place = tmp_path / f"class{number % 3}"
+        place.mkdir(exist_ok=True)
+        Image.new("L", (16, 16), 8 * number).save(place / f"{number:02}.png")
+    return tmp_path
+
+
+def contents(loader: Loader, epoch: int) -> list[tuple[int, int]]:
+    """The (file number, label) pairs of an epoch, in order."""
+    found = []
+    for batch in loader.epoch(epoch):
+        assert batch.images.shape[1:] == SHAPE
+        found += [
+            (int(image[0, 0, 0]) // 8, int(label))
+            for image, label in zip(batch.images, batch.labels, strict=True)
+        ]
+    return found
+
+
+def test_an_epoch_has_every_sample_once_with_its_label(folder: Path) -> None:
+    samples, classes = find_images(folder)
+    assert classes == ["class0", "class1", "class2"]
+    found = contents(Loader(samples, batch=4, shape=SHAPE, drop_last=False), 0)
+    assert sorted(found) == [(number, number % 3) for number in range(30)]
+
+
+def test_the_order_follows_from_seed_and_epoch_alone(folder: Path) -> None:
+    samples, _ = find_images(folder)
+    first = contents(Loader(samples, batch=5, shape=SHAPE, seed=1), 0)
+    assert contents(Loader(samples, batch=3, shape=SHAPE, seed=1, readers=7, decoders=3), 0) == first
+    assert contents(Loader(samples, batch=5, shape=SHAPE, seed=1), 1) != first
+    assert contents(Loader(samples, batch=5, shape=SHAPE, seed=2), 0) != first
+
+
+def test_workers_share_an_epoch_without_overlap_and_equally(folder: Path) -> None:
+    samples, _ = find_images(folder)
+    shares = [
+        contents(Loader(samples, batch=2, shape=SHAPE, rank=rank, world_size=4, drop_last=False), 3)
+        for rank in range(4)
+    ]
+    assert [len(share) for share in shares] == [7, 7, 7, 7]
+    assert len({sample for share in shares for sample in share}) == 28
+
+
+@pytest.mark.parametrize(("drop", "sizes"), [(True, [8, 8, 8]), (False, [8, 8, 8, 6])])
+def test_an_incomplete_last_batch_is_dropped_or_kept(folder: Path, drop: bool, sizes: list[int]) -> None:
+    samples, _ = find_images(folder)
+    loader = Loader(samples, batch=8, shape=SHAPE, drop_last=drop)
+    assert len(loader) == len(sizes)
+    assert [len(batch.images) for batch in loader.epoch(0)] == sizes
+
+
+def test_a_training_loop_that_stops_early_leaves_no_thread_behind(folder: Path) -> None:
+    samples, _ = find_images(folder)
+    before = threading.active_count()
+    for _ in range(3):
+        batches = Loader(samples, batch=2, shape=SHAPE).epoch(0)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Slowed:
+    """A stage that takes 20 ms longer, and adds up how long it really took: a busy machine wakes sleepers late."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.seconds = 0.0
+        self.calls = 0
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        begin = time.monotonic()
+        time.sleep(0.02)
+        result = self.function(*arguments, **named)
+        self.seconds += time.monotonic() - begin
+        self.calls += 1
+        return result
+
+
+@pytest.mark.parametrize("stage", ["read", "decode", "batch", "train"])
+def test_20_ms_put_into_a_stage_are_reported_as_that_stages_time(folder: Path, stage: str) -> None:
+    samples, _ = find_images(folder)
+    functions: dict[str, Callable[..., Any]] = {"read": read_file, "decode": decode_image, "batch": put_image}
+    slow = Slowed(functions.get(stage, lambda: None))
+    own = {"read": {"read": slow}, "decode": {"decode": slow}, "batch": {"put": slow}}.get(stage, {})
+    loader = Loader(samples, batch=3, shape=SHAPE, readers=1, decoders=1, **own)  # type: ignore[arg-type]
+    for _ in loader.epoch(0):
+        if stage == "train":
+            slow()
+    report = loader.report
+    assert report is not None
+    assert slow.calls == (10 if stage == "train" else 30)
+    assert report.bottleneck == stage
+    assert report.seconds_by_stage[stage] == pytest.approx(slow.seconds, rel=0.10)
+    assert sum(report.seconds_by_stage.values()) == pytest.approx(report.seconds, rel=0.01)
+    if stage == "train":
+        assert report.stall_share < 0.3
+    else:
+        assert report.stall_share > 0.8
+        assert report.stall_by_cause[stage] > 0.8
+
+
+def test_records_of_acts_do_not_grow_with_the_epoch(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    Image.new("L", (8, 8), 7).save(content, "png")
+    (tmp_path / "one.png").write_bytes(content.getvalue())
+    samples = [Sample(str(tmp_path / "one.png"), 0)] * 1200
+    loader = Loader(samples, batch=2, shape=SHAPE)
+    assert sum(len(batch.images) for batch in loader.epoch(0)) == 1200
+    assert loader.report is not None
+    assert sum(loader.report.seconds_by_stage.values()) == pytest.approx(loader.report.seconds, rel=0.02)
+
+
+MEMORY = """
+import io, re, sys, time
+from pathlib import Path
+import numpy
+from PIL import Image
+from tdcs_train.loader import Loader, Sample
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+
+path = Path(sys.argv[1]) / "noise.jpg"
+Image.fromarray(numpy.random.default_rng(0).integers(0, 255, (256, 256, 3), dtype=numpy.uint8)).save(path)
+small = Loader([Sample(str(path), 0)] * 8, batch=4, shape=(256, 256, 3), max_file_bytes=1 << 18)
+list(small.epoch(0))  # the decoder's own memory
+before = peak()
+loader = Loader([Sample(str(path), 0)] * 600, batch=64, shape=(256, 256, 3), prefetch=3, max_file_bytes=1 << 18)
+for batch in loader.epoch(0):
+    time.sleep(0.05)
+print(loader.memory_bytes, peak() - before)
+"""
+
+
+def test_the_memory_of_a_loader_is_that_of_its_registers(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True, check=True
+    )
+    planned, peak = map(int, result.stdout.split())
+    assert 4 * 64 * 256 * 256 * 3 < planned < 1.1 * 4 * 64 * 256 * 256 * 3
+    assert peak <= 1.1 * planned
+
+
+def test_a_file_that_is_no_image_is_named(folder: Path) -> None:
+    (folder / "class1" / "broken.png").write_bytes(b"\x89PNG but no more")
+    samples, _ = find_images(folder)
+    with pytest.raises(InputError, match=r"class1/broken.png is no image that can be decoded"):
+        contents(Loader(samples, batch=2, shape=SHAPE, drop_last=False), 0)
+
+
+def test_a_file_that_is_gone_or_too_large_is_named(folder: Path) -> None:
+    samples, _ = find_images(folder)
+    gone = [*samples, Sample(str(folder / "class1" / "gone.png"), 1)]
+    with pytest.raises(InputError, match=r"gone.png cannot be read: No such file"):
+        contents(Loader(gone, batch=31, shape=SHAPE), 0)
+    with pytest.raises(InputError, match=r"is larger than 50 bytes; give the loader a larger max_file_bytes"):
+        contents(Loader(samples, batch=3, shape=SHAPE, max_file_bytes=50), 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch": 0}, "batch is 0"),
+        ({"batch": 31}, "make no batch of 31"),
+        ({"readers": 0}, "readers is 0"),
+        ({"rank": 2, "world_size": 2}, "rank 2 is not below world_size 2"),
+    ],
+)
+def test_a_loader_that_could_give_nothing_is_refused(
+    folder: Path, arguments: dict[str, int], message: str
+) -> None:
+    samples, _ = find_images(folder)
+    with pytest.raises(InputError, match=re.escape(message)):
+        Loader(samples, **{"batch": 2, "shape": SHAPE, **arguments})  # type: ignore[arg-type]
+
+
+def test_a_folder_without_images_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no image"):
+        find_images(tmp_path)
+    with pytest.raises(InputError, match="cannot be listed: No such file"):
+        find_images(tmp_path / "none")
+
+
+def test_an_image_is_resized_to_the_wanted_shape() -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (40, 20), (200, 100, 50)).save(content, "png")
+    target = numpy.zeros((10, 10, 3), dtype=numpy.uint8)
+    decode_image(memoryview(content.getvalue()), target, path="x.png")
+    assert (target == numpy.array([200, 100, 50])).all()
