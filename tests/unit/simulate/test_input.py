@@ -61,11 +61,11 @@ warmSeconds: 60
         (HEADER + "2017-10-01 10:00:01,5,1,\n", "row 2: cluster is empty"),
         (
             HEADER + "0001-01-01T00:00:00+23:59,5,1,a\n",
-            "row 2: timestamp 0001-01-01T00:00:00+23:59 lies outside",
+            "row 2: timestamp 0001-01-01T00:00:00+23:59 is outside",
         ),
         (
             HEADER + "9999-12-31T23:59:59-23:59,5,1,a\n",
-            "row 2: timestamp 9999-12-31T23:59:59-23:59 lies outside",
+            "row 2: timestamp 9999-12-31T23:59:59-23:59 is outside",
         ),
         (
             "timestamp,duration,num_gpus,duration,cluster\n2017-10-01 10:00:00,60,1,70,a\n",
