@@ -17,7 +17,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
 
-DEFAULT_KUBECONFIG = Path("~/.kube/config")
+DEFAULT_KUBECONFIG = Path(os.path.expanduser("~/.kube/config"))  # without a home it merely does not exist
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps the header
@@ -97,10 +97,9 @@ async def load_access(*, kubeconfig: Path | None = None, context: str | None = N
 def _kubeconfig_files(named: Path | None) -> str | None:
     """Paths as in $KUBECONFIG; None when there is no kubeconfig at all."""
     files = str(named or "") or os.environ.get("KUBECONFIG", "")
-    default = DEFAULT_KUBECONFIG.expanduser()
-    if not files and not default.exists():
+    if not files and not DEFAULT_KUBECONFIG.exists():
         return None
-    files = files or str(default)
+    files = files or str(DEFAULT_KUBECONFIG)
     if not any(Path(file).expanduser().is_file() for file in files.split(os.pathsep)):
         raise ConfigurationError(
             f"the kubeconfig {files} does not exist: name another by --kubeconfig or KUBECONFIG"
