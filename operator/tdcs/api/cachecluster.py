@@ -97,6 +97,14 @@ class Component(Model):
     """Options of the JVM, added after the built-in ones, so they win."""
 
 
+class AgentComponent(Model):
+    """The cache agents, each in a worker's pod."""
+
+    resources: JsonObject = Field(default={})
+    """CPU and memory of the container, as in a pod's spec (requests, limits). Some 150 MiB, 40 MiB more for every
+    million files of the datasets in use, and the page cache that a limit of memory counts."""
+
+
 class Journal(Model):
     """The volume of the master, which holds the mounts and what it knows of the files."""
 
@@ -184,6 +192,8 @@ class CacheClusterSpec(Model):
     """The master's pod."""
     worker: Component = defaulted(Component)
     """The workers' pods."""
+    agent: AgentComponent = defaulted(AgentComponent)
+    """The agents in the workers' pods: they bring blocks from the sources and to each other."""
     fuse: Component = defaulted(Component)
     """The FUSE clients' pods."""
 

@@ -59,6 +59,8 @@ FINALIZER: Final = "tdcs.io/finalizer"
 COMPONENT_MASTER: Final = "master"
 COMPONENT_WORKER: Final = "worker"
 COMPONENT_FUSE: Final = "fuse"
+COMPONENT_AGENT: Final = "agent"
+"""Of a container in a worker's pod; it is no pod of its own."""
 
 # Paths on every node (hostPath) and in the engine's namespace.
 NODE_STATE_DIR: Final = "/var/lib/tdcs"
@@ -97,6 +99,7 @@ EXTENDER_PORT: Final = 8900
 
 # Defaults.
 DEFAULT_IMAGE: Final = "tdcs/alluxio:dev"
+DEFAULT_AGENT_IMAGE: Final = "tdcs/tdcs:dev"
 DEFAULT_TIER_CAPACITY: Final = "10Gi"
 METRICS_PREFIX: Final = "tdcs_"
 
@@ -158,6 +161,12 @@ def worker_set_name(*, cluster: str, node: str) -> str:
     (The name of a revision, which adds 11 characters, must fit a label.)
     """
     return f"{cluster}-worker-{node_slug(node, limit=52 - len(cluster) - len('-worker-'))}"
+
+
+def worker_host(*, cluster: str, node: str, namespace: str) -> str:
+    """DNS name of the pod of a node's cache worker, and so of its agent."""
+    pod = f"{worker_set_name(cluster=cluster, node=node)}-0"
+    return f"{pod}.{workers_service_name(cluster=cluster)}.{namespace}.svc"
 
 
 def node_slug(node: str, *, limit: int = 63) -> str:

@@ -41,6 +41,13 @@ from tdcs.kube.lease import Lease
     help="Image of the cache's pods where a CacheCluster names none.",
 )
 @click.option(
+    "--agent-image",
+    default=names.DEFAULT_AGENT_IMAGE,
+    show_default=True,
+    envvar="TDCS_AGENT_IMAGE",
+    help="Image of the cache agents in the workers' pods: the operator's own.",
+)
+@click.option(
     "--image-pull-secret",
     "image_pull_secrets",
     multiple=True,
@@ -97,6 +104,7 @@ from tdcs.kube.lease import Lease
 def command(
     namespace: str,
     image: str,
+    agent_image: str,
     image_pull_secrets: tuple[str, ...],
     scheduler_name: str,
     secrets_role: str,
@@ -133,6 +141,7 @@ def command(
         settings = Settings(
             namespace=namespace,
             image=image,
+            agent_image=agent_image,
             image_pull_secrets=image_pull_secrets,
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,

@@ -23,6 +23,7 @@ class Settings:
     Attributes:
         namespace: where the pods of cache clusters live.
         image: image of the cache's pods when a CacheCluster names none.
+        agent_image: image of the cache agents in the workers' pods: the operator's own.
         image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
         scheduler_name: who places the pods of jobs that name no scheduler; empty: the cluster's default.
         secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
@@ -39,6 +40,7 @@ class Settings:
 
     namespace: str = names.SYSTEM_NAMESPACE
     image: str = names.DEFAULT_IMAGE
+    agent_image: str = names.DEFAULT_AGENT_IMAGE
     image_pull_secrets: tuple[str, ...] = ()
     scheduler_name: str = names.SCHEDULER_NAME
     secrets_role: str = names.SECRETS_ROLE

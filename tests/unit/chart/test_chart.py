@@ -165,17 +165,26 @@ def test_only_the_operator_and_the_cache_itself_can_call_the_cache(rendered: Ren
     guarded = {name for name, labels in pods.items() if selects(spec["podSelector"], labels)}
     assert guarded == {"master", "worker", "fuse"}
     assert spec["policyTypes"] == ["Ingress"]
-    everywhere, to_master = spec["ingress"]
+    everywhere, for_readers = spec["ingress"]
     for ingress, expected in (
         (everywhere, {"tdcs-operator", "master", "worker", "fuse"}),
-        (to_master, {"tdcs-csi"}),
+        (for_readers, {"tdcs-csi"}),
     ):
         peers = ingress["from"]
         assert all(set(peer) == {"podSelector"} for peer in peers), "only pods of the release's namespace"
         admitted = {n for n, labels in pods.items() if any(selects(p["podSelector"], labels) for p in peers)}
         assert admitted == expected
     assert "ports" not in everywhere
-    assert to_master["ports"] == [{"port": names.MASTER_RPC_PORT, "protocol": "TCP"}]
+    assert [port["port"] for port in for_readers["ports"]] == [
+        names.MASTER_RPC_PORT,
+        names.AGENT_CONTROL_PORT,
+        names.AGENT_BLOCK_PORT,
+    ]
+
+
+def test_the_operator_knows_its_own_image_for_the_agents(rendered: Rendered) -> None:
+    (operator,) = rendered.pod_specs()["tdcs-operator"]["containers"]
+    assert f"--agent-image={operator['image']}" in operator["args"]
 
 
 def test_the_csi_plugin_cannot_talk_to_the_api_server(default: Rendered) -> None:
@@ -432,6 +441,9 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
     selected = monitor["spec"]["selector"]["matchLabels"].items()
     for name in ("tdcs-operator", "tdcs-scheduler"):
         assert selected <= made.one("Deployment", name)["spec"]["template"]["metadata"]["labels"].items()
+    agents = made.one("PodMonitor", "tdcs-agents")["spec"]
+    assert selects(agents["selector"], labels_of(cluster="any", component=names.COMPONENT_WORKER))
+    assert [endpoint["port"] for endpoint in agents["podMetricsEndpoints"]] == ["agent"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.controllers.builders import GIB, worker
 
+from tdcs.agent.main import command as agent_command
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster import children, pods
@@ -120,6 +121,7 @@ def blueprint(**spec: Any) -> Blueprint:
         spec=CacheClusterSpec.model_validate(spec),
         namespace="tdcs-system",
         image="alluxio:1",
+        agent_image="tdcs:1",
     )
 
 
@@ -129,6 +131,48 @@ def container(obj: Any) -> Any:
 
 def env(obj: Any) -> dict[str, str]:
     return {entry["name"]: entry.get("value", "") for entry in container(obj)["env"]}
+
+
+def test_the_agent_in_a_workers_pod_sees_what_the_worker_sees_as_the_same_user() -> None:
+    plan = blueprint(
+        storage={"tiers": [{"path": "/mnt/nvme", "capacity": "2Gi"}]}, sourceFolders=["/data/nfs"]
+    )
+    pod = children.worker(plan, node="n1")["spec"]["template"]["spec"]
+    worker, agent = pod["containers"]
+    (preparation,) = pod["initContainers"]
+
+    shared = {(mount["name"], mount["mountPath"]) for mount in worker["volumeMounts"]} - {
+        ("config", "/etc/alluxio")
+    }
+    assert {(mount["name"], mount["mountPath"]) for mount in agent["volumeMounts"]} == shared
+    assert agent["image"] == preparation["image"] == "tdcs:1"
+    for container in (agent, preparation):
+        values = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert values["TDCS_TIER"] == "/mnt/nvme"
+        context = container["securityContext"]
+        assert (context["runAsUser"], context["allowPrivilegeEscalation"]) == (0, False)
+        assert context["capabilities"]["drop"] == ["ALL"]
+    assert {entry["name"]: entry.get("value") for entry in agent["env"]}["TDCS_CAPACITY"] == str(2 << 30)
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_the_agents_command_line_is_one_that_it_takes() -> None:
+    plan = blueprint()
+    pod = children.worker(plan, node="n1")["spec"]["template"]["spec"]
+    for made in (pod["containers"][1], pod["initContainers"][0]):
+        assert made["args"][0] == "agent"
+        command = agent_command.commands[made["args"][1]]
+        given = {entry["name"] for entry in made["env"]}
+        required = [option for option in command.params if option.required]
+        assert required
+        assert all(isinstance(option.envvar, str) and option.envvar in given for option in required)
+
+
+def test_resources_of_the_agents_can_be_set() -> None:
+    plan = blueprint(agent={"resources": {"requests": {"cpu": "2"}}})
+    assert children.worker(plan, node="n1")["spec"]["template"]["spec"]["containers"][1]["resources"] == {
+        "requests": {"cpu": "2"}
+    }
 
 
 def test_blocks_lie_at_the_same_path_in_worker_and_client() -> None:

@@ -39,7 +39,8 @@ def cleaned(cluster: Cluster) -> dict[str, list[str]]:
 async def test_a_worker_that_goes_leaves_no_blocks_on_its_node(cluster: Cluster) -> None:
     await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
     await cluster.until(lambda: len(worker_sets(cluster)) == 2)
-    assert cleaned(cluster) == {"a": ["/var/lib/tdcs/cache/default/alluxioworker"]}
+    folders = ["/var/lib/tdcs/cache/default/alluxioworker", "/var/lib/tdcs/cache/default/agent"]
+    assert cleaned(cluster) == {"a": folders}
     order = [write for write in cluster.server.writes if "default-worker-a" in write or "Job" in write]
     assert [write.split()[0] for write in order] == ["create", "merge", "create", "delete"]
     # Back again, and gone again: the disk is freed again.
@@ -55,6 +56,7 @@ async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) 
     assert set(cleaned(cluster)) == set(NODES)
     assert cleaned(cluster)["a"] == [
         "/var/lib/tdcs/cache/default/alluxioworker",
+        "/var/lib/tdcs/cache/default/agent",
         "/var/lib/tdcs/cache/default/views",
     ]
 

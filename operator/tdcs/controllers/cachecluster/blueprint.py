@@ -17,6 +17,7 @@ class Blueprint:
         spec: its parsed spec.
         namespace: where the children live.
         image: the image when the spec names none.
+        agent_image: the image of the agents.
         pull_secrets: Secrets of `namespace` with which it is pulled.
     """
 
@@ -24,6 +25,7 @@ class Blueprint:
     spec: CacheClusterSpec
     namespace: str
     image: str
+    agent_image: str
     pull_secrets: tuple[str, ...] = ()
 
     @property

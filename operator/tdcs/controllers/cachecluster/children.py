@@ -1,7 +1,7 @@
 """The objects of a cache cluster: configuration, master, one worker a node, FUSE clients. Pure."""
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster import pods
+from tdcs.controllers.cachecluster import agent_pods, pods
 from tdcs.controllers.cachecluster.blueprint import Blueprint, labels_of, metadata_of
 from tdcs.engine.alluxio import profile
 from tdcs.kube.api import Object
@@ -23,6 +23,7 @@ def services(plan: Blueprint) -> list[Object]:
             name=names.workers_service_name(cluster=plan.cluster),
             component=names.COMPONENT_WORKER,
             port=names.WORKER_RPC_PORT,
+            more={"agent": names.AGENT_CONTROL_PORT, "blocks": names.AGENT_BLOCK_PORT},
         ),
     ]
 
@@ -92,7 +93,8 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         labels=labels,
         pod={
             "affinity": pinned_to(node),
-            "containers": [container],
+            "initContainers": [agent_pods.preparation(plan)],
+            "containers": [container, agent_pods.sidecar(plan)],
             "volumes": [
                 pods.config_volume(plan),
                 pods.host_folder("blocks", plan.tier_path),
@@ -164,7 +166,10 @@ def fuse(plan: Blueprint) -> Object:
     }
 
 
-def _service(plan: Blueprint, *, name: str, component: str, port: int) -> Object:
+def _service(
+    plan: Blueprint, *, name: str, component: str, port: int, more: dict[str, int] | None = None
+) -> Object:
+    ports = {"rpc": port, **(more or {})}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -174,7 +179,7 @@ def _service(plan: Blueprint, *, name: str, component: str, port: int) -> Object
             # Workers register under their names before they are ready.
             "publishNotReadyAddresses": True,
             "selector": {names.LABEL_CACHE_CLUSTER: plan.cluster, names.LABEL_COMPONENT: component},
-            "ports": [{"name": "rpc", "port": port, "protocol": "TCP"}],
+            "ports": [{"name": name, "port": number, "protocol": "TCP"} for name, number in ports.items()],
         },
     }
 

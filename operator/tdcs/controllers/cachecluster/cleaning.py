@@ -38,7 +38,7 @@ def job(plan: Blueprint, *, worker_set: Object, node: str, views_too: bool) -> O
             reader.
     """
     labels = labels_of(cluster=plan.cluster, component=COMPONENT)
-    folders = [f"{plan.tier_path}/{names.BLOCK_FOLDER}"]
+    folders = [f"{plan.tier_path}/{folder}" for folder in (names.BLOCK_FOLDER, names.AGENT_FOLDER)]
     if views_too:
         folders.append(f"{plan.tier_path}/{names.VIEWS_FOLDER}")
     return {

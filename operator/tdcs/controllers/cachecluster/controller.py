@@ -121,6 +121,7 @@ class CacheClusterController:
             spec=cluster.spec,
             namespace=settings.namespace,
             image=settings.image,
+            agent_image=settings.agent_image,
             pull_secrets=settings.image_pull_secrets,
         )
 

@@ -1,0 +1,81 @@
+"""The cache agent in a worker's pod: a sidecar, and the init container that makes its disk ready. Pure."""
+
+from typing import Any
+
+from tdcs.api import names
+from tdcs.controllers.cachecluster import pods
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.kube.api import Object
+
+REQUESTS: Object = {"cpu": "50m", "memory": "192Mi"}
+"""What an agent asks for where the CacheCluster says nothing: buffers of 64 MiB, and columns over its blocks."""
+
+_USER = 0
+"""The worker's: its folder is for its own user alone, and what it makes there has to be linked and renamed."""
+
+
+def sidecar(plan: Blueprint) -> Object:
+    """The container that carries blocks."""
+    tier = plan.spec.storage.tiers[0]
+    made = _container(
+        plan,
+        name=names.COMPONENT_AGENT,
+        arguments=["agent", "run"],
+        environment=[
+            {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
+            {"name": "TDCS_WORKER", "value": f"127.0.0.1:{names.WORKER_RPC_PORT}"},
+        ],
+    )
+    made["ports"] = [
+        {"name": "agent", "containerPort": names.AGENT_CONTROL_PORT, "protocol": "TCP"},
+        {"name": "blocks", "containerPort": names.AGENT_BLOCK_PORT, "protocol": "TCP"},
+    ]
+    probe = {"httpGet": {"path": "/healthz", "port": "agent"}}
+    made["readinessProbe"] = {**probe, "periodSeconds": 5, "timeoutSeconds": 5}
+    made["livenessProbe"] = {
+        "tcpSocket": {"port": "agent"},
+        "periodSeconds": 20,
+        "timeoutSeconds": 10,
+        "failureThreshold": 6,
+    }
+    made["resources"] = dict(plan.spec.agent.resources) or {"requests": dict(REQUESTS)}
+    made["volumeMounts"] = [*made["volumeMounts"], *pods.source_mounts(plan)]
+    return made
+
+
+def preparation(plan: Blueprint) -> Object:
+    """The init container: blocks of another journal leave the disk before the worker registers what it finds."""
+    made = _container(
+        plan,
+        name=f"{names.COMPONENT_AGENT}-prepare",
+        arguments=["agent", "prepare"],
+        environment=[{"name": "TDCS_MASTER", "value": f"{plan.master_host}:{names.MASTER_RPC_PORT}"}],
+    )
+    made["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+    return made
+
+
+def _container(
+    plan: Blueprint, *, name: str, arguments: list[str], environment: list[dict[str, Any]]
+) -> Object:
+    return {
+        "name": name,
+        "image": plan.agent_image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": arguments,
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "TDCS_TIER", "value": plan.tier_path},
+            *environment,
+        ],
+        "securityContext": {
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            # Files of a source may belong to others and be for them alone; the worker reads those, too.
+            "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [{"name": "blocks", "mountPath": plan.tier_path}],
+    }
