@@ -11,10 +11,12 @@ import re
 import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config.exec_provider import ExecProvider
 from yarl import URL
 
 DEFAULT_KUBECONFIG = Path(os.path.expanduser("~/.kube/config"))  # without a home it merely does not exist
@@ -127,7 +129,28 @@ async def _of_file(files: str, *, context: str | None) -> tuple[Configuration, s
             f"the kubeconfig {files} cannot be used: {_without_values(error)}; correct it, or choose a context "
             "(kubectl config get-contexts lists them)"
         ) from error
+    if not configuration.api_key and not configuration.cert_file:
+        await _check_plugin(getattr(loader, "_user", None) or {}, files=files)
     return _prepared(configuration), namespace
+
+
+async def _check_plugin(user: Any, *, files: str) -> None:
+    """The package only logs that an exec plugin failed, and goes on without credentials: ask for the reason.
+
+    Raises:
+        ConfigurationError: the user has a plugin, and it gives nothing.
+    """
+    if "exec" not in user:
+        return
+    reason = "its answer has neither a token nor a certificate with its key"
+    try:
+        await ExecProvider(user["exec"]).run()
+    except (ConfigException, OSError) as error:
+        reason = str(error)
+    raise ConfigurationError(
+        f"the exec plugin {user['exec']['command']} of the kubeconfig {files} gives no credentials: {reason}; run it "
+        "by hand, or log in with it again"
+    )
 
 
 async def _of_service_account() -> ApiAccess:

@@ -147,6 +147,22 @@ async def test_what_a_kubeconfig_lacks_is_named(
         await load_access(kubeconfig=written(tmp_path, **changes), context=context)
 
 
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("/nonexistent/plugin", "No such file or directory"),
+        ("/bin/false", "process returned 1"),
+        ("/bin/true", "failed to decode process output"),
+    ],
+)
+async def test_an_exec_plugin_that_fails_is_named_with_its_reason(
+    tmp_path: Path, program: str, reason: str
+) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": program}
+    with pytest.raises(ConfigurationError, match=f"exec plugin {program} of the kubeconfig .* {reason}"):
+        await load_access(kubeconfig=written(tmp_path, users=[{"name": "me", "user": {"exec": plugin}}]))
+
+
 async def test_no_configuration_at_all_is_told_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match="set KUBECONFIG, or run this in a pod"):
         await load_access()
