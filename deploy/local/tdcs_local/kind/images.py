@@ -71,6 +71,7 @@ _SPECS = (
         name="train-pytorch",
         files={
             "tdcs_train": "training/tdcs_train",
+            "train_images_torch.py": "deploy/examples/train_images_torch.py",
         },
         everywhere=False,
         torch=True,

@@ -1,0 +1,163 @@
+"""Train an image classifier on a folder of JPEG files with PyTorch, on one or several workers.
+
+    train_images_torch.py --data /data --epochs 3
+
+The twin of train_images.py. `/data` has one sub-folder per class. With WORLD_SIZE above 1 (torchrun and every job
+operator for PyTorch set it, with RANK, MASTER_ADDR and MASTER_PORT) each worker reads its share of the files and the
+workers average their gradients (DistributedDataParallel over gloo); else the one process is the only worker.
+
+Each worker prints one line of JSON per epoch:
+
+    {"epoch": 1, "worker": 0, "loss": 0.42, "images_per_second": 4650.0, "stall_share": 0.03,
+     "stall_by_cause": {"read": 0.02, "decode": 0.01, "batch": 0.0}, "bottleneck": "train", ...}
+
+`images_per_second` is over all workers. `stall_share` is the part of this worker's time in which its training loop
+waited for data, `stall_by_cause` says for which stage of its loader, and `bottleneck` names what determined most of the
+epoch. The last line has `"done": true`.
+"""
+
+import argparse
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as distributed
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tdcs_train.errors import InputError
+from tdcs_train.loader import Batch, Loader, find_images
+
+MOMENTUM = 0.9
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="a folder with one sub-folder per class")
+    parser.add_argument("--epochs", type=int, default=2, choices=range(1, 10_001), metavar="N")
+    parser.add_argument("--batch", type=int, default=64, help="images per step and worker")
+    parser.add_argument(
+        "--image-size", type=int, default=28, help="images are resized to a square of this side"
+    )
+    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--readers", type=int, default=8, help="files read at the same time")
+    parser.add_argument("--decoders", type=int, default=2, help="images decoded at the same time")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of an operation")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order of the files")
+    return parser.parse_args()
+
+
+def network(*, image_size: int, classes: int) -> nn.Module:
+    """Two convolutions and two dense layers."""
+    flat = (((image_size - 2) // 2 - 2) // 2) ** 2 * 32
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(flat, 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+
+
+def tensors(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images from 0 to 1, channels first, and labels; copies, since the loader uses its memory again."""
+    images = torch.from_numpy(batch.images).permute(0, 3, 1, 2).float().div_(255)
+    return images, torch.from_numpy(batch.labels).clone()
+
+
+def say(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
+    started = time.monotonic()
+    samples, classes = find_images(asked.data)
+    loader = Loader(
+        samples,
+        batch=asked.batch,
+        shape=(asked.image_size, asked.image_size, 1),
+        seed=asked.seed,
+        rank=worker,
+        world_size=workers,
+        readers=asked.readers,
+        decoders=asked.decoders,
+    )
+    say(
+        event="start",
+        worker=worker,
+        workers=workers,
+        files=len(samples),
+        classes=len(classes),
+        steps=len(loader),
+        loader_memory_mib=round(loader.memory_bytes / 2**20, 1),
+        list_seconds=round(time.monotonic() - started, 3),
+        torch=torch.__version__,
+    )
+    torch.manual_seed(asked.seed)
+    model: nn.Module = network(image_size=asked.image_size, classes=len(classes))
+    if workers > 1:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=asked.learning_rate, momentum=MOMENTUM)
+    measure = nn.CrossEntropyLoss()
+    losses: list[float] = []
+    for epoch in range(1, asked.epochs + 1):
+        begin, total = time.monotonic(), 0.0
+        for batch in loader.epoch(epoch):
+            images, labels = tensors(batch)
+            loss = measure(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += float(loss)
+        seconds = time.monotonic() - begin
+        report = loader.report
+        assert report is not None
+        mean = torch.tensor(total / len(loader))
+        if workers > 1:
+            distributed.all_reduce(mean)
+        losses.append(float(mean) / workers)
+        say(
+            **report.fields(),
+            worker=worker,
+            loss=round(losses[-1], 4),
+            images_per_second=round(len(loader) * asked.batch * workers / seconds, 1),
+        )
+    say(
+        done=True,
+        worker=worker,
+        first_loss=round(losses[0], 4),
+        last_loss=round(losses[-1], 4),
+        peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def main() -> None:
+    asked = arguments()
+    torch.set_num_threads(asked.threads)
+    workers = int(os.environ.get("WORLD_SIZE", "1"))
+    if workers > 1:
+        distributed.init_process_group("gloo")
+    try:
+        train(asked, worker=int(os.environ.get("RANK", "0")), workers=workers)
+    except InputError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2)
+    finally:
+        if workers > 1:
+            distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
