@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training controlplane engine e2e crds lock simulation-docs
+.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training compile controlplane engine e2e crds lock simulation-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -39,13 +39,13 @@ doctor: venv ## check this machine for what the local cluster needs
 demo: venv ## from nothing to three training jobs on one dataset, placed by their data; prints what happened
 	@$(LOCAL) demo
 
-test: venv ## all tiers: lint, types, contracts, unit, training, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
+test: venv ## all tiers: lint, types, contracts, unit, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
 	@$(TIERS) $(if $(AGAIN),--again)
 
 quick: venv ## the quick tiers: lint, types, contracts, unit
 	@$(TIERS) lint types contracts unit
 
-lint types contracts unit training controlplane engine e2e: venv
+lint types contracts unit training compile controlplane engine e2e: venv
 	@$(TIERS) $@
 
 crds: venv ## regenerate crds/ and the references of resources and metrics in docs/ from the code
@@ -60,6 +60,11 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 	  --custom-compile-command "make lock" -o requirements.txt
 	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
+	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" -o training/requirements-compile.txt
+	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --group pyproject.toml:compile -c training/requirements-compile.txt --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" \
+	  -o training/requirements-compile-tests.txt
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
 simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about 90 minutes; TRACE=FILE.csv

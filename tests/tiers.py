@@ -224,6 +224,18 @@ def training(_: Wishes) -> TierResult:
     return counted("tests/training", junit, code)[0]
 
 
+def compiled(_: Wishes) -> TierResult:
+    """What needs TVM, oneDNN and OpenBLAS, in an environment of its own that is kept in the cache."""
+    junit = LOGS / "junit-tests-compile.xml"
+    junit.unlink(missing_ok=True)
+    code = status_of(
+        *(sys.executable, "-m", "tdcs_local", "compile-python", "--"),
+        *("-m", "pytest", "-c", "tests/compile/pytest.ini", "--rootdir=.", "tests/compile", "--durations=5"),
+        f"--junitxml={junit}",
+    )
+    return counted("tests/compile", junit, code)[0]
+
+
 def engine(wishes: Wishes) -> TierResult:
     """Real Alluxio on a real S3 server, and the counters of that server first."""
     gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
@@ -261,6 +273,7 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "contracts": contracts,
     "unit": lambda _: pytest("tests/unit", *TOGETHER),
     "training": training,
+    "compile": compiled,
     "controlplane": lambda wishes: pytest("tests/controlplane", *TOGETHER, again=wishes.again),
     "engine": engine,
     "e2e": e2e,

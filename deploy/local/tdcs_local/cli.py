@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import lifecycle, preflight, programs
+from tdcs_local import compile_environment, lifecycle, preflight, programs
 from tdcs_local.containers import torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
@@ -89,6 +89,14 @@ def torch_command(
     )
     command = torch_root.arguments(run, root=torch_root.ensure_folder(reporter=reporter))
     os.execvp(command[0], command)  # noqa: S606  signals of the caller reach the program
+
+
+@main.command(name="compile-python", context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED)
+def compile_command(words: tuple[str, ...]) -> None:
+    """Run Python in the environment with TVM, with this checkout's packages."""
+    python = compile_environment.ensure(reporter=Reporter())
+    os.execve(python, [str(python), *words], compile_environment.environment())  # noqa: S606  as above
 
 
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,11 @@ def missing_packages(programs: Iterable[str]) -> list[str]:
 
 def require_programs(*programs: str, reporter: Reporter) -> None:
     """Installs the packages of missing programs (as root), or says what to install."""
-    packages = missing_packages(programs)
+    require_packages(missing_packages(programs), reporter=reporter)
+
+
+def require_packages(packages: Sequence[str], *, reporter: Reporter) -> None:
+    """Installs Debian packages (as root), or says what to install."""
     if not packages:
         return
     names = " ".join(packages)

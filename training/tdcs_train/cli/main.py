@@ -9,9 +9,11 @@ from tdcs_train import __version__
 from tdcs_train.errors import InputError
 
 COMMANDS = {
+    "compile": ("tdcs_train.cli.compile", "Compile a model into an artifact for one target."),
     "order": ("tdcs_train.cli.order", "Order the transfers of a profiled model."),
     "plan": ("tdcs_train.cli.plan", "Plan the parallelism of a profiled model."),
     "profile": ("tdcs_train.cli.profile", "Measure a model layer by layer."),
+    "targets": ("tdcs_train.cli.targets", "Show what models can be compiled for, and what this node is."),
 }
 """Subcommand to the module that has it as attribute `command`, and its line in the help."""
 

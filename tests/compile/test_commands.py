@@ -1,0 +1,155 @@
+"""The commands `tdcs-train compile` and `tdcs-train targets`: what they print, and one sentence for what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from tests.compile.models import FLOAT, Network, mlp
+
+from tdcs_train.artifacts.targets import TARGETS
+
+
+def run(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "tdcs_train.cli", *words], capture_output=True, text=True, timeout=120, cwd=cwd
+    )
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    onnx.save(mlp(), tmp_path / "mlp.onnx")
+    return tmp_path / "mlp.onnx"
+
+
+def refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
+    """The command ended with exit code 2 and one sentence that has these parts."""
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    for part in parts:
+        assert part in done.stderr
+
+
+def test_a_model_is_built_once_and_then_found(model: Path, tmp_path: Path) -> None:
+    words = [
+        "compile",
+        str(model),
+        "--target",
+        "x86-64-v2",
+        "--backend",
+        "onednn",
+        "-o",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    first, second = (run(*words) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    made, found = (json.loads(done.stdout) for done in (first, second))
+    assert (made["built"], found["built"]) == (True, False)
+    assert made["manifest"] == found["manifest"]
+    assert found["seconds"] < made["seconds"]
+
+
+def test_targets_says_what_this_node_is() -> None:
+    done = run("targets", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    flags = set(Path("/proc/cpuinfo").read_text().split("flags\t\t:")[1].splitlines()[0].split())
+    best = next(target for target in reversed(TARGETS) if target.features <= flags)
+    assert said["best"] == best.name
+    assert {"onednn", "blas"} <= set(said["backends"])
+    assert f"this node: {best.name}" in run("targets").stdout
+
+
+def test_an_unknown_backend_or_target_is_named(model: Path, tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "out")]
+    refused(
+        run("compile", str(model), "--target", "x86-64", "--backend", "npu", *out),
+        "unknown back end npu",
+        "onednn, blas",
+    )
+    refused(run("compile", str(model), "--target", "sparc", *out), "unknown target sparc", "x86-64-v3")
+    twice = ["--backend", "blas", "--backend", "blas"]
+    refused(run("compile", str(model), "--target", "x86-64", *twice, *out), "named twice")
+
+
+def test_an_operator_that_nothing_knows_is_named(tmp_path: Path) -> None:
+    node = onnx.helper.make_node("Bessel", ["x"], ["y"], domain="custom")
+    values = [onnx.helper.make_tensor_value_info(name, FLOAT, [2]) for name in "xy"]
+    graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("custom", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+    done = run("compile", str(tmp_path / "m.onnx"), "--target", "x86-64", "-o", str(tmp_path / "out"))
+    refused(done, "Bessel", "m.onnx cannot be imported")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("missing.onnx", "there is no file missing.onnx"),
+        ("text.onnx", "text.onnx is no valid ONNX model"),
+        ("code.py", "write code.py:NAME"),
+        ("code.py:absent", "code.py has no absent"),
+        ("code.py:number", "is a int: a model is an onnx.ModelProto"),
+        ("code.py:fails", "ZeroDivisionError"),
+        ("gone.py:model", "there is no file gone.py"),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_named(source: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("not a model")
+    (tmp_path / "code.py").write_text("number = 3\ndef fails():\n    return 1 / 0\n")
+    refused(run("compile", source, "--target", "x86-64", "-o", "out", cwd=tmp_path), reason)
+
+
+@pytest.mark.parametrize("shape", ["x", "x=", "x=a", "x=0", "=1"])
+def test_a_shape_that_is_none_is_refused(shape: str, model: Path, tmp_path: Path) -> None:
+    done = run("compile", str(model), "--target", "x86-64", "-o", str(tmp_path), "--shape", shape)
+    refused(done, f"--shape {shape} is not INPUT=N,N")
+
+
+def test_a_shape_of_an_unknown_input_is_refused(model: Path, tmp_path: Path) -> None:
+    done = run("compile", str(model), "--target", "x86-64", "-o", str(tmp_path), "--shape", "z=1,2")
+    refused(done, "no input z", "its inputs are x")
+
+
+def test_an_open_shape_can_be_given(tmp_path: Path) -> None:
+    net = Network()
+    onnx.save(net.model({"x": ["batch", 8]}, [net.dense("x", 8, 4)]), tmp_path / "m.onnx")
+    words = [
+        "compile",
+        str(tmp_path / "m.onnx"),
+        "--target",
+        "x86-64",
+        "--backend",
+        "blas",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    done = run(*words, "--shape", "x=3,8", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [region["nodes"] for region in json.loads(done.stdout)["manifest"]["regions"]] == [["matmul_bias"]]
+
+
+def test_a_folder_that_cannot_be_written_is_named(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["compile", str(model), "--target", "x86-64", "-o"]
+    refused(run(*words, str(tmp_path / "file" / "out")), "cannot be written to", "Not a directory")
+    refused(run(*words, "ftp://host/x"), "folder or to s3://bucket/prefix")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_full_disk_is_named_and_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
+    try:
+        done = run("compile", str(model), "--target", "x86-64", "-o", str(small))
+        refused(done, f"{small} is full, nothing was written")
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -1,0 +1,46 @@
+"""Which of the artifacts at hand a node takes: pure decisions over manifests."""
+
+from collections.abc import Iterable, Sequence
+
+from tdcs_train.artifacts.manifest import Manifest
+from tdcs_train.artifacts.node import Node
+from tdcs_train.artifacts.targets import TARGETS
+
+
+def refusal(manifest: Manifest, node: Node) -> str | None:
+    """Why this node cannot run this artifact; None if it can."""
+    if node.machine != "x86_64":
+        return f"it is for {manifest.target}, this node is {node.machine}"
+    known = {target.name: target.features for target in TARGETS}
+    if manifest.target not in known:
+        return f"its target {manifest.target} is not known here"
+    if missing := sorted((known[manifest.target] | set(manifest.features)) - node.features):
+        return f"it is for {manifest.target}, and this node lacks {', '.join(missing)}"
+    if node.tvm is None:
+        return f"it needs TVM {manifest.tvm}, which is not installed: pip install apache-tvm=={manifest.tvm}"
+    if manifest.tvm != node.tvm:
+        return f"it was made with TVM {manifest.tvm}, this node has {node.tvm}"
+    for library in manifest.libraries:
+        if not node.has_library(library.soname):
+            return f"it needs {library.soname}, which is not on this node: install the Debian package {library.package}"
+    return None
+
+
+def is_of_model(manifest: Manifest, model: str, digest: str | None = None) -> bool:
+    """Whether an artifact is of the model that was asked for, by its name, by its digest or by that of a model file."""
+    if digest is not None:
+        return manifest.model.digest == digest
+    return model in {manifest.model.name, manifest.model.digest, f"sha256:{manifest.model.digest}"}
+
+
+def by_preference(manifests: Iterable[Manifest], prefer: Sequence[str]) -> list[Manifest]:
+    """Manifests in the order in which to try them: first by the best preferred back end that has a region, then by the
+    target's level. Without a preferred back end an artifact comes last."""
+    levels = {target.name: target.level for target in TARGETS}
+
+    def rank(manifest: Manifest) -> tuple[int, int, str]:
+        used = {region.backend for region in manifest.regions}
+        place = min((place for place, name in enumerate(prefer) if name in used), default=len(prefer))
+        return place, -levels.get(manifest.target, 0), manifest.key
+
+    return sorted(manifests, key=rank)

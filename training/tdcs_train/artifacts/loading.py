@@ -1,0 +1,165 @@
+"""Loads the best artifact that this node can run. Nothing of an artifact is opened before it was checked."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tdcs_train.artifacts.choice import by_preference, is_of_model, refusal
+from tdcs_train.artifacts.manifest import FILE, ArtifactError, FileSpec, Manifest, command_line, decode
+from tdcs_train.artifacts.node import Node, this_node
+from tdcs_train.artifacts.session import CompiledModel, open_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """An artifact that was not taken, and why."""
+
+    folder: Path
+    reason: str
+
+
+def load(
+    folder: str | Path,
+    *,
+    model: str,
+    prefer: Sequence[str] = ("onednn", "blas"),
+    compile_missing: bool = False,
+    node: Node | None = None,
+) -> CompiledModel:
+    """Load the best artifact of a model that this node can run.
+
+    Args:
+        folder: a folder of artifacts, such as a Dataset's mount.
+        model: the model's name, its digest, or the path of its ONNX file.
+        prefer: back ends, the best first.
+        compile_missing: compile the model here if no artifact can be taken. `model` must then be a path. The result is
+            kept for this process only.
+        node: what this node is; by default found out.
+
+    Raises:
+        ArtifactError: no artifact can be taken; the message has every reason and the command that makes one.
+    """
+    begin = time.monotonic()
+    root, here = Path(folder), node or this_node()
+    digest = _digest_of(model)
+    usable: dict[str, tuple[Path, Manifest]] = {}
+    refused: list[Refused] = []
+    source = model
+    for place, manifest, reason in _read_all(root):
+        if manifest is None:
+            refused.append(Refused(folder=place, reason=reason))
+        elif is_of_model(manifest, model, digest):
+            source = manifest.model.source
+            if (why := refusal(manifest, here)) is not None:
+                refused.append(Refused(folder=place, reason=why))
+            else:
+                usable[manifest.key] = (place, manifest)
+    for manifest in by_preference((manifest for _, manifest in usable.values()), prefer):
+        place = usable[manifest.key][0]
+        try:
+            library = read_checked(place, manifest.library)
+            parameters = read_checked(place, manifest.parameters)
+        except ArtifactError as error:
+            refused.append(Refused(folder=place, reason=str(error)))
+            continue
+        return open_model(manifest, library=library, parameters=parameters, compiled_here=False, begin=begin)
+    if compile_missing:
+        return _compile_here(model, prefer=prefer, node=here, begin=begin)
+    raise ArtifactError(
+        _nothing_usable(root, model=model, source=source, prefer=prefer, node=here, refused=refused)
+    )
+
+
+def read_checked(folder: Path, spec: FileSpec) -> bytes:
+    """A file of an artifact, if it is what the manifest says.
+
+    Raises:
+        ArtifactError: it is missing, cannot be read, or is damaged.
+    """
+    path = folder / spec.name
+    try:
+        with path.open("rb") as file:
+            content = file.read(spec.bytes + 1)
+    except OSError as error:
+        raise ArtifactError(f"its file {spec.name} cannot be read: {error.strerror}") from error
+    if len(content) != spec.bytes:
+        size = "more" if len(content) > spec.bytes else f"{len(content)}"
+        raise ArtifactError(
+            f"its file {spec.name} has {size} bytes, not the {spec.bytes} that the manifest names"
+        )
+    if hashlib.sha256(content).hexdigest() != spec.sha256:
+        raise ArtifactError(
+            f"its file {spec.name} is damaged: it does not have the digest that the manifest names"
+        )
+    return content
+
+
+def _read_all(root: Path) -> list[tuple[Path, Manifest | None, str]]:
+    """Every folder with its manifest, or with the reason why it has none; `root` may itself be an artifact."""
+    try:
+        folders = (
+            [root]
+            if (root / FILE).is_file()
+            else sorted(path for path in root.iterdir() if _is_candidate(path))
+        )
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifacts in {root} cannot be listed: {error.strerror}; is the Dataset mounted?"
+        ) from error
+    found: list[tuple[Path, Manifest | None, str]] = []
+    for folder in folders:
+        try:
+            found.append((folder, decode((folder / FILE).read_bytes()), ""))
+        except OSError as error:
+            found.append((folder, None, f"its {FILE} cannot be read: {error.strerror}"))
+        except ArtifactError as error:
+            found.append((folder, None, str(error)))
+    return found
+
+
+def _is_candidate(path: Path) -> bool:
+    return not path.name.startswith(".") and path.is_dir()
+
+
+def _digest_of(model: str) -> str | None:
+    if not model.endswith(".onnx") or not Path(model).is_file():
+        return None
+    from tdcs_train.compile.model_file import read_onnx
+
+    return read_onnx(Path(model)).digest
+
+
+def _compile_here(model: str, *, prefer: Sequence[str], node: Node, begin: float) -> CompiledModel:
+    import tempfile
+
+    from tdcs_train.compile.job import compile_model
+
+    if not node.targets:
+        raise ArtifactError(f"nothing can be compiled for {node.machine}")
+    with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
+        made = compile_model(model, target=node.targets[0].name, backends=prefer, output=scratch)
+        place = Path(scratch, made.manifest.key)
+        return open_model(
+            made.manifest,
+            library=read_checked(place, made.manifest.library),
+            parameters=read_checked(place, made.manifest.parameters),
+            compiled_here=True,
+            begin=begin,
+        )
+
+
+def _nothing_usable(
+    root: Path, *, model: str, source: str, prefer: Sequence[str], node: Node, refused: Sequence[Refused]
+) -> str:
+    shown = [f"{each.folder.name}: {each.reason}" for each in refused[:5]]
+    if len(refused) > 5:
+        shown.append(f"and {len(refused) - 5} more")
+    why = "; ".join(shown) or "there is none of this model"
+    if not node.targets:
+        return f"no artifact of {model} in {root} can run on this node ({why})"
+    command = command_line(
+        model=source, target=node.targets[0].name, backends=tuple(prefer), output="s3://BUCKET/PREFIX"
+    )
+    return f"no artifact of {model} in {root} can run on this node ({why}). This makes one: {command}"

@@ -1,0 +1,158 @@
+"""The manifest of an artifact: what it is, what it needs, and the digests of its files and of itself.
+
+The digests find damage, not malice: an artifact is code, and who may write it may run in the pods that load it.
+"""
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tdcs_train.errors import InputError
+
+FORMAT = 1
+FILE = "manifest.json"
+
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class ArtifactError(InputError):
+    """An artifact that cannot be used; the message says why."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An input or output of the model; dimensions that are known only at run time are null."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+class RegionSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A region: its symbol, the back end it was given to, the kinds of its nodes, and its weights in order."""
+
+    symbol: str
+    backend: str
+    nodes: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    binds_weights: bool = False
+
+
+class LibrarySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A shared library that must be on the node, and the Debian package that has it."""
+
+    soname: str
+    package: str
+
+
+class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file of the artifact beside the manifest."""
+
+    name: FileName
+    bytes: Count
+    sha256: Digest
+
+
+class BackendSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A back end that was asked for, and its version."""
+
+    name: str
+    version: str
+
+
+class RefusalSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A match that a back end's check refused, and why."""
+
+    backend: str
+    row: str
+    reason: str
+
+
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The model: a name for people, what the command was given, and the digest of graph and weights."""
+
+    name: str
+    source: str
+    digest: Digest
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an artifact is.
+
+    Attributes:
+        key: what it was made from; two artifacts of one key are interchangeable.
+        features: the CPU features that its code uses, as /proc/cpuinfo names them.
+        regions: what was given to back ends; `host` lists the operators that TVM's own code computes.
+        seconds: how long each step of compiling took.
+        digest: the digest of all other fields.
+    """
+
+    format: int
+    key: str
+    model: ModelSpec
+    target: str
+    features: tuple[str, ...]
+    tvm: str
+    backends: tuple[BackendSpec, ...]
+    options: dict[str, Any]
+    libraries: tuple[LibrarySpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[str, ...]
+    regions: tuple[RegionSpec, ...]
+    host: tuple[str, ...]
+    refusals: tuple[RefusalSpec, ...]
+    library: FileSpec
+    parameters: FileSpec
+    seconds: dict[str, float]
+    digest: str = ""
+
+
+def command_line(*, model: str, target: str, backends: tuple[str, ...], output: str) -> str:
+    """The command that compiles a model for a target."""
+    chosen = "".join(f" --backend {name}" for name in backends)
+    return f"tdcs-train compile {model} --target {target}{chosen} -o {output}"
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The bytes of the manifest's file: sorted JSON with the digest of all other fields."""
+    return _canonical(sealed(manifest))
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """The manifest with the digest of its other fields."""
+    return msgspec.structs.replace(manifest, digest=_digest(manifest))
+
+
+def decode(content: bytes) -> Manifest:
+    """The manifest from its file's bytes.
+
+    Raises:
+        ArtifactError: it is no manifest, was damaged, or has a format that this version does not know.
+    """
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.ValidationError as error:
+        raise ArtifactError(f"{FILE} is not a manifest of format {FORMAT}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtifactError(f"{FILE} is no JSON: {error}") from error
+    if manifest.digest != _digest(manifest) or content != _canonical(manifest):
+        raise ArtifactError(
+            f"{FILE} was damaged or edited: its content does not have the digest that it names"
+        )
+    if manifest.format != FORMAT:
+        raise ArtifactError(
+            f"{FILE} has the format {manifest.format}; this version reads {FORMAT}: compile the model again"
+        )
+    return manifest
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(_canonical(msgspec.structs.replace(manifest, digest=""))).hexdigest()
+
+
+def _canonical(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"

@@ -1,0 +1,167 @@
+"""An opened artifact: the model, ready to run."""
+
+import ctypes
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tdcs_train.artifacts.manifest import ArtifactError, Manifest
+from tdcs_train.errors import InputError
+
+CPU = 1
+POOLED_ALLOCATOR = 2
+ALIGNMENT = 64
+"""TVM's code may assume that tensors begin at a multiple of this many bytes."""
+
+
+class CompiledModel:
+    """A model that was compiled, with its weights; one call at a time.
+
+    Attributes:
+        manifest: what the artifact says of itself.
+        compiled_here: whether it was compiled by this process.
+        seconds_to_load: from the call of `load` until the model could run.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        *,
+        main: Any,
+        weights: list[Any],
+        compiled_here: bool,
+        seconds_to_load: float,
+    ) -> None:
+        self.manifest = manifest
+        self.compiled_here = compiled_here
+        self.seconds_to_load = seconds_to_load
+        self._main = main
+        self._weights = weights
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run the model: arrays by the names of its inputs to arrays by the names of its outputs.
+
+        Raises:
+            InputError: an input is missing, unknown, or has another shape or type than the model takes.
+        """
+        import tvm_ffi
+
+        specs = self.manifest.inputs
+        if wrong := sorted({spec.name for spec in specs} ^ set(inputs)):
+            known = ", ".join(spec.name for spec in specs)
+            raise InputError(
+                f"the model {self.manifest.model.name} has the inputs {known}: check {', '.join(wrong)}"
+            )
+        for spec in specs:
+            _check_input(spec.name, inputs[spec.name], shape=spec.shape, dtype=spec.dtype)
+        arguments = [tvm_ffi.from_dlpack(aligned(inputs[spec.name])) for spec in specs]
+        result = self._main(*arguments, *self._weights)
+        results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
+        names = (spec.name for spec in self.manifest.outputs)
+        return {name: np.from_dlpack(each) for name, each in zip(names, results, strict=True)}
+
+
+def open_model(
+    manifest: Manifest, *, library: bytes, parameters: bytes, compiled_here: bool, begin: float
+) -> CompiledModel:
+    """Open an artifact of which everything was checked.
+
+    Args:
+        library: the content of the shared library; these bytes are what is opened, whatever happens to the file.
+        parameters: the content of the file of weights.
+        begin: when loading began, by `time.monotonic`.
+
+    Raises:
+        ArtifactError: the library cannot be opened, or the weights are not those of the manifest.
+    """
+    tvm_ffi = _runtime()
+    weights = _weights(manifest, parameters)
+    opened = _open_library(tvm_ffi, manifest, library)
+    machine = opened["vm_load_executable"]()
+    machine["vm_initialization"](CPU, 0, POOLED_ALLOCATOR)
+    for region in manifest.regions:
+        if region.binds_weights and region.weights:
+            bind = opened.get_function(f"{region.symbol}__bind", query_imports=True)
+            bind(*(weights[name] for name in region.weights))
+    return CompiledModel(
+        manifest,
+        main=machine["main"],
+        weights=[weights[name] for name in manifest.weights],
+        compiled_here=compiled_here,
+        seconds_to_load=time.monotonic() - begin,
+    )
+
+
+def _open_library(tvm_ffi: Any, manifest: Manifest, library: bytes) -> Any:
+    # A file of its own: what was checked is what is opened, and neither a mount that goes away nor a file that is cut
+    # short can end the process later. Its name must be new, since the dynamic linker knows libraries by name.
+    try:
+        with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
+            path = Path(scratch, "model.so")
+            path.write_bytes(library)
+            return tvm_ffi.load_module(str(path))
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact {manifest.key} cannot be copied to {tempfile.gettempdir()}: {error.strerror}; "
+            "set TMPDIR to a folder that can be written"
+        ) from error
+    except Exception as error:  # TVM raises what its C++ code names
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ArtifactError(f"the artifact {manifest.key} cannot be opened: {reason}") from error
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """The array itself if it is compact and aligned as TVM wants it, else a copy that is."""
+    compact = np.ascontiguousarray(array)
+    if compact.ctypes.data % ALIGNMENT == 0 and compact.flags.writeable:
+        return compact
+    room = np.empty(compact.nbytes + ALIGNMENT, dtype=np.uint8)
+    offset = -room.ctypes.data % ALIGNMENT
+    copy = room[offset : offset + compact.nbytes].view(compact.dtype).reshape(compact.shape)
+    copy[...] = compact
+    return copy
+
+
+def _runtime() -> Any:
+    """TVM's FFI with its runtime library. The compiler, which is 80 times as large, is not loaded."""
+    import tvm_ffi
+
+    if "tvm" not in sys.modules:
+        found = importlib.util.find_spec("tvm")
+        if found is None or found.origin is None:
+            raise ArtifactError("TVM is not installed: pip install 'tdcs-train[artifacts]'")
+        ctypes.CDLL(str(Path(found.origin).parent / "lib" / "libtvm_runtime.so"), mode=ctypes.RTLD_GLOBAL)
+    return tvm_ffi
+
+
+def _weights(manifest: Manifest, parameters: bytes) -> dict[str, Any]:
+    import tvm_ffi
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(parameters)
+    except Exception as error:  # safetensors has an error class that it does not export
+        raise ArtifactError(f"the weights of the artifact {manifest.key} cannot be read: {error}") from error
+    if missing := sorted(set(manifest.weights) - set(arrays)):
+        raise ArtifactError(f"the artifact {manifest.key} lacks the weights {', '.join(missing[:5])}")
+    return {name: tvm_ffi.from_dlpack(aligned(arrays[name])) for name in manifest.weights}
+
+
+def _check_input(name: str, array: NDArray[Any], *, shape: tuple[int | None, ...] | None, dtype: str) -> None:
+    if str(array.dtype) != dtype:
+        raise InputError(f"the input {name} is {array.dtype}, the model takes {dtype}")
+    if shape is None:
+        return
+    fits = len(shape) == array.ndim and all(
+        wanted is None or wanted == size for wanted, size in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise InputError(f"the input {name} has the shape {array.shape}, the model takes ({wanted})")

@@ -1,0 +1,79 @@
+"""`tdcs-train compile`: a model into an artifact for one target."""
+
+import click
+import msgspec
+
+from tdcs_train.compile.job import Outcome, compile_model
+from tdcs_train.errors import InputError
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--target", required=True, help="The processors to compile for; `tdcs-train targets` lists them."
+)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME",
+    help="A back end that takes the parts it is best at; several times, the first has the first choice.",
+)
+@click.option("-o", "--output", required=True, metavar="DIR|s3://...", help="Where artifacts are kept.")
+@click.option("--endpoint", metavar="URL", help="The S3 server, if it is not Amazon's.")
+@click.option("--name", help="The model's name in the artifact; by default the file's or the object's.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="INPUT=N,N,...",
+    help="The shape of an input that the model leaves open.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+def command(
+    model: str,
+    target: str,
+    backends: tuple[str, ...],
+    output: str,
+    endpoint: str | None,
+    name: str | None,
+    shapes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Compile MODEL (an ONNX file, or module.py:name) into an artifact, unless it is there already."""
+    made = compile_model(
+        model,
+        target=target,
+        backends=backends,
+        output=output,
+        endpoint=endpoint,
+        name=name,
+        shapes=dict(_shape(word) for word in shapes),
+    )
+    if as_json:
+        found = {"built": made.built, "location": made.location, "seconds": round(made.seconds, 3)}
+        click.echo(msgspec.json.encode({**found, "manifest": made.manifest}).decode())
+    else:
+        click.echo(_summary(made))
+
+
+def _shape(word: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = word.partition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split(","))
+    except ValueError:
+        shape = ()
+    if not (name and equals and shape) or min(shape) < 1:
+        raise InputError(f"--shape {word} is not INPUT=N,N,... with sizes of at least 1")
+    return name, shape
+
+
+def _summary(made: Outcome) -> str:
+    manifest = made.manifest
+    lines = [f"{'built' if made.built else 'already there'}: {made.location} in {made.seconds:.1f} s"]
+    for backend in manifest.backends:
+        regions = [region for region in manifest.regions if region.backend == backend.name]
+        nodes = sum(len(region.nodes) for region in regions)
+        lines.append(f"{backend.name}: {nodes} nodes in {len(regions)} regions")
+    lines.append(f"host: {len(manifest.host)} operators")
+    return "\n".join(lines)

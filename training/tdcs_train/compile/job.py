@@ -1,0 +1,188 @@
+"""Compiles a model for one target into an artifact, unless the store already has it."""
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tdcs_train.artifacts.key import artifact_key
+from tdcs_train.artifacts.manifest import (
+    FORMAT,
+    BackendSpec,
+    FileSpec,
+    LibrarySpec,
+    Manifest,
+    ModelSpec,
+    RefusalSpec,
+    RegionSpec,
+    sealed,
+)
+from tdcs_train.artifacts.node import tvm_version
+from tdcs_train.artifacts.store import open_store
+from tdcs_train.artifacts.targets import Target, find_target
+from tdcs_train.backends.backend import Backend
+from tdcs_train.backends.registry import find_all
+from tdcs_train.compile.model_file import Model, read_model
+from tdcs_train.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What compiling gave: the manifest, where the artifact is, whether this call built it, and the seconds it took."""
+
+    manifest: Manifest
+    location: str
+    built: bool
+    seconds: float
+
+
+def compile_model(
+    source: str,
+    *,
+    target: str,
+    backends: Sequence[str],
+    output: str,
+    endpoint: str | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    name: str | None = None,
+) -> Outcome:
+    """Compile a model, or find that this was done before.
+
+    Args:
+        source: an ONNX file, or `module.py:name`.
+        target: the target's name.
+        backends: back ends in order of preference; none gives TVM's own code.
+        output: a folder or `s3://bucket/prefix`.
+        endpoint: the S3 server's address, if it is not Amazon's.
+        shapes: shapes of inputs that the model leaves open.
+        name: the model's name in the artifact, if not the file's.
+
+    Raises:
+        InputError: something given cannot be used; the message says what.
+    """
+    begin = time.monotonic()
+    processor, chosen = find_target(target), find_all(backends)
+    for backend in chosen:
+        if backend.targets is not None and target not in backend.targets:
+            known = ", ".join(sorted(backend.targets))
+            raise InputError(f"the back end {backend.name} has no code for {target}: it knows {known}")
+    store = open_store(output, endpoint=endpoint)
+    model = read_model(source)
+    version = tvm_version()
+    if version is None:
+        raise InputError("TVM is not installed: pip install 'tdcs-train[compile]'")
+    specs = tuple(BackendSpec(name=backend.name, version=backend.version) for backend in chosen)
+    options: dict[str, Any] = {"shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())}}
+    key = artifact_key(model=model.digest, target=target, backends=specs, tvm=version, options=options)
+    if (found := store.find(key)) is not None:
+        return Outcome(
+            manifest=found, location=store.location(key), built=False, seconds=time.monotonic() - begin
+        )
+    with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
+        manifest, files = _build(
+            Path(scratch),
+            model=model,
+            processor=processor,
+            backends=chosen,
+            shapes=shapes or {},
+            fixed={"key": key, "tvm": version, "backends": specs, "options": options},
+            name=name or model.name,
+        )
+        mine = store.publish(manifest, files)
+        kept = manifest if mine else store.find(key)
+    if kept is None:
+        raise InputError(
+            f"the artifact {key} in {output} was removed while it was written: run the command again"
+        )
+    return Outcome(manifest=kept, location=store.location(key), built=mine, seconds=time.monotonic() - begin)
+
+
+def _build(
+    scratch: Path,
+    *,
+    model: Model,
+    processor: Target,
+    backends: Sequence[Backend],
+    shapes: Mapping[str, tuple[int, ...]],
+    fixed: Mapping[str, Any],
+    name: str,
+) -> tuple[Manifest, dict[str, Path]]:
+    watch = _Stopwatch()
+    # Imported here: finding an artifact that is there already must not wait for TVM's compiler.
+    from safetensors.numpy import save_file
+
+    from tdcs_train.compile.library import write_library
+    from tdcs_train.compile.model_import import import_model
+    from tdcs_train.compile.partition import partition
+    from tdcs_train.compile.simplify import lift_weights, simplify
+
+    watch.lap("load_compiler")
+    imported = import_model(model, shapes)
+    watch.lap("import")
+    module, weights = lift_weights(simplify(imported.module))
+    watch.lap("simplify")
+    parts = partition(module, backends=backends, weights=len(weights))
+    watch.lap("partition")
+    library, parameters = scratch / "model.so", scratch / "weights"
+    write_library(library, partition=parts, processor=processor, backends=backends)
+    watch.lap("build")
+    save_file(weights, parameters)
+    by_name = {backend.name: backend for backend in backends}
+    used = {region.backend for region in parts.regions}
+    library_spec = _file_spec(library, "model", ".so")
+    parameters_spec = _file_spec(parameters, "weights", ".safetensors")
+    names = list(weights)
+    manifest = Manifest(
+        format=FORMAT,
+        model=ModelSpec(name=name, source=model.source, digest=model.digest),
+        target=processor.name,
+        features=tuple(sorted(processor.features)),
+        libraries=tuple(
+            LibrarySpec(soname=library.soname, package=library.package)
+            for backend in backends
+            if backend.name in used
+            for library in backend.libraries
+        ),
+        inputs=imported.inputs,
+        outputs=imported.outputs,
+        weights=tuple(names),
+        regions=tuple(
+            RegionSpec(
+                symbol=region.symbol,
+                backend=region.backend,
+                nodes=tuple(node.kind for node in region.nodes),
+                weights=bound,
+                binds_weights=by_name[region.backend].binds_weights,
+            )
+            for region, bound in zip(parts.regions, parts.weight_names(names), strict=True)
+        ),
+        host=parts.host,
+        refusals=tuple(
+            RefusalSpec(backend=each.backend, row=each.row, reason=each.reason) for each in parts.refusals
+        ),
+        seconds=watch.laps,
+        library=library_spec,
+        parameters=parameters_spec,
+        **fixed,
+    )
+    return sealed(manifest), {library_spec.name: library, parameters_spec.name: parameters}
+
+
+def _file_spec(path: Path, stem: str, suffix: str) -> FileSpec:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileSpec(name=f"{stem}-{digest[:16]}{suffix}", bytes=path.stat().st_size, sha256=digest)
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._begin = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = round(now - self._begin, 3)
+        self._begin = now

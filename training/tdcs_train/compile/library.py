@@ -1,0 +1,56 @@
+"""Builds the shared library of an artifact: TVM's code for the host and the code of all back ends."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from tdcs_train.artifacts.targets import Target
+from tdcs_train.backends.backend import Backend
+from tdcs_train.compile.partition import Partition
+from tdcs_train.compile.toolchain import COMPILER, compiler_version
+from tdcs_train.errors import InputError
+
+TRIPLE = "x86_64-linux-gnu"
+
+
+def write_library(
+    path: Path, *, partition: Partition, processor: Target, backends: Sequence[Backend]
+) -> None:
+    """Compile a partitioned module into one shared library.
+
+    Raises:
+        InputError: TVM cannot compile an operator, or the linker fails; the message says why.
+    """
+    compiler_version()
+    used = {region.backend for region in partition.regions}
+    libraries = [library for backend in backends if backend.name in used for library in backend.libraries]
+    objects = dict.fromkeys(str(path) for code in partition.codes for path in code.objects)
+    target = tvm.target.Target({"kind": "llvm", "mtriple": TRIPLE, "mcpu": processor.compiler_name})
+    try:
+        with target:
+            module = relax.get_pipeline("zero")(partition.module)
+        built = relax.build(module, target)
+    except Exception as error:  # of many kinds, from TVM's Python and C++ code
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        raise InputError(f"TVM cannot compile the model: {reason[:400]}") from error
+    # With nodelete a library whose code TVM's registry points to stays, even when its module is dropped.
+    # With now a symbol that is missing on the node is an error of opening, not the end of the process at a call.
+    options = [
+        "-O3",
+        f"-march={processor.compiler_name}",
+        "-Wl,-z,nodelete",
+        "-Wl,-z,now",
+        "-Wl,--no-as-needed",
+    ]
+    options += [f"-l{library.link}" for library in libraries]
+    try:
+        built.export_library(str(path), addons=list(objects), options=options, cc=COMPILER)
+    except RuntimeError as error:
+        lines = [line for line in str(error).splitlines() if "cannot find" in line or "error" in line.lower()]
+        packages = ", ".join(library.package for library in libraries)
+        remedy = f"; the development package of {packages} may be missing" if packages else ""
+        raise InputError(
+            f"the library cannot be linked: {(lines or [str(error)])[-1][:300]}{remedy}"
+        ) from error

@@ -1,0 +1,88 @@
+"""Turns a model into a Relax module, and says what it takes and gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from tdcs_train.artifacts.manifest import TensorSpec
+from tdcs_train.compile.model_file import Model
+from tdcs_train.compile.relax_reader import tensor_type
+from tdcs_train.errors import InputError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """A Relax module with the function `main`, and the tensors that it takes and gives."""
+
+    module: Any
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def import_model(model: Model, shapes: Shapes) -> Imported:
+    """Import a model.
+
+    Args:
+        model: what was read.
+        shapes: shapes of inputs that the model leaves open.
+
+    Raises:
+        InputError: an operator is unknown, or a shape does not fit.
+    """
+    if hasattr(model.content, "graph"):
+        module, outputs = _import_onnx(model, shapes)
+    elif shapes:
+        raise InputError(f"{model.source} is a Relax module, which has its shapes: leave --shape out")
+    else:
+        module, outputs = model.content, ()
+    try:
+        main = module["main"]
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{model.source} has no function main") from error
+    inputs = tuple(
+        TensorSpec(name=str(param.name), dtype=tensor_type(param).dtype, shape=tensor_type(param).shape)
+        for param in main.params
+    )
+    if odd := [spec.name for spec in inputs if not spec.dtype]:
+        raise InputError(f"{model.source} has an input that is no tensor: {', '.join(odd)}")
+    return Imported(module=module, inputs=inputs, outputs=_outputs(main, outputs))
+
+
+def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    graph = model.content.graph
+    weights = {each.name for each in graph.initializer}
+    inputs = {each.name for each in graph.input} - weights
+    if unknown := sorted(set(shapes) - inputs):
+        raise InputError(
+            f"{model.source} has no input {', '.join(unknown)}: its inputs are {', '.join(sorted(inputs))}"
+        )
+    try:
+        module = from_onnx(
+            model.content, shape_dict={name: list(shape) for name, shape in shapes.items()} or None
+        )
+    except Exception as error:  # of many kinds, from TVM's Python and C++ code
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{model.source} cannot be imported: {reason[:400]}") from error
+    return module, tuple(each.name for each in graph.output)
+
+
+def _outputs(main: Any, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
+    result = main.ret_ty
+    kinds = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    types = [tensor_type(_Typed(kind)) for kind in kinds]
+    chosen = names if len(names) == len(types) else tuple(f"output{place}" for place in range(len(types)))
+    return tuple(
+        TensorSpec(name=name, dtype=kind.dtype, shape=kind.shape)
+        for name, kind in zip(chosen, types, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class _Typed:
+    ty: Any

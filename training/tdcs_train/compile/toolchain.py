@@ -1,0 +1,64 @@
+"""The C++ compiler and TVM's headers on the machine that compiles models."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from tdcs_train.errors import InputError
+
+COMPILER = "g++"
+
+
+def cache_folder() -> Path:
+    """Where compiled parts are kept between runs: `$XDG_CACHE_HOME/tdcs-train`, by default in `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tdcs-train"
+
+
+def include_folders() -> tuple[Path, ...]:
+    """The header folders of TVM and its FFI, without importing TVM.
+
+    Raises:
+        InputError: TVM is not installed.
+    """
+    folders = []
+    for package, part in (("tvm", "include"), ("tvm_ffi", "include"), ("tvm_ffi", "3rdparty/dlpack/include")):
+        found = importlib.util.find_spec(package)
+        if found is None or found.origin is None:
+            raise InputError("TVM is not installed: pip install 'tdcs-train[compile]'")
+        folder = Path(found.origin).parent / part
+        if folder.is_dir():
+            folders.append(folder)
+    return tuple(folders)
+
+
+@cache
+def compiler_version() -> str:
+    """The first line of the compiler's `--version`.
+
+    Raises:
+        InputError: there is no compiler.
+    """
+    if shutil.which(COMPILER) is None:
+        raise InputError(f"there is no {COMPILER} to build with: install the Debian package g++")
+    done = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0]
+
+
+def run_compiler(arguments: Sequence[str], *, hint: str = "") -> None:
+    """Run the compiler.
+
+    Raises:
+        InputError: it is missing or fails; the message has its first error and the Debian package that may be missing.
+    """
+    compiler_version()
+    done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line]
+        said = (lines or done.stderr.splitlines() or ["it gave no reason"])[0]
+        remedy = f"; the Debian package {hint} may be missing" if hint else ""
+        raise InputError(f"{COMPILER} failed: {said.strip()}{remedy}")
