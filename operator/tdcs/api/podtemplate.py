@@ -3,6 +3,7 @@
 The rest of a template is passed on as it is; the API server checks it when the pods are made.
 """
 
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -41,9 +42,34 @@ def _text_map(description: str) -> dict[str, Any]:
     }
 
 
+def _quantities(description: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": description,
+        "nullable": True,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": _QUANTITY,
+        },
+    }
+
+
+_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+
+_RESOURCES: dict[str, Any] = _open_object(
+    "What it asks for; the queue counts it.",
+    nullable=True,
+    properties={
+        "limits": _quantities("At most so much."),
+        "requests": _quantities("At least so much."),
+    },
+)
+
 _CONTAINER: dict[str, Any] = {
     "required": ["name", "image"],
     "properties": {
+        "resources": _RESOURCES,
         "name": {"type": "string", "description": "The container's name.", "minLength": 1, "maxLength": 63},
         "image": {
             "type": "string",
@@ -56,9 +82,84 @@ _CONTAINER: dict[str, Any] = {
     },
 }
 
+_TEXTS: dict[str, Any] = {
+    "type": "array",
+    "nullable": True,
+    "description": "The values.",
+    "maxItems": 1024,
+    "items": {"type": "string"},
+}
+
+_REQUIREMENTS = _objects(
+    "Conditions on labels or fields, all of which must hold.",
+    limit=256,
+    required=["key", "operator"],
+    properties={
+        "key": {"type": "string", "description": "The label or field.", "maxLength": 317},
+        "operator": {
+            "type": "string",
+            "description": "In, NotIn, Exists, DoesNotExist, Gt, Lt.",
+            "maxLength": 16,
+        },
+        "values": _TEXTS,
+    },
+)
+
+_NODE_AFFINITY = _open_object(
+    "On which nodes the pods may run, and which they prefer.",
+    nullable=True,
+    properties={
+        "requiredDuringSchedulingIgnoredDuringExecution": _open_object(
+            "Nodes that the pods may run on: one of the terms must hold.",
+            nullable=True,
+            properties={
+                "nodeSelectorTerms": _objects(
+                    "The terms.",
+                    limit=256,
+                    properties={"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS},
+                )
+            },
+        ),
+        "preferredDuringSchedulingIgnoredDuringExecution": _objects("Nodes that the pods prefer.", limit=256),
+    },
+)
+
+
+def _text(description: str, *, limit: int = 253) -> dict[str, Any]:
+    return {"type": "string", "description": description, "maxLength": limit, "nullable": True}
+
+
+_TOLERATIONS = _objects(
+    "Taints of nodes that the pods bear.",
+    limit=256,
+    properties={
+        "key": _text("The taint's key.", limit=317),
+        "operator": _text("Exists or Equal (default)."),
+        "value": _text("The taint's value."),
+        "effect": _text("The taint's effect; left out: all."),
+    },
+)
+
 _POD_SPEC: dict[str, Any] = {
     "required": ["containers"],
     "properties": {
+        "resources": _RESOURCES,
+        "nodeSelector": _text_map("Labels that a node must have."),
+        "affinity": _open_object(
+            "Which nodes, and which pods, the pods are to be near.",
+            nullable=True,
+            properties={"nodeAffinity": _NODE_AFFINITY},
+        ),
+        "tolerations": _TOLERATIONS,
+        "nodeName": _text("The node, where no scheduler is to choose it."),
+        "schedulerName": _text("Which scheduler places the pods."),
+        "runtimeClassName": _text("The RuntimeClass, with what it adds to the pods."),
+        "priorityClassName": {
+            "type": "string",
+            "description": "The PriorityClass: that of scheduling.priorityClassName, which is the better place for it.",
+            "maxLength": 253,
+        },
+        "overhead": _quantities("What the pods take beside their containers."),
         "containers": {
             **_objects("The containers; each gets the datasets mounted.", limit=64, **_CONTAINER),
             "minItems": 1,
@@ -102,27 +203,85 @@ POD_TEMPLATE: dict[str, Any] = {
 }
 
 
-class _ContainerShape(Model):
+def _quantity(value: float | str) -> float | str:
+    if not re.fullmatch(_QUANTITY, str(value)):
+        raise ValueError(f"{value!r} is not a quantity such as 4, 500m or 10Gi")
+    return value
+
+
+Quantities = dict[str, Annotated[int | float | str, AfterValidator(_quantity)]]
+
+
+class _Resources(Model):
+    limits: Quantities | None = None
+    requests: Quantities | None = None
+
+
+class _Container(Model):
+    name: Annotated[str, Field(min_length=1)]
+    image: Annotated[str, Field(min_length=1)]
+    resources: _Resources | None = None
     env: list[dict[str, Any]] | None = None
     volume_mounts: list[dict[str, Any]] | None = None
 
 
-class _PodShape(Model):
-    containers: Annotated[list[_ContainerShape], Field(min_length=1)]
-    init_containers: list[_ContainerShape] | None = None
+class _Requirement(Model):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Term(Model):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+
+class _RequiredNodes(Model):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(Model):
+    required_during_scheduling_ignored_during_execution: _RequiredNodes | None = None
+    preferred_during_scheduling_ignored_during_execution: list[dict[str, Any]] | None = None
+
+
+class _Affinity(Model):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _Toleration(Model):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class _Pod(Model):
+    containers: Annotated[list[_Container], Field(min_length=1)]
+    init_containers: list[_Container] | None = None
     volumes: list[dict[str, Any]] | None = None
+    resources: _Resources | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+    tolerations: list[_Toleration] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    runtime_class_name: str | None = None
+    priority_class_name: str | None = None
+    overhead: Quantities | None = None
+    restart_policy: str | None = None
 
 
-class _MetadataShape(Model):
+class _Metadata(Model):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
-class _TemplateShape(Model):
+class _Template(Model):
     """What of a pod template TDCS itself reads and adds to."""
 
-    metadata: _MetadataShape | None = None
-    spec: _PodShape
+    metadata: _Metadata | None = None
+    spec: _Pod
 
 
 def well_shaped(template: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +290,7 @@ def well_shaped(template: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValidationError: TDCS could not add to it; pydantic reports it as the field's own error.
     """
-    _TemplateShape.model_validate(template)
+    _Template.model_validate(template)
     return template
 
 

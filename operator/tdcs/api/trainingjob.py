@@ -1,12 +1,14 @@
 """TrainingJob: a distributed training run that is placed where its data lies."""
 
+import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tdcs.api.base import Model, defaulted, list_map, rule, rules
 from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate
+from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
 from tdcs.api.trainingjob_status import TrainingJobStatus
 
 Framework = Literal["TensorFlow", "PyTorch", "Horovod", "None"]
@@ -60,7 +62,7 @@ class ReplicaSpecs(Model):
     worker: Annotated[ReplicaSpec, Field(alias="Worker")]
     """The workers: every job has them. Worker 0 decides how the job ends where there is no Chief or Launcher."""
     ps: Annotated[ReplicaSpec | None, Field(alias="PS")] = None
-    """TensorFlow's parameter servers. They serve until the job ends, and are then ended."""
+    """Parameter servers, of TensorFlow or PyTorch. They serve until the job ends, and are then ended."""
     chief: Annotated[ReplicaSpec | None, Field(alias="Chief")] = None
     """TensorFlow's chief, one pod: the job ends as it ends."""
     launcher: Annotated[ReplicaSpec | None, Field(alias="Launcher")] = None
@@ -89,6 +91,13 @@ class Readiness(Model):
     Left out, it waits as long as it takes."""
 
 
+def _readers(value: str) -> str:
+    if not re.fullmatch(READERS_PATTERN, value):
+        raise ValueError("must be indices of workers, such as 0-2 or 0,4")
+    parse_readers(value)
+    return value
+
+
 class DatasetUse(Model):
     """A dataset that the job reads."""
 
@@ -111,6 +120,27 @@ class DatasetUse(Model):
     """Where the containers see it, read-only."""
     readiness: Readiness = defaulted(Readiness)
     """How much of it must be cached before the job starts."""
+    readers: (
+        Annotated[
+            str,
+            AfterValidator(_readers),
+            Field(
+                min_length=1,
+                max_length=64,
+                json_schema_extra=rules(
+                    rule(
+                        f"self.matches('{READERS_PATTERN}') && self.split(',').all(part, "
+                        "int(part.split('-')[0]) <= int(part.split('-')[size(part.split('-')) - 1]))",
+                        "must be indices of workers, such as 0-2 or 0,4",
+                    ),
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    """The indices of the workers that read it, such as 0-2 (the first stage of a pipeline); left out, all read it. The
+    others are placed without regard to it, leave the nodes that hold it to those that read it, and do not count in
+    locality. Only with scheduling.mode Extender."""
 
 
 class Scheduling(Model):
@@ -155,10 +185,46 @@ class RunPolicy(Model):
     ends when all its workers have."""
 
 
+PRIORITY_CLASSES_DIFFER = (
+    "the priorityClassName of a template differs from scheduling.priorityClassName, or from that of another role: the "
+    "job has one place in the queue, so set scheduling.priorityClassName and leave it out of the templates"
+)
+
+
+READERS_NEED_EXTENDER = (
+    "readers need scheduling.mode Extender: preferences of mode Affinity are the same for all workers"
+)
+READERS_BEYOND_WORKERS = (
+    "readers names a worker that the job may not have: indices go from 0 to the number of workers less 1, of elastic "
+    "jobs to elastic.minReplicas less 1"
+)
+
+
+def _class_of(role: str) -> str:
+    """CEL: the PriorityClass of the pods of a role that the job has."""
+    spec = f"self.replicaSpecs.{role}.template.spec"
+    named = "(has(self.scheduling.priorityClassName) ? self.scheduling.priorityClassName : '')"
+    return f"(has({spec}.priorityClassName) && {spec}.priorityClassName != '' ? {spec}.priorityClassName : {named})"
+
+
 _SPEC_RULES = rules(
     rule(
-        "self.framework == 'TensorFlow' || self.framework == 'None' || !has(self.replicaSpecs.PS)",
-        "only TensorFlow has the role PS: remove it, or set framework to TensorFlow",
+        "!has(self.scheduling.priorityClassName) || "
+        f"{_class_of('Worker')} == self.scheduling.priorityClassName",
+        PRIORITY_CLASSES_DIFFER,
+        field=".replicaSpecs",
+    ),
+    *(
+        rule(
+            f"!has(self.replicaSpecs.{role}) || {_class_of(role)} == {_class_of('Worker')}",
+            PRIORITY_CLASSES_DIFFER,
+            field=".replicaSpecs",
+        )
+        for role in ("Chief", "Launcher", "PS")
+    ),
+    rule(
+        "self.framework != 'Horovod' || !has(self.replicaSpecs.PS)",
+        "Horovod has no role PS: remove it, or set framework to TensorFlow or PyTorch",
         field=".replicaSpecs",
     ),
     rule(
@@ -207,6 +273,18 @@ _SPEC_RULES = rules(
         "self.replicaSpecs.Worker.replicas <= self.elastic.maxReplicas)",
         "the number of workers must lie between elastic.minReplicas and elastic.maxReplicas",
         field=".replicaSpecs",
+    ),
+    rule(
+        "self.scheduling.mode == 'Extender' || !has(self.datasets) || !self.datasets.exists(one, has(one.readers))",
+        READERS_NEED_EXTENDER,
+        field=".datasets",
+    ),
+    rule(
+        "!has(self.datasets) || self.datasets.all(one, !has(one.readers) || "
+        "one.readers.split(',').all(part, int(part.split('-')[size(part.split('-')) - 1]) < "
+        "(has(self.elastic) ? self.elastic.minReplicas : self.replicaSpecs.Worker.replicas)))",
+        READERS_BEYOND_WORKERS,
+        field=".datasets",
     ),
     rule("self.framework == oldSelf.framework", _FROZEN, field=".framework"),
     rule(
@@ -269,6 +347,38 @@ class TrainingJobSpec(Model):
     Left out, it is fixed."""
     run_policy: RunPolicy = defaulted(RunPolicy)
     """How the job runs, ends and is cleaned up."""
+
+    @property
+    def is_elastic_gang(self) -> bool:
+        """Whether the queue decides how many workers the job has."""
+        return self.elastic is not None and self.scheduling.gang
+
+    def datasets_of(self, role: Role, index: int | None) -> list[DatasetUse]:
+        """The datasets that one pod reads; of a pod with an unknown index all that its role reads."""
+        if role not in READING_ROLES:
+            return []
+        return [use for use in self.datasets if role != "Worker" or is_reader(use.readers, index)]
+
+    @model_validator(mode="after")
+    def _readers_exist(self) -> "TrainingJobSpec":
+        limited = [use.readers for use in self.datasets if use.readers is not None]
+        if limited and self.scheduling.mode != "Extender":
+            raise ValueError(READERS_NEED_EXTENDER)
+        workers = self.replica_specs.worker.replicas if self.elastic is None else self.elastic.min_replicas
+        if any(max(parse_readers(readers)) >= workers for readers in limited):
+            raise ValueError(READERS_BEYOND_WORKERS)
+        return self
+
+    @model_validator(mode="after")
+    def _one_priority_class(self) -> "TrainingJobSpec":
+        named = self.scheduling.priority_class_name
+        classes = {
+            each.template["spec"].get("priorityClassName") or named or ""
+            for each in self.replica_specs.by_role().values()
+        }
+        if len(classes) > 1 or (named and classes != {named}):
+            raise ValueError(PRIORITY_CLASSES_DIFFER)
+        return self
 
 
 class TrainingJob(Model):

@@ -76,7 +76,13 @@ class TrainingJobStatus(Model):
     replica_statuses: ReplicaStatuses | None = None
     """The pods of each role, counted."""
     replicas: int = 0
-    """Workers asked for; with selector, what an autoscaler reads."""
+    """Workers that the job has been given; with selector, what an autoscaler reads."""
+    admitted_workers: int | None = None
+    """How many workers the queue has admitted of an elastic job: as many as asked for, or fewer while there is no room
+    for more."""
+    suspended_seconds: int | None = None
+    """How long the job was suspended in all, before the present suspension. It does not count for the timeouts of
+    readiness."""
     selector: str = ""
     """Selects the workers' pods."""
     placement: Annotated[list[PodPlacement], Field(json_schema_extra=list_map("pod"))] = Field(default=[])

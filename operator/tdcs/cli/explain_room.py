@@ -5,7 +5,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.queueing.eligibility import may_run
-from tdcs.controllers.queueing.schedule import shown
+from tdcs.controllers.queueing.wait_message import shown
 from tdcs.controllers.resources import PODS, added, amounts, pod_requests
 from tdcs.kube.api import Object
 from tdcs.kube.objects import pod_has_ended

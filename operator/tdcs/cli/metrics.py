@@ -23,7 +23,9 @@ _SUFFIXES: Final = {"counter": "_total"}
 
 
 def _operator() -> CollectorRegistry:
-    return OperatorMetrics(stores=Stores(), queued=lambda: 0.0, oldest_seconds=lambda: 0.0).registry
+    return OperatorMetrics(
+        stores=Stores(), queued=lambda: 0.0, oldest_seconds=lambda: 0.0, schedule_overdue_seconds=lambda: 0.0
+    ).registry
 
 
 def _extender() -> CollectorRegistry:

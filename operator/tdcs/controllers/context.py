@@ -50,7 +50,7 @@ class Settings:
     survey_seconds: float = 30.0
     return_seconds: float = 20.0
     resync_seconds: float = 300.0
-    gang_patience_seconds: float = 60.0
+    gang_patience_seconds: float = 45.0
 
 
 class Engines(Protocol):

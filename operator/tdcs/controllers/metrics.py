@@ -34,10 +34,16 @@ class Metrics:
         stores: the live views of the objects.
         queued: how many objects wait for a pass.
         oldest_seconds: how long the first of them has waited.
+        schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
     """
 
     def __init__(
-        self, *, stores: Stores, queued: Callable[[], float], oldest_seconds: Callable[[], float]
+        self,
+        *,
+        stores: Stores,
+        queued: Callable[[], float],
+        oldest_seconds: Callable[[], float],
+        schedule_overdue_seconds: Callable[[], float],
     ) -> None:
         self.registry: Final = CollectorRegistry()
         prefix = f"{METRICS_PREFIX}operator"
@@ -62,6 +68,22 @@ class Metrics:
             "How long the object that waits longest has waited.",
             registry=self.registry,
         ).set_function(oldest_seconds)
+        self._schedules = Histogram(
+            f"{prefix}_schedule_seconds",
+            "Time of one pass over the queue of TrainingJobs.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._schedule_failures = Counter(
+            f"{prefix}_schedule_failures",
+            "Passes over the queue of TrainingJobs that failed by a defect and are tried again.",
+            registry=self.registry,
+        )
+        Gauge(
+            f"{prefix}_schedule_overdue_seconds",
+            "How long changes have waited for a pass over the queue of TrainingJobs that succeeds.",
+            registry=self.registry,
+        ).set_function(schedule_overdue_seconds)
         self.registry.register(_States(stores))
 
     @contextmanager
@@ -75,6 +97,18 @@ class Metrics:
             raise
         finally:
             self._passes.labels(kind).observe(time.perf_counter() - begin)
+
+    @contextmanager
+    def timed_schedule(self) -> Iterator[None]:
+        """Measure one pass over the queue of jobs; one that raises counts as failed, too."""
+        begin = time.perf_counter()
+        try:
+            yield
+        except Exception:
+            self._schedule_failures.inc()
+            raise
+        finally:
+            self._schedules.observe(time.perf_counter() - begin)
 
 
 class _States(Collector):

@@ -60,6 +60,9 @@ STALE_SECONDS = 180.0
 QUEUE_LIMIT_SECONDS = 300.0
 """A key that waited so long means that no pass ends any more."""
 
+SCHEDULE_LIMIT_SECONDS = 120.0
+"""Changes that wait so long for a pass over the queue of jobs mean that none succeeds any more."""
+
 SYNC_SECONDS = 120.0
 
 
@@ -148,9 +151,13 @@ class Operator:
             stores=self.context.stores,
             queued=lambda: len(self.context.queue),
             oldest_seconds=self.context.queue.oldest_age,
+            schedule_overdue_seconds=lambda: self._gangs.overdue_seconds(),
         )
         self._gangs = GangQueue(
-            stores=self.context.stores, queue=self.context.queue, patience=settings.gang_patience_seconds
+            stores=self.context.stores,
+            queue=self.context.queue,
+            patience=settings.gang_patience_seconds,
+            timed=self.metrics.timed_schedule,
         )
         self._datasets = DatasetController(context=self.context)
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
@@ -242,11 +249,15 @@ class Operator:
         standing_by = self._lease is not None and not self._working
         if oldest > QUEUE_LIMIT_SECONDS and not standing_by:
             raise StaleError(f"the oldest change has waited for {oldest:.0f} s")
+        overdue = self._gangs.overdue_seconds()
+        if overdue > SCHEDULE_LIMIT_SECONDS:
+            raise StaleError(f"the queue of TrainingJobs has stood still for {overdue:.0f} s: see the log")
         queued = len(self.context.queue)
         return {"standingBy": standing_by, "queued": queued, "oldestSeconds": round(oldest, 1)}
 
     def _begin_work(self) -> None:
         self._working = True
+        self._gangs.start()
         self._workers = [
             asyncio.create_task(self._work(resource))
             for resource, count in PASSES_AT_ONCE.items()
@@ -262,6 +273,7 @@ class Operator:
             await lease.keep()
         except LeaseLostError as error:
             _log.critical("%s; this process ends, so that two never work at a time", error)
+            self._gangs.close()
             for worker in self._workers:
                 worker.cancel()
             self._on_lease_lost()

@@ -13,6 +13,9 @@ from tdcs.kube.api import Object
 Amounts = Mapping[str, int]
 """Amount by resource name, such as cpu, memory, nvidia.com/gpu, pods."""
 
+MOST = (1 << 63) - 1
+"""No amount is larger: 64-bit numbers in the API server."""
+
 CPU = "cpu"
 PODS = "pods"
 
@@ -24,9 +27,11 @@ def amount(resource: str, quantity: object) -> int:
     """A quantity as an integer, rounded up; what cannot be read is nothing."""
     try:
         value = parse_quantity(str(quantity))
-    except ValueError:
+    except (ValueError, ArithmeticError):
         return 0
-    return math.ceil(value * 1000) if resource == CPU else math.ceil(value)
+    value = value * 1000 if resource == CPU else value
+    # An exponent may be so large that the number itself does not fit the memory.
+    return math.ceil(value) if abs(value) < MOST else MOST if value > 0 else -MOST
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:

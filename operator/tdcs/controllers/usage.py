@@ -5,6 +5,7 @@ Only what counts is kept of a pod, because a large cluster has a hundred thousan
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.resources import Amounts, added, pod_requests
@@ -17,33 +18,50 @@ BOUND_AND_UNENDED = f"spec.nodeName!=,{UNENDED_PODS}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPod:
-    """A pod's place in a TrainingJob: which job, which role, which index."""
+    """A pod's place in a TrainingJob: the Indexed Job that owns it, its role, its index.
 
-    job: Key
+    The owner counts, and not the label with the job's name: others may carry that label, and a job that is made anew
+    has the name of the one before.
+    """
+
+    owner: str
     role: str
     index: str
 
 
 def trimmed(pod: Object) -> Object:
-    """A pod with its node, what it takes there, its place in a job, and nothing else."""
+    """A pod with its node, what it takes there, and to which job it belongs, and nothing else."""
     metadata = pod["metadata"]
     kept = {field: metadata[field] for field in ("name", "namespace", "resourceVersion") if field in metadata}
-    found = {"metadata": kept, "node": pod["spec"].get("nodeName", ""), "takes": pod_requests(pod["spec"])}
-    member = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
-    return found if member is None else {**found, "member": member}
+    found = {
+        "metadata": kept,
+        "node": pod["spec"].get("nodeName", ""),
+        "takes": pod_requests(pod["spec"]),
+        "foreign": not _labels(metadata).get(names.LABEL_TRAINING_JOB),
+    }
+    job_pod = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
+    return found if job_pod is None else {**found, "jobPod": job_pod}
 
 
 def job_pod_of(pod: Object) -> JobPod | None:
     """The place of a pod in a TrainingJob; None when it belongs to none."""
     metadata = pod["metadata"]
-    labels = metadata.get("labels") or {}
-    job = labels.get(names.LABEL_TRAINING_JOB)
-    if not job:
+    labels = _labels(metadata)
+    owner = owner_of(pod)
+    if not labels.get(names.LABEL_TRAINING_JOB) or not owner:
         return None
     index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"])
-    return JobPod(
-        job=(metadata.get("namespace", ""), job), role=labels.get(names.LABEL_ROLE, ""), index=index
-    )
+    return JobPod(owner=owner, role=labels.get(names.LABEL_ROLE, ""), index=index)
+
+
+def owner_of(obj: Object) -> str:
+    """The uid of the object that controls this one; empty when none does."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((str(each["uid"]) for each in references if each.get("controller")), "")
+
+
+def _labels(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    return metadata.get("labels") or {}
 
 
 class Usage:
@@ -54,38 +72,46 @@ class Usage:
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
-        self._pods: dict[Key, tuple[str, Amounts]] = {}
+        self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
         self._nodes: dict[str, dict[str, int]] = {}
-        self._members: dict[Key, JobPod] = {}
+        self._foreign: dict[str, dict[str, int]] = {}
+        self._job_pods: dict[Key, JobPod] = {}
         self._on_change = on_change
 
     def taken(self, node: str) -> Mapping[str, int]:
         """What the pods of a node take of it."""
         return self._nodes.get(node, {})
 
-    def members(self) -> Iterator[JobPod]:
+    def foreign(self, node: str) -> Mapping[str, int]:
+        """What pods of no TrainingJob take of a node."""
+        return self._foreign.get(node, {})
+
+    def job_pods(self) -> Iterator[JobPod]:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
-        yield from self._members.values()
+        yield from self._job_pods.values()
 
     def seen(self, key: Key, pod: Object | None) -> None:
         """Take in a trimmed pod; None means that it has ended, or is gone."""
-        before, member = self._pods.pop(key, None), self._members.pop(key, None)
-        after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"])
+        before, job_pod = self._pods.pop(key, None), self._job_pods.pop(key, None)
+        after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
         if pod is not None and after is not None:
             self._pods[key] = after
-            if "member" in pod:
-                self._members[key] = pod["member"]
-        if (before, member) == (after, self._members.get(key)):
+            if "jobPod" in pod:
+                self._job_pods[key] = pod["jobPod"]
+        if (before, job_pod) == (after, self._job_pods.get(key)):
             return
         if before is not None:
-            self._add(before[0], {name: -value for name, value in before[1].items()})
+            node, takes, foreign = before
+            self._add(node, {name: -value for name, value in takes.items()}, foreign=foreign)
         if after is not None:
-            self._add(*after)
+            node, takes, foreign = after
+            self._add(node, takes, foreign=foreign)
         self._on_change()
 
-    def _add(self, node: str, amounts: Amounts) -> None:
-        total = {name: value for name, value in added((self._nodes.get(node, {}), amounts)).items() if value}
-        if total:
-            self._nodes[node] = total
-        else:
-            self._nodes.pop(node, None)
+    def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:
+        for sums in (self._nodes, self._foreign) if foreign else (self._nodes,):
+            total = {name: value for name, value in added((sums.get(node, {}), amounts)).items() if value}
+            if total:
+                sums[node] = total
+            else:
+                sums.pop(node, None)

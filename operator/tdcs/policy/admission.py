@@ -5,16 +5,17 @@ cache as the job asks for. Until then its Job stays suspended, so no GPU is held
 
 Among several jobs (:func:`next_to_admit`) the order is priority, then age. A job whose pods do not
 all fit at once (its gang) may be passed by later ones, so that free GPUs are used, but only a bounded
-number of times. Then nodes are set aside for it (:func:`nodes_to_set_aside`): they fill with nothing
-else until it has its place, while the other nodes go on serving the queue. One job at a time has nodes set
-aside, the first in the queue that needs them. A job that waits for its data may be passed freely, because
-that wait has its own bound, the readiness timeout. So no job starves, and few GPUs wait idle.
+number of times. Then nodes are set aside for it (:func:`nodes_to_set_aside`): no job of its priority
+or below is admitted that would need them, while the other nodes go on serving the queue. One job at a
+time has nodes set aside, the first in the queue that needs them; jobs of higher priority use these
+nodes as any other. A job that waits for its data may be passed freely, because that wait has its own
+bound, the readiness timeout.
 
 A copy of a dataset may have a limit of jobs that read it at once (:func:`choose_copy`): over it a
 job waits, or a new copy is made.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -40,6 +41,7 @@ class Reason(StrEnum):
     FITS = "AllPodsFit"
     REQUEUED = "NotAllPodsPlaced"
     QUOTA = "QuotaTooSmall"
+    INVALID = "InvalidSpec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,7 +235,7 @@ def gang_fits(*, pods: Sequence[int], nodes_by_free_gpus: Sequence[int]) -> bool
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextAdmission:
-    """Which job is next: the place in the queue of the job that enters, or of the one to set nodes aside for."""
+    """What to do next: the place in the queue of the job to admit, or of the one to set nodes aside for."""
 
     admits: int | None = None
     starves: int | None = None
@@ -247,15 +249,16 @@ def next_to_admit(
     max_passes: int = MAX_PASSES,
     fits_now: Callable[[W], bool] | None = None,
 ) -> NextAdmission:
-    """Who enters next; nobody when all must wait.
+    """Which job is admitted next; none when all must wait.
 
     The queue is in the order of :func:`queue_key`. The caller counts the passes: every job that is
-    ready and stands before the one that enters was passed once more.
+    ready and stands before the one that is admitted was passed once more.
 
     Args:
         queue: the waiting jobs.
         nodes_by_free_gpus: how many nodes have 0, 1, 2, ... free GPUs, those set aside left out.
-        holder: the job that nodes are set aside for; whether it fits on them is for the caller to see.
+        holder: the job that nodes are set aside for; whether it fits on them is for the caller to see. A job of
+            higher priority that was passed too often takes its place.
         max_passes: how often a job may be passed.
         fits_now: whether all pods of a job fit at once, where more than GPUs counts; the numbers of free GPUs are
             then not looked at.
@@ -269,7 +272,7 @@ def next_to_admit(
             continue
         if fits_now(job):
             return NextAdmission(admits=place)
-        if job.passed >= max_passes and holder is None:
+        if job.passed >= max_passes and (holder is None or job.priority > holder.priority):
             return NextAdmission(starves=place)
     return NextAdmission()
 
@@ -292,13 +295,42 @@ def _by_free_gpus(nodes_by_free_gpus: Sequence[int]) -> Callable[[Waiting], bool
     return fits
 
 
-def nodes_to_set_aside(*, pods: Sequence[int], free_gpus: Mapping[str, int]) -> tuple[str, ...]:
-    """A node for each pod of a job that was passed too often: those with the most free GPUs.
+def nodes_to_set_aside(
+    *,
+    free: Mapping[str, int],
+    sizes: Mapping[str, int],
+    holds: Callable[[Sequence[str]], bool],
+    kept: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The fewest nodes that hold all pods of a job that was passed too often, once they are empty.
 
-    The caller gives only nodes that could hold any of the job's pods when they are empty. Fewer nodes
-    come back when there are not enough; then the job can never run.
+    The largest nodes come first, then those with the most free. Nodes that were set aside before stay so, for else
+    what has drained would be given away: they come back as they are while they are enough.
+
+    Args:
+        free: the GPUs (or whatever is scarce) that each node has free; only nodes that can hold a pod of the job.
+        sizes: those that it has when it is empty.
+        holds: whether these nodes hold all pods of the job once they are empty; more nodes hold no less.
+        kept: the nodes that were set aside for it before.
+
+    Returns:
+        The nodes; none when not even all of them hold the job.
     """
-    return tuple(sorted(free_gpus, key=lambda node: (-free_gpus[node], node))[: len(pods)])
+    before = tuple(sorted(node for node in kept if node in free))
+    if before and holds(before):
+        return before
+    others = sorted(free.keys() - set(before), key=lambda node: (-sizes.get(node, 0), -free[node], node))
+    order = (*before, *others)
+    if not holds(order):
+        return ()
+    few, enough = 0, len(order)
+    while few + 1 < enough:
+        middle = (few + enough) // 2
+        if holds(order[:middle]):
+            enough = middle
+        else:
+            few = middle
+    return order[:enough]
 
 
 class OnLimit(StrEnum):

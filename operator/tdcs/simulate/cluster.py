@@ -57,11 +57,22 @@ class Cluster:
         del self.queue[place]
 
     def _fits_aside(self, job: SimJob) -> bool:
-        return all(self.free[node] >= gpus for node, gpus in zip(self._aside, job.pods, strict=True))
+        return self._placed_aside(job) is not None
+
+    def _placed_aside(self, job: SimJob) -> tuple[str, ...] | None:
+        free = {node: self.free[node] for node in self._aside}
+        return colocation.place_pods(pods=job.pods, free_gpus=free, scores={})
 
     def _set_aside(self, job: SimJob) -> None:
         self._holder = job
-        self._aside = admission.nodes_to_set_aside(pods=job.pods, free_gpus=self.free)
+        size = self.scenario.gpus_per_node
+
+        def holds(nodes: Sequence[str]) -> bool:
+            return admission.gang_fits(pods=job.pods, nodes_by_free_gpus=[*[0] * size, len(nodes)])
+
+        self._aside = admission.nodes_to_set_aside(
+            free=self.free, sizes=dict.fromkeys(self.free, size), holds=holds
+        )
         for node in self._aside:
             self.by_free[self.free[node]] -= 1
 
@@ -69,9 +80,9 @@ class Cluster:
         """Start a job that fits as a gang: on the nodes set aside for it, else on those with the best scores."""
         nodes: tuple[str, ...] | None
         if job is self._holder:
-            nodes = self._aside
-            self._holder, self._aside = None, ()
-            for node in nodes:
+            nodes = self._placed_aside(job)
+            aside, self._holder, self._aside = self._aside, None, ()
+            for node in aside:
                 self.by_free[self.free[node]] += 1
         else:
             free = self.free

@@ -1,6 +1,7 @@
 """Training jobs on an API server in memory: the real controller and queue, with a small Kubernetes around them."""
 
 import asyncio
+import datetime
 from collections.abc import Callable
 from typing import Any, Self, cast
 
@@ -9,11 +10,11 @@ from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.passes import work_off
 
 from tdcs.api import names
-from tdcs.controllers.clock import utc_now
+from tdcs.controllers.clock import seconds_between, utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.queueing.queue import GangQueue
-from tdcs.controllers.queueing.requeue import PATIENCE
+from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.usage import Usage, trimmed
 from tdcs.engine.memory import MemoryEngine
@@ -74,7 +75,7 @@ class Jobs:
     """Nodes with GPUs, and an operator of jobs at work; a context manager. The test plays the rest of Kubernetes."""
 
     def __init__(
-        self, *, gpus: dict[str, int], max_passes: int = MAX_PASSES, patience: float = PATIENCE
+        self, *, gpus: dict[str, int], max_passes: int = MAX_PASSES, patience: float = PLACEMENT_SECONDS
     ) -> None:
         self._max_passes = max_passes
         self._patience = patience
@@ -85,6 +86,8 @@ class Jobs:
                 "status": {"allocatable": {GPU: str(count), "cpu": "96", "pods": "110"}},
             }
         self._work: list[asyncio.Task[None]] = []
+        self.refuses: Callable[[Object], bool] = lambda pod: False
+        self._ahead = 0.0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -119,12 +122,14 @@ class Jobs:
             stores=stores,
             queue=KeyedQueue(),
             settings=Settings(),
+            now=self.now,
         )
         self.usage = usage
         self.gangs = GangQueue(
             stores=stores, queue=self.context.queue, max_passes=self._max_passes, patience=self._patience
         )
         self._reconcile = TrainingJobController(context=self.context, gangs=self.gangs).reconcile
+        self.gangs.start()
         self.defects: list[Exception] = []
         server.on_change = self._changed
         for key, pod in server.store(PODS).items():
@@ -163,6 +168,14 @@ class Jobs:
     def _count(self, key: tuple[str, str], pod: Object | None) -> None:
         holds = pod is not None and pod["spec"].get("nodeName") and phase_of(pod) in {"Pending", "Running"}
         self.usage.seen(key, trimmed(pod) if pod is not None and holds else None)
+
+    def now(self) -> str:
+        """The operator's time."""
+        return time_at(seconds_between(EPOCH, utc_now()) + self._ahead)
+
+    def advance(self, seconds: float) -> None:
+        """Let the operator's clock go on by so much."""
+        self._ahead += seconds
 
     # The rest of Kubernetes.
 
@@ -204,7 +217,7 @@ class Jobs:
                 "namespace": metadata["namespace"],
                 "labels": labels,
                 "annotations": {names.ANNOTATION_COMPLETION_INDEX: str(index)},
-                "ownerReferences": [{"uid": metadata["uid"]}],
+                "ownerReferences": [{"uid": metadata["uid"], "controller": True}],
             },
             "spec": dict(template["spec"]),
             "status": {"phase": "Pending"},
@@ -212,8 +225,10 @@ class Jobs:
         await self.server.create(PODS, obj=pod)
 
     async def _place(self, pod: Object) -> None:
+        if pod["spec"].get("schedulerName") not in (None, names.SCHEDULER_NAME, "default-scheduler"):
+            return  # nobody looks at it
         asked = trimmed(pod)["takes"].get(GPU, 0)
-        for (_, node), obj in self.server.store(NODES).items():
+        for (_, node), obj in self.server.store(NODES).items() if not self.refuses(pod) else ():
             free = int(obj["status"]["allocatable"][GPU]) - self.usage.taken(node).get(GPU, 0)
             if free >= asked:
                 await self._merge(PODS, pod, {"spec": {"nodeName": node}, "status": {"conditions": []}})
@@ -350,6 +365,14 @@ class Jobs:
             for resource in (TRAINING_JOBS, JOBS, PODS)
             for key, obj in self.server.store(resource).items()
         )
+
+
+EPOCH = "1970-01-01T00:00:00Z"
+
+
+def time_at(seconds: float) -> str:
+    """A time of the API, so many seconds after 1970."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def role(replicas: int, *, gpus: int = 0) -> Object:

@@ -88,6 +88,8 @@ def test_a_template_takes_the_overhead_of_its_runtime_class_and_a_pod_its_own() 
 def pod(name: str, *, node: str, gpus: int, job: str = "", deleted: bool = False) -> Object:
     labels = {"tdcs.io/training-job": job, "tdcs.io/role": "worker"} if job else {}
     metadata: Object = {"name": name, "namespace": "n", "resourceVersion": "1", "labels": labels}
+    if job:
+        metadata["ownerReferences"] = [{"uid": f"uid-{job}-worker", "controller": True}]
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {
@@ -102,13 +104,14 @@ def test_the_use_of_a_node_follows_its_pods() -> None:
     usage.seen(("n", "a"), trimmed(pod("a", node="x", gpus=2, job="train")))
     usage.seen(("n", "b"), trimmed(pod("b", node="x", gpus=1)))
     assert usage.taken("x") == {GPU: 3, "pods": 2}
-    assert [(member.job, member.role) for member in usage.members()] == [(("n", "train"), "worker")]
+    assert usage.foreign("x") == {GPU: 1, "pods": 1}
+    assert [(pod.owner, pod.role) for pod in usage.job_pods()] == [("uid-train-worker", "worker")]
     told = len(heard)
     usage.seen(("n", "b"), trimmed(pod("b", node="x", gpus=1)))
     assert len(heard) == told  # a heartbeat of no consequence
     usage.seen(("n", "a"), trimmed(pod("a", node="x", gpus=2, job="train", deleted=True)))
     assert usage.taken("x") == {GPU: 3, "pods": 2}  # it holds its GPUs until it is gone
-    assert not list(usage.members())
+    assert not list(usage.job_pods())
     for name in "ab":
         usage.seen(("n", name), None)
     assert usage.taken("x") == {}

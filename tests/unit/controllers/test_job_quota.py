@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from tests.unit.controllers.jobs import Jobs, role
 
+from tdcs.controllers.queueing.queued_job import QueuedJob
 from tdcs.controllers.queueing.quota import Allowances, Claim, charges, claims_of, counts
-from tdcs.controllers.queueing.schedule import QueuedJob, Schedule, schedule, waiting_admission
+from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
+from tdcs.controllers.queueing.wait_message import waiting_admission
 from tdcs.kube.api import Object
 from tdcs.kube.resources import RESOURCE_QUOTAS
 from tdcs.policy.admission import Reason
@@ -111,12 +113,16 @@ def line(*members: QueuedJob, used: int, max_passes: int = 64) -> Schedule:
     node = {"a": {GPU: 100, "pods": 110}}
     allowances = Allowances({("n", "team"): quota({GPUS: "8"}, used={GPUS: str(used)})})
     return schedule(
-        waiting=members, reserved=[], free=node, capacity=node, max_passes=max_passes, allowances=allowances
+        waiting=members,
+        reserved=[],
+        nodes=Nodes(free=node, capacity=node),
+        max_passes=max_passes,
+        allowances=allowances,
     )
 
 
 def entering(found: Schedule) -> list[str]:
-    return [member.uid for member in found.entering]
+    return [member.uid for member in found.admitted]
 
 
 def test_jobs_enter_until_the_quota_is_used_up() -> None:

@@ -102,7 +102,7 @@ def seen(*pods: PodView, replicas: int = 3, **more: object) -> Observed:
     workers = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
     spec = job_spec(framework="PyTorch", replicaSpecs={"Worker": workers}, **more)
     job = JobView(exists=True, start_time=NOW)
-    return Observed(spec=spec, known=TrainingJobStatus(), jobs={"Worker": job}, pods=pods)
+    return Observed(spec=spec, known=TrainingJobStatus(), jobs={"Worker": job}, pods=pods, workers=replicas)
 
 
 def pod(index: int, *, node: str = "", phase: str = "Pending", refused: bool = False) -> PodView:
@@ -125,12 +125,13 @@ UNMADE = Unmade(
 SHORT: dict[str, tuple[Observed, int]] = {
     "a pod that the scheduler refused": (seen(*HOLDS, pod(2, refused=True)), 1),
     "a pod that was never made": (seen(*HOLDS), 1),
-    "a pod that nobody has looked at yet": (seen(*HOLDS, pod(2)), 0),
+    "a pod that no scheduler has looked at": (seen(*HOLDS, pod(2)), 1),
     "a pod that failed, and is about to be made anew": (seen(*HOLDS, pod(2, node="a", phase="Failed")), 0),
     "a pod that has succeeded": (seen(*HOLDS, pod(2, node="a", phase="Succeeded")), 0),
     "none could be made, and the queue keeps room for them": (replace(seen(), unmade=UNMADE), 3),
-    "none is made yet": (seen(), 0),
-    "all refused: nothing is held": (seen(*(pod(i, refused=True) for i in range(3))), 0),
+    "none is made": (seen(), 3),
+    "all refused: room is kept for them": (seen(*(pod(i, refused=True) for i in range(3))), 3),
+    "one that is being deleted": (seen(*HOLDS, replace(pod(2), going=True)), 0),
     "an elastic job with its smallest number": (
         seen(*HOLDS, pod(2, refused=True), elastic={"minReplicas": 2, "maxReplicas": 3}),
         0,

@@ -16,7 +16,12 @@ def told(metrics: Metrics) -> dict[str, float]:
 
 
 def metrics_of(**stores: dict[tuple[str, str], object]) -> Metrics:
-    return Metrics(stores=Stores(**stores), queued=lambda: 3, oldest_seconds=lambda: 0.5)  # type: ignore[arg-type]
+    return Metrics(
+        stores=Stores(**stores),  # type: ignore[arg-type]
+        queued=lambda: 3,
+        oldest_seconds=lambda: 0.5,
+        schedule_overdue_seconds=lambda: 7.5,
+    )
 
 
 def test_the_state_of_every_object_is_told() -> None:

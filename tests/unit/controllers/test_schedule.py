@@ -1,10 +1,14 @@
 """The queue of jobs that start with all their pods at once, on a cluster's real nodes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tdcs.controllers.queueing.schedule import QueuedJob, Schedule, schedule, waiting_admission
+from tdcs.controllers.queueing.queued_job import Growth, QueuedJob
+from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
+from tdcs.controllers.queueing.wait_message import waiting_admission
 from tdcs.policy.admission import Reason
 from tdcs.policy.fitting import PodGroup
 
@@ -27,13 +31,21 @@ def job(name: str, *groups: PodGroup, age: float = 0, **more: Any) -> QueuedJob:
     return QueuedJob(key=("team", name), uid=name, submitted=-age, groups=groups, **told)
 
 
-def line(*waiting: QueuedJob, free: dict[str, dict[str, int]], **more: Any) -> Schedule:
-    """The queue on nodes that are empty unless told otherwise."""
-    return schedule(**{"waiting": waiting, "reserved": (), "free": free, "capacity": free, **more})
+def line(
+    *waiting: QueuedJob,
+    free: dict[str, dict[str, int]],
+    capacity: dict[str, dict[str, int]] | None = None,
+    lasting: dict[str, dict[str, int]] | None = None,
+    reserved: Sequence[PodGroup] = (),
+    **more: Any,
+) -> Schedule:
+    """The queue on nodes that are empty unless `capacity` says otherwise."""
+    there = Nodes(free=free, capacity=capacity or free, lasting=lasting)
+    return schedule(waiting=waiting, reserved=reserved, nodes=there, **more)
 
 
 def enters(found: Schedule) -> str:
-    return " ".join(member.uid for member in found.entering) or "nobody"
+    return " ".join(member.uid for member in found.admitted) or "nobody"
 
 
 def test_of_two_jobs_that_need_more_than_half_one_enters_and_the_other_waits_for_it() -> None:
@@ -166,3 +178,85 @@ def test_who_joins_behind_changes_nothing_of_what_those_before_are_told() -> Non
         line(first, second, job("third", group(4)), free=free, capacity=capacity), "second"
     )
     assert before == after
+
+
+def test_nodes_set_aside_never_hold_up_a_job_of_higher_priority() -> None:
+    large = job("large", group(8), age=9, passed=3)
+    urgent = job("urgent", group(4), priority=10)
+    small = job("small", group(4))
+    free, capacity = nodes(4, 0), nodes(4, 4)
+    held = line(large, small, free=free, capacity=capacity, max_passes=3)
+    assert (enters(held), held.holder) == ("nobody", "large")
+    found = line(
+        large, small, urgent, free=free, capacity=capacity, max_passes=3, holder="large", aside=held.aside
+    )
+    assert enters(found) == "urgent"
+    assert found.holder == "large"
+
+
+def test_the_job_that_holds_nodes_waits_for_one_of_higher_priority() -> None:
+    large = job("large", group(8), age=9, passed=3)
+    urgent = job("urgent", group(8), priority=10)
+    found = line(large, urgent, free=nodes(4, 4), max_passes=3, holder="large", aside={"a", "b"})
+    assert enters(found) == "urgent"
+
+
+def test_as_few_nodes_are_set_aside_as_the_pods_need_and_they_are_kept() -> None:
+    large = job("large", group(64), age=9, passed=3)
+    names = [f"n{i:02}" for i in range(16)]
+    capacity = {name: {GPU: 8, "cpu": 96_000, "pods": 110} for name in names}
+    free = {name: {**capacity[name], GPU: 3 if i < 10 else 0} for i, name in enumerate(names)}
+    found = line(large, free=free, capacity=capacity, max_passes=3)
+    assert len(found.aside) == 8
+    assert found.aside < set(names[:10])
+    # Others become free later: the nodes stay the ones that were chosen.
+    later = {name: {**capacity[name], GPU: 0 if i < 10 else 7} for i, name in enumerate(names)}
+    again = line(large, free=later, capacity=capacity, max_passes=3, holder=found.holder, aside=found.aside)
+    assert again.aside == found.aside
+
+
+def test_nodes_with_pods_of_others_are_set_aside_only_when_the_rest_is_not_enough() -> None:
+    large = job("large", group(1, gpus=4), age=9, passed=3)
+    capacity = nodes(4, 4)
+    lasting = {**capacity, "a": {**capacity["a"], GPU: 1}}
+    found = line(large, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
+    assert found.aside == {"b"}
+    both = job("both", group(2, gpus=4), age=9, passed=3)
+    found = line(both, free=nodes(1, 0), capacity=capacity, lasting=lasting, max_passes=3)
+    assert found.aside == {"a", "b"}
+
+
+def elastic(name: str, *, least: int, most: int, **more: Any) -> QueuedJob:
+    """An elastic job that enters with `least` workers and asks for `most`."""
+    return job(name, group(least), growth=Growth(base=least, pods=group(most - least)), **more)
+
+
+def test_an_elastic_job_enters_with_its_smallest_number_and_grows_into_what_is_left() -> None:
+    found = line(elastic("train", least=2, most=8), free=nodes(4, 1))
+    assert enters(found) == "train"
+    assert found.workers == {"train": 5}
+    waiting = waiting_admission(found, "train")
+    assert waiting.message.startswith("3 more workers wait for room: needs 1 nvidia.com/gpu at once, 0 ")
+
+
+def test_growth_comes_after_jobs_of_its_priority_that_wait_to_start_and_before_lower_ones() -> None:
+    grows = elastic("train", least=2, most=6, age=9).growing()
+    assert grows is not None
+    found = line(grows, job("equal", group(3)), free=nodes(4))
+    assert enters(found) == "equal"
+    assert found.workers == {"train": 3}
+    found = line(replace(grows, priority=1), job("low", group(3)), free=nodes(4))
+    assert enters(found) == "nobody"
+    assert found.workers == {"train": 6}
+    # However many workers it grows by, it passes the others once.
+    large = job("large", group(8), priority=2)
+    assert line(grows, large, free=nodes(4), capacity=nodes(8)).passed == {"large": 1}
+
+
+def test_growth_keeps_off_nodes_that_are_set_aside() -> None:
+    grows = elastic("train", least=2, most=6, age=9).growing()
+    assert grows is not None
+    large = job("large", group(8), passed=3)
+    found = line(grows, large, free=nodes(4, 0, 1), capacity=nodes(4, 4, 1), max_passes=3)
+    assert found.aside == {"a", "b"}
+    assert found.workers == {"train": 3}

@@ -89,7 +89,7 @@ def test_a_job_waits_no_longer_than_its_timeout() -> None:
     seen = seen_of(reading(fraction=1, timeout="1h"), {"pictures": dataset(cached=50)})
     assert decided(seen).reason is Reason.LOADING
     assert decided(seen, now=LATER).admitted
-    assert decisions.patience_left(seen.spec.datasets[0], created=NOW, now=NOW) == 3600
+    assert decisions.patience_left(seen.spec.datasets[0], seen=seen, now=NOW) == 3600
 
 
 def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:

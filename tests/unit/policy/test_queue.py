@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -83,7 +84,7 @@ def test_while_one_job_has_nodes_set_aside_the_others_go_on() -> None:
     first, second = Job((8, 8), passed=MAX_PASSES), Job((8, 8), passed=MAX_PASSES)
     admission = next_to_admit(queue=[first, second, Job((1,))], nodes_by_free_gpus=[0, 1], holder=first)
     assert (admission.admits, admission.starves) == (2, None)
-    assert nodes_to_set_aside(pods=first.pods, free_gpus={"n0": 1, "n1": 3, "n2": 2}) == ("n1", "n2")
+    assert set_aside(pods=first.pods, free={"n0": 1, "n1": 3, "n2": 2}) == ("n1", "n2")
 
 
 def test_a_large_job_is_not_passed_for_ever() -> None:
@@ -106,7 +107,7 @@ def test_a_large_job_is_not_passed_for_ever() -> None:
             admission = next_to_admit(queue=queue, nodes_by_free_gpus=by_free(rest), holder=holder)
             if admission.starves is not None:
                 assert queue[admission.starves] is large
-                aside = nodes_to_set_aside(pods=large.pods, free_gpus=free)
+                aside = set_aside(pods=large.pods, free=free)
                 continue
             if admission.admits is None:
                 break
@@ -219,17 +220,49 @@ def test_more_free_gpus_never_keep_a_gang_of_equal_pods_out(
     assert fits(more) >= fits(free)
 
 
+def set_aside(
+    *, pods: Sequence[int], free: Mapping[str, int], size: int = 8, kept: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What is set aside of nodes of one size for a gang."""
+
+    def holds(nodes: Sequence[str]) -> bool:
+        return gang_fits(pods=pods, nodes_by_free_gpus=[*[0] * size, len(nodes)])
+
+    return nodes_to_set_aside(free=free, sizes=dict.fromkeys(free, size), holds=holds, kept=kept)
+
+
 @given(
-    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=5),
+    pods=st.lists(st.integers(min_value=1, max_value=8), min_size=1, max_size=20),
     free=st.dictionaries(st.sampled_from("abcdefg"), st.integers(min_value=0, max_value=8)),
 )
-def test_nodes_are_set_aside_for_each_pod_once_and_none_with_more_room_is_left_out(
+def test_the_fewest_nodes_are_set_aside_that_hold_the_job_and_those_with_the_most_free(
     pods: list[int], free: dict[str, int]
 ) -> None:
-    aside = nodes_to_set_aside(pods=pods, free_gpus=free)
-    assert len(set(aside)) == len(aside) == min(len(pods), len(free))
+    aside = set_aside(pods=pods, free=free)
+    count = len(aside)
+    assert len(set(aside)) == count
+    needed = next(
+        (n for n in range(len(free) + 1) if gang_fits(pods=pods, nodes_by_free_gpus=[*[0] * 8, n])), None
+    )
+    assert count == (needed or 0)
     rest = [gpus for node, gpus in free.items() if node not in aside]
     assert all(free[node] >= max(rest, default=0) for node in aside)
+    # Chosen once and kept, whatever becomes free elsewhere.
+    assert set(set_aside(pods=pods, free=dict.fromkeys(free, 8), kept=aside)) == set(aside)
+
+
+def test_sixty_four_pods_of_one_gpu_need_eight_nodes_of_eight() -> None:
+    free = {f"n{i}": 0 for i in range(64)}
+    assert len(set_aside(pods=[1] * 64, free=free)) == 8
+
+
+def test_a_starving_job_of_higher_priority_takes_the_place_of_the_one_that_holds_nodes() -> None:
+    holder, urgent = Job((8,), passed=MAX_PASSES), Job((8, 8), priority=5, passed=MAX_PASSES)
+    admission = next_to_admit(queue=[urgent, holder], nodes_by_free_gpus=[0, 1], holder=holder)
+    assert (admission.admits, admission.starves) == (None, 0)
+    equal = Job((8, 8), passed=MAX_PASSES)
+    admission = next_to_admit(queue=[equal, holder], nodes_by_free_gpus=[0, 1], holder=holder)
+    assert (admission.admits, admission.starves) == (None, None)
 
 
 @given(

@@ -58,7 +58,7 @@ async def watch(
     found = sharing.all_wants(stores=stores, users=users, now=context.now())
     await data.heed(found)
     await _take(context, data, engine, clock=clock, on_done=on_done)
-    views = node_views(nodes=stores.nodes, pods=stores.pods)
+    views = node_views(nodes=stores.nodes, usage=stores.usage)
     leaving = ledger.leaving_nodes(cache_clusters=stores.cache_clusters, cluster=data.cluster)
     refused = data.refused()
     basis = (

@@ -44,8 +44,8 @@ class PodDemands:
         if known is None or known.generation != generation:
             try:
                 spec = TrainingJobSpec.model_validate(obj.get("spec"))
-            except ValidationError:
-                return None
+            except (ValidationError, RecursionError):
+                return None  # its own pass says what is wrong
             pods = {role: each.template["spec"] for role, each in spec.replica_specs.by_role().items()}
             known = self._known[uid] = PodDemand(
                 generation=generation,

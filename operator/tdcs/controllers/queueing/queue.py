@@ -1,60 +1,60 @@
-"""The gang queue of the whole cluster: admits one job at a time, and remembers whom until the API server tells.
+"""The queue of the whole cluster: admits every job that fits, and remembers which until the API server says so.
 
-Everything it decides from is observed anew each time: who waits, who was admitted and how often a job was passed is in
-the jobs' own statuses, so a restart loses nothing.
+Everything it decides from is observed anew each time: which jobs wait, which were admitted and how often a job was
+passed is in the jobs' own statuses, so a restart loses nothing.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from tdcs.api import names
-from tdcs.api.trainingjob import READING_ROLES
-from tdcs.controllers.clock import seconds_between
+from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
 from tdcs.controllers.context import Stores, WorkKey
-from tdcs.controllers.queueing.eligibility import may_run, signature
-from tdcs.controllers.queueing.pod_demand import PodDemand, PodDemands, class_of
-from tdcs.controllers.queueing.quota import Allowances, Claim, claims_of
-from tdcs.controllers.queueing.requeue import PATIENCE, Requeues
-from tdcs.controllers.queueing.schedule import (
-    QueuedJob,
-    Schedule,
-    admission_of_pods,
-    schedule,
-    waiting_admission,
-)
-from tdcs.controllers.resources import Amounts, amounts
-from tdcs.controllers.usage import job_pod_of
+from tdcs.controllers.queueing import snapshot
+from tdcs.controllers.queueing.entries import Collector, Memory
+from tdcs.controllers.queueing.pod_demand import PodDemands
+from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS, Requeues
+from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
+from tdcs.controllers.queueing.wait_message import admission_of, waiting_admission
 from tdcs.kube.api import Object
+from tdcs.kube.informer import backoff
 from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import TRAINING_JOBS
 from tdcs.policy.admission import MAX_PASSES, Admission, Reason
-from tdcs.policy.fitting import PodGroup, most_that_fit
+from tdcs.policy.fitting import PodGroup, most_that_fit, place_most
+
+_log = logging.getLogger(__name__)
 
 PAUSE = 0.05
-"""Seconds between a change and the next look at the queue, so that a burst of changes is one look."""
+"""Seconds between a change and the next pass over the queue, so that a burst of changes is one pass."""
+
+RETRY_FIRST, RETRY_MAX = 1.0, 30.0
+"""Seconds until a pass that failed is tried again: the first time, and at most."""
 
 REPORTED_AT_ONCE = 10
 """Jobs at the head of the queue whose new position is reported at once; that of the others with the next resync."""
 
-_EPOCH = "1970-01-01T00:00:00Z"
-
 
 class GangQueue:
-    """Says which jobs may start.
+    """Says which jobs may start, and how many workers an elastic one may have.
 
     It looks at the whole queue once for many changes, and admits every job that fits then; a pass of a job only
-    asks for its own answer.
+    asks for its own answer. Until `start` it admits none: an operator that stands by must not.
 
     Args:
         stores: the live views.
         queue: where the passes of jobs are asked for.
         max_passes: how often a job may be passed by later ones before nodes are set aside for it.
-        patience: seconds that the pods of a job that was admitted have to find their places.
+        patience: seconds that the pods of a job that was admitted have to get their nodes.
+        timed: measures a pass over the queue.
+        clock: seconds that only grow.
 
     Attributes:
-        requeues: the jobs that did not find them, and pause.
+        requeues: the jobs with pods that got no node in time, and pause.
     """
 
     def __init__(
@@ -63,22 +63,38 @@ class GangQueue:
         stores: Stores,
         queue: KeyedQueue[WorkKey],
         max_passes: int = MAX_PASSES,
-        patience: float = PATIENCE,
+        patience: float = PLACEMENT_SECONDS,
+        timed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.requeues = Requeues(patience=patience)
         self._stores = stores
         self._max_passes = max_passes
         self._queue = queue
+        self._timed = timed
+        self._clock = clock
         self._demands = PodDemands(stores=stores)
-        self._requested: dict[str, Key] = {}
-        self._admitted: dict[str, int] = {}
-        self._passed: dict[str, int] = {}
-        self._holder = ""
-        self._eligible: dict[str, frozenset[str]] = {}
-        self._capacity: dict[str, Amounts] = {}
+        self._room = snapshot.NodeRoom(stores=stores)
+        self._memory = Memory()
+        self._collector = Collector(
+            stores=stores,
+            demands=self._demands,
+            room=self._room,
+            memory=self._memory,
+            requeues=self.requeues,
+        )
+        self._holder, self._aside = "", frozenset[str]()
         self._schedule: Schedule | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._due_since: float | None = None
+        self._failures = 0
         self._cost = 0.0
+        self._started = False
+
+    def start(self) -> None:
+        """Begin to admit jobs."""
+        self._started = True
+        self.touch()
 
     def touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
         """Something changed on which the queue may depend.
@@ -90,244 +106,187 @@ class GangQueue:
         if overheads:
             self._demands.clear()
         if nodes:
-            self._eligible.clear()
-            self._capacity.clear()
+            self._room.clear()
+        if not self._started:
+            return
+        if self._due_since is None:
+            self._due_since = self._clock()
         if self._timer is None:
-            # A look at a large cluster takes its time: it may have a fifth of it.
-            pause = max(PAUSE, 4 * self._cost)
-            self._timer = asyncio.get_running_loop().call_later(pause, self._reschedule)
+            # A pass over a large cluster takes its time: it may have a fifth of it.
+            self._set_timer(max(PAUSE, 4 * self._cost))
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop."""
+        self._started = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def overdue_seconds(self) -> float:
+        """How long changes have waited for a pass over the queue that succeeds; 0 when none waits."""
+        return 0.0 if self._due_since is None else self._clock() - self._due_since
+
     def admission(self, obj: Object) -> Admission | None:
         """Whether a job whose data is ready may start now; None: the answer comes with another pass.
 
-        The answer yes is binding until it is taken back.
+        The answer yes is binding until it is withdrawn.
         """
         metadata = obj["metadata"]
         key, uid = (metadata.get("namespace", ""), metadata["name"]), metadata["uid"]
-        if uid in self._admitted:
-            return admission_of_pods(self._admitted[uid])
-        if (resting := self.requeues.admission(uid)) is not None:
-            return resting
-        if uid not in self._requested:
-            self._requested[uid] = key
+        if uid in self._memory.admitted:
+            return admission_of(self._memory.admitted[uid])
+        if (pausing := self.requeues.admission(uid)) is not None:
+            return pausing
+        if uid not in self._memory.requested:
+            self._memory.requested[uid] = key
             self.touch()
+        if uid in self._memory.unreadable:
+            message = self._memory.unreadable[uid]
+            return Admission(admitted=False, data_ready=True, reason=Reason.INVALID, message=message)
         demand = self._demands.of(obj)
         missing = self._demands.missing_class(demand.spec) if demand is not None else ""
         if missing:
             return Admission(admitted=False, data_ready=True, reason=Reason.NO_PRIORITY, message=missing)
-        members = self._schedule.members if self._schedule is not None else ()
-        if self._schedule is None or not any(member.uid == uid and member.data_ready for member in members):
+        waiting = self._schedule.waiting if self._schedule is not None else ()
+        if self._schedule is None or not any(job.uid == uid and job.data_ready for job in waiting):
+            return None
+        return waiting_admission(self._schedule, uid)
+
+    def workers(self, uid: str) -> int | None:
+        """How many workers an elastic job may have, where its status does not say so yet; None when it does."""
+        return self._memory.workers.get(uid)
+
+    def growth(self, uid: str) -> Admission | None:
+        """What a job that runs waits for before it gets more workers; None when it waits for none."""
+        waiting = self._schedule.waiting if self._schedule is not None else ()
+        if self._schedule is None or not any(job.uid == uid and job.runs for job in waiting):
             return None
         return waiting_admission(self._schedule, uid)
 
     def withdraw(self, uid: str) -> None:
         """The job does not start now: its data went, it was suspended, or its children are refused."""
-        asked, granted = self._requested.pop(uid, None), self._admitted.pop(uid, None)
-        if asked is not None or granted is not None:
+        requested, admitted = self._memory.requested.pop(uid, None), self._memory.admitted.pop(uid, None)
+        self._memory.workers.pop(uid, None)
+        if requested is not None or admitted is not None:
             self.touch()
+
+    def return_workers(self, uid: str) -> None:
+        """Workers that were admitted got no node; the job goes on without them."""
+        self._memory.workers.pop(uid, None)
+        self.touch()
 
     def passed(self, uid: str) -> int:
         """How many later jobs were admitted before a job that waits."""
-        return self._passed.get(uid, 0)
+        return self._memory.passed.get(uid, 0)
 
-    def room_near(self, obj: Object, nodes: Collection[str]) -> int:
-        """How many of a job's pods that read data find room on these nodes, beside the pods that have one there."""
+    def room_near(
+        self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
+    ) -> dict[str, int]:
+        """How many of a job's pods that read data find room near each copy.
+
+        Args:
+            obj: the job.
+            copies: by copy its nodes, and the uids of admitted jobs that read it: their pods that have no node yet
+                will take room there first.
+        """
         demand = self._demands.of(obj)
         if demand is None:
-            return 0
-        free = self._free(nodes)
-        return sum(
-            most_that_fit(
-                group=PodGroup(
-                    count=each.replicas,
-                    request=demand.requests[role],
-                    nodes=self._nodes_for(each.template["spec"]),
-                ),
-                free=free,
+            return dict.fromkeys(copies, 0)
+        placed = snapshot.placed_pods(self._stores, snapshot.owners(self._stores))
+        by_uid = {job["metadata"].get("uid"): job for job in self._stores.training_jobs.values()}
+        groups = [
+            PodGroup(
+                count=_readers(demand.spec, role),
+                request=demand.requests[role],
+                nodes=self._room.eligible(each.template["spec"]),
             )
             for role, each in demand.spec.replica_specs.by_role().items()
             if role in READING_ROLES
-        )
+        ]
+        found = {}
+        for copy, (nodes, uids) in copies.items():
+            free = self._room.free(nodes)
+            for uid in uids:
+                other = self._demands.of(by_uid[uid]) if uid in by_uid else None
+                if other is not None:
+                    replicas = self._collector.replicas(by_uid[uid], other.spec)
+                    reserved = snapshot.pod_groups(
+                        other, replicas=replicas, room=self._room, present=placed.get(uid, {})
+                    )
+                    place_most(groups=reserved, free=free, scarce=names.GPU_RESOURCE)
+            found[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
+        return found
 
-    def _reschedule(self) -> None:
-        """Let in who fits, and wake those who have something new to tell."""
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
+
+    def _run(self) -> None:
+        """One guarded pass: whatever it fails by, the queue does not stand still for ever."""
         self._timer = None
-        before = (
-            {member.uid for member in self._schedule.members if member.data_ready}
-            if self._schedule
-            else set()
-        )
+        try:
+            with self._timed():
+                self._admit()
+        except Exception:
+            self._failures += 1
+            pause = backoff(failures=self._failures, first=RETRY_FIRST, most=RETRY_MAX)
+            _log.exception(
+                "the pass over the queue of jobs failed by a defect of the operator; again in %.0f s", pause
+            )
+            self._set_timer(pause)
+        else:
+            self._failures = 0
+            if self._timer is None:
+                self._due_since = None
+
+    def _admit(self) -> None:
+        """Admit the jobs that fit, and wake those whose answer is new."""
+        before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
         started = time.perf_counter()
-        schedule = self._schedule = self._make_schedule()
+        found = self._schedule = self._make_schedule()
         self._cost = time.perf_counter() - started
-        self._holder = schedule.holder
-        self._passed |= schedule.passed
-        for member in schedule.entering:
-            self._admitted[member.uid] = sum(group.count for group in member.groups)
-            self._requested.pop(member.uid, None)
-            self._passed.pop(member.uid, None)
-            self._wake(member.key)
-        for place, member in enumerate(schedule.members):
-            moved = bool(schedule.entering) and place < REPORTED_AT_ONCE
-            if moved or (member.uid in self._requested and member.uid not in before):
-                self._wake(member.key)
+        self._holder, self._aside = found.holder, found.aside
+        self._memory.passed |= found.passed
+        for job in found.admitted:
+            self._memory.admitted[job.uid] = job.pod_count
+            self._memory.requested.pop(job.uid, None)
+            self._memory.passed.pop(job.uid, None)
+            self._wake(job.key)
+        for uid, workers in found.workers.items():
+            self._memory.workers[uid] = workers
+        grown = {uid for uid in found.workers if uid not in self._memory.admitted}
+        for place, job in enumerate(found.waiting):
+            moved = bool(found.admitted) and place < REPORTED_AT_ONCE
+            if moved or ((job.runs or job.uid in self._memory.requested) and job.uid not in before):
+                self._wake(job.key)
+        if grown:
+            for key, obj in self._stores.training_jobs.items():
+                if obj["metadata"].get("uid") in grown:
+                    self._wake(key)
 
     def _wake(self, key: Key) -> None:
         self._queue.add(WorkKey(TRAINING_JOBS, *key))
 
     def _make_schedule(self) -> Schedule:
-        """The queue as it is now, with everybody entering who fits."""
-        waiting: list[QueuedJob] = []
-        reserved: list[PodGroup] = []
-        bound, made = self._bound(), self._made()
-        allowances, quotas = Allowances(self._stores.resource_quotas), self._quotas()
-        live: set[str] = set()
-        for key, obj in self._stores.training_jobs.items():
-            metadata, demand = obj["metadata"], self._demands.of(obj)
-            uid = metadata.get("uid", "")
-            conditions = _conditions(obj)
-            over = conditions.get(names.SUCCEEDED) == "True" or conditions.get(names.FAILED) == "True"
-            if demand is None or over or metadata.get("deletionTimestamp") or demand.spec.run_policy.suspend:
-                continue
-            live.add(uid)
-            groups = self._groups(demand, bound.get(key, {}))
-            admitted = conditions.get(names.ADMITTED) == "True"
-            if admitted:
-                self._admitted.pop(uid, None)  # from now on its status says so
-            if admitted or uid in self._admitted:
-                reserved += groups
-                allowances.take(key[0], self._claims(quotas.get(key[0], ()), demand, made.get(key, {})))
-            elif demand.spec.scheduling.gang and self.requeues.pause_left(uid) is None:
-                # What its status says of an earlier operator's count holds until this one counts itself.
-                self._passed.setdefault(uid, _passed_before(obj))
-                ready = uid in self._requested or conditions.get(names.DATA_READY) == "True"
-                waiting.append(
-                    QueuedJob(
-                        key=key,
-                        uid=uid,
-                        priority=self._demands.priority(demand.spec),
-                        submitted=seconds_between(_EPOCH, metadata.get("creationTimestamp", _EPOCH)),
-                        data_ready=ready and not self._demands.missing_class(demand.spec),
-                        passed=self._passed[uid],
-                        groups=tuple(groups),
-                        claims=self._claims(quotas.get(key[0], ()), demand, {}),
-                    )
-                )
-        self._admitted = {uid: pods for uid, pods in self._admitted.items() if uid in live}
-        self._requested = {uid: key for uid, key in self._requested.items() if uid in live}
-        self._passed = {uid: count for uid, count in self._passed.items() if uid in live}
-        self.requeues.forget_others(live)
-        free = self._free(self._sizes()) if waiting else {}
+        """The queue as it is now, with every job admitted that fits."""
+        entries = self._collector.collect()
+        for key in entries.news:
+            self._wake(key)
+        nodes = Nodes(free={}, capacity={})
+        if entries.waiting:
+            room = self._room
+            nodes = Nodes(free=room.free(), capacity=room.capacity(), lasting=room.lasting())
         return schedule(
-            waiting=waiting,
-            reserved=reserved,
-            free=free,
-            capacity=self._sizes(),
+            waiting=entries.waiting,
+            reserved=entries.reserved,
+            nodes=nodes,
             holder=self._holder,
+            aside=self._aside,
             max_passes=self._max_passes,
-            allowances=allowances,
+            allowances=entries.allowances,
         )
 
-    def _groups(self, demand: PodDemand, bound: Mapping[str, int]) -> list[PodGroup]:
-        """The pods of a job that have no node yet."""
-        found = []
-        for role, each in demand.spec.replica_specs.by_role().items():
-            missing = each.replicas - bound.get(role.lower(), 0)
-            if missing > 0:
-                nodes = self._nodes_for(each.template["spec"])
-                found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes))
-        return found
 
-    def _bound(self) -> dict[Key, dict[str, int]]:
-        """By job, how many pods of each role have a node, or need none any more.
-
-        Who has a node is asked where the nodes' use is counted, so that a pod is either reserved for or counted, at
-        every moment.
-        """
-        indexes: dict[tuple[Key, str], set[str]] = {}
-        succeeded = (
-            job_pod_of(pod)
-            for pod in self._stores.pods.values()
-            if (pod.get("status") or {}).get("phase") == "Succeeded"
-        )
-        for member in (*self._stores.usage.members(), *succeeded):
-            if member is not None:
-                indexes.setdefault((member.job, member.role), set()).add(member.index)
-        found: dict[Key, dict[str, int]] = {}
-        for (job, role), seen in indexes.items():
-            found.setdefault(job, {})[role] = len(seen)
-        return found
-
-    def _made(self) -> dict[Key, dict[str, int]]:
-        """By job, how many pods of each role exist, which quotas count already, or need not exist any more."""
-        found: dict[Key, dict[str, set[str]]] = {}
-        for pod in self._stores.pods.values() if self._stores.resource_quotas else ():
-            member = job_pod_of(pod)
-            if member is not None and (pod.get("status") or {}).get("phase") != "Failed":
-                found.setdefault(member.job, {}).setdefault(member.role, set()).add(member.index)
-        return {job: {role: len(seen) for role, seen in roles.items()} for job, roles in found.items()}
-
-    def _quotas(self) -> dict[str, list[tuple[str, Object]]]:
-        """The ResourceQuotas of each namespace that has some, with their names."""
-        found: dict[str, list[tuple[str, Object]]] = {}
-        for (namespace, name), quota in self._stores.resource_quotas.items():
-            found.setdefault(namespace, []).append((name, quota))
-        return found
-
-    @staticmethod
-    def _claims(
-        quotas: Sequence[tuple[str, Object]], demand: PodDemand, made: Mapping[str, int]
-    ) -> tuple[Claim, ...]:
-        """What the pods of a job that do not exist yet take of its namespace's quotas."""
-        if not quotas:
-            return ()
-        pods = [
-            (max(each.replicas - made.get(role.lower(), 0), 0), each.template["spec"], demand.charges[role])
-            for role, each in demand.spec.replica_specs.by_role().items()
-        ]
-        return claims_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
-
-    def _nodes_for(self, pod: Mapping[str, object]) -> frozenset[str]:
-        sign = signature(pod)
-        if sign not in self._eligible:
-            self._eligible[sign] = frozenset(
-                name for (_, name), node in self._stores.nodes.items() if may_run(pod, node)
-            )
-        return self._eligible[sign]
-
-    def _sizes(self) -> dict[str, Amounts]:
-        """What each node has when it is empty."""
-        if not self._capacity:
-            self._capacity = {
-                name: amounts((node.get("status") or {}).get("allocatable"))
-                for (_, name), node in self._stores.nodes.items()
-            }
-        return self._capacity
-
-    def _free(self, nodes: Collection[str]) -> dict[str, Amounts]:
-        """What each of these nodes has left."""
-        sizes, free = self._sizes(), dict[str, Amounts]()
-        for name in nodes:
-            if name in sizes:
-                taken = self._stores.usage.taken(name)
-                free[name] = {
-                    resource: value - taken.get(resource, 0) for resource, value in sizes[name].items()
-                }
-        return free
-
-
-def _passed_before(obj: Object) -> int:
-    """How often a job was passed, as its status says."""
-    passed = (obj.get("status") or {}).get("passed")
-    return passed if isinstance(passed, int) else 0
-
-
-def _conditions(obj: Object) -> dict[str, str]:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return {found.get("type", ""): found.get("status", "") for found in conditions}
+def _readers(spec: TrainingJobSpec, role: Role) -> int:
+    """How many pods of a role read data."""
+    replicas = spec.replica_specs.by_role()[role].replicas
+    return sum(bool(spec.datasets_of(role, index)) for index in range(replicas))

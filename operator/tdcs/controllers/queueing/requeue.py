@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from tdcs.controllers.clock import seconds_between
 from tdcs.policy.admission import Admission, Reason
 
-PATIENCE = 60.0
-"""Seconds that the pods of a gang have, from the first that finds no place, until the job gives its places back."""
+PLACEMENT_SECONDS = 45.0
+"""Seconds without progress (a pod that is made, or gets a node) after which a gang gives its places back: so what is
+reserved for a gang that is refused whole is free again within a minute."""
 
 LONGEST_PAUSE = 900.0
 """Seconds that a job pauses at most before it is tried again."""
@@ -29,8 +30,9 @@ class Short:
         missing: how many have none.
         wanted: how many pods the job has.
         holding: how many have one.
-        since: when the oldest of them was made; empty when none of them could be made.
+        since: when a pod of the job was last made or got a node; empty when that is not known.
         why: the scheduler's words about one of them.
+        unseen: how many of the missing no scheduler has looked at yet.
     """
 
     missing: int
@@ -38,6 +40,7 @@ class Short:
     holding: int
     since: str
     why: str
+    unseen: int = 0
 
     def sentence(self, *, patience: float) -> str:
         """What happened, for the job's owner."""
@@ -70,10 +73,12 @@ class Requeues:
         clock: seconds that only grow.
     """
 
-    def __init__(self, *, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, patience: float = PLACEMENT_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.patience = patience
         self._clock = clock
-        self._short_since: dict[str, float] = {}
+        self._short_since: dict[str, tuple[str, float]] = {}
         self._pauses: dict[str, _Pause] = {}
 
     def left(self, uid: str, *, short: Short | None, now: str) -> float | None:
@@ -82,8 +87,11 @@ class Requeues:
             self._short_since.pop(uid, None)
             return None
         age = max(seconds_between(short.since, now), 0.0) if short.since else 0.0
-        seen = self._clock() - self._short_since.setdefault(uid, self._clock())
-        return max(self.patience - max(seen, age), 0.0)
+        known, at = self._short_since.get(uid, ("", self._clock()))
+        if known != short.since:
+            at = self._clock()  # one more pod was made, or got a node
+        self._short_since[uid] = (short.since, at)
+        return max(self.patience - max(self._clock() - at, age), 0.0)
 
     def requeue(self, uid: str, *, short: Short) -> str:
         """The job gives its places back, and pauses; gives what to say of it."""
@@ -98,8 +106,9 @@ class Requeues:
         return message
 
     def settled(self, uid: str) -> None:
-        """All pods of the job have their places: what was is forgotten."""
-        self._pauses.pop(uid, None)
+        """All pods of the job have their places: how often it had to pause is forgotten."""
+        if self.pause_left(uid) is None:
+            self._pauses.pop(uid, None)
 
     def pause_left(self, uid: str) -> float | None:
         """Seconds that the job still pauses; None when it does not."""

@@ -66,13 +66,17 @@ def job(
     spec: TrainingJobSpec,
     role: Role,
     suspended: bool,
+    replicas: int | None = None,
     scheduler_name: str = names.SCHEDULER_NAME,
     preferred: list[Object] | None = None,
     copies: Mapping[str, str] | None = None,
 ) -> Object:
-    """The Indexed Job of a role, as it is created; `changes` says what may follow."""
+    """The Indexed Job of a role, as it is created; `changes` says what may follow.
+
+    `replicas`: how many pods, where that is not what the spec says.
+    """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
-    replicas = spec.replica_specs.by_role()[role].replicas
+    replicas = replicas or spec.replica_specs.by_role()[role].replicas
     template = pod_template(
         owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred, copies=copies
     )
@@ -105,6 +109,7 @@ def changes(
     spec: TrainingJobSpec,
     role: Role,
     suspended: bool,
+    replicas: int | None = None,
     preferred: list[Object] | None = None,
     copies: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -114,7 +119,7 @@ def changes(
     the copies of a Job that has never started. So an operator of a newer version leaves the Jobs of an older one
     alone.
     """
-    replicas = spec.replica_specs.by_role()[role].replicas
+    replicas = replicas or spec.replica_specs.by_role()[role].replicas
     found: Mapping[str, Any] = live["spec"]
     wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec)}
     if spec.elastic is not None and role == "Worker":
@@ -133,7 +138,7 @@ def changes(
             if affinity != found["template"]["spec"].get("affinity"):
                 template["spec"] = {"affinity": affinity}
         present = (found["template"].get("metadata") or {}).get("annotations") or {}
-        reads = reading(spec, namespace=live["metadata"]["namespace"], copies=copies)
+        reads = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
         if {**present, **reads} != present:
             template["metadata"] = {"annotations": reads}
         if template:
@@ -147,17 +152,22 @@ def started(live: Object) -> bool:
 
 
 def reading(
-    spec: TrainingJobSpec, *, namespace: str, copies: Mapping[str, str] | None = None
+    spec: TrainingJobSpec, *, namespace: str, role: Role, copies: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The annotation by which the extender knows what a pod reads; none for a job that reads nothing.
 
     Args:
         spec: the job's.
         namespace: the job's.
+        role: whose pods.
         copies: the chosen copy of each dataset by its name.
     """
     reads = [
-        {"dataset": f"{namespace}/{use.name}", "copy": (copies or {}).get(use.name, FIRST_COPY)}
+        {
+            "dataset": f"{namespace}/{use.name}",
+            "copy": (copies or {}).get(use.name, FIRST_COPY),
+            **({"readers": use.readers} if use.readers is not None and role == "Worker" else {}),
+        }
         for use in spec.datasets
     ]
     return {names.ANNOTATION_DATASETS: json.dumps(reads, separators=(",", ":"))} if reads else {}
@@ -201,7 +211,7 @@ def pod_template(
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
     template = spec.replica_specs.by_role()[role].template
     metadata, pod = template.get("metadata") or {}, template["spec"]
-    reads = reading(spec, namespace=namespace, copies=copies) if role in READING_ROLES else {}
+    reads = reading(spec, namespace=namespace, role=role, copies=copies) if role in READING_ROLES else {}
     annotations = {**(metadata.get("annotations") or {}), **reads}
     variables = environment(job=name, namespace=namespace, spec=spec, role=role)
     placed_by = scheduler_name if reads and spec.scheduling.mode == "Extender" else ""

@@ -16,6 +16,7 @@ from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.queueing.queue import GangQueue
+from tdcs.controllers.queueing.requeue import Short
 from tdcs.controllers.trainingjob import children, report, start_order, unplaced
 from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
@@ -23,7 +24,7 @@ from tdcs.controllers.trainingjob.copy_choice import CopyChoices
 from tdcs.controllers.trainingjob.data_location import wanted_near
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed
 from tdcs.controllers.trainingjob.pod_events import PodEvents
-from tdcs.controllers.trainingjob.pods import pod_view
+from tdcs.controllers.trainingjob.pods import pod_view, scheduled_at
 from tdcs.controllers.trainingjob.rendezvous import too_long
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
@@ -92,11 +93,12 @@ class TrainingJobController:
             own = await self._ensure(obj, seen, live)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
+            seen = self._sized(obj, seen, now=now)
             outcome = decisions.outcome(seen, now=now)
             decision = self._decide(obj, seen, now=now, over=outcome is not None)
             if decision is None:
                 return None  # the queue has not looked at it yet, and wakes it when it has
-            if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
+            if self._must_report_first(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
             await self._steer(seen, own, decision, now=now)
@@ -127,6 +129,27 @@ class TrainingJobController:
         await self._publish(obj, seen.known.model_copy(update=changed), [found])
         return GOING_RETRY if going else REFUSED_RETRY
 
+    def _sized(self, obj: Object, seen: Observed, *, now: str) -> Observed:
+        """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
+        if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
+            return seen
+        uid, elastic = obj["metadata"]["uid"], seen.spec.elastic
+        idle, requeues = unplaced.idle_workers(seen), self._gangs.requeues
+        if not seen.was_admitted or not idle or unplaced.short_of(seen) is not None:
+            return replace(seen, workers=self._gangs.workers(uid))
+        # Workers that get no node in time are given back; the job goes on with the others.
+        fewer = max(seen.replicas("Worker") - idle, elastic.min_replicas)
+        short = unplaced.short_of(seen, spare=False)
+        if (
+            short is not None
+            and fewer < seen.replicas("Worker")
+            and requeues.left(uid, short=short, now=now) == 0
+        ):
+            requeues.requeue(uid, short=short)
+            self._gangs.return_workers(uid)
+            return replace(seen, workers=fewer)
+        return replace(seen, workers=self._gangs.workers(uid))
+
     def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
         """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
         data, uid = decisions.data(seen, now=now), obj["metadata"]["uid"]
@@ -143,17 +166,26 @@ class TrainingJobController:
             if admission is None:
                 return None
             decision = decisions.decision_of(seen=seen, data=data, admission=admission)
+        growth = self._gangs.growth(uid) if decision.admitted and not over else None
+        wants_more = seen.replicas("Worker") < seen.spec.replica_specs.worker.replicas
+        if (
+            decision.admitted
+            and wants_more
+            and growth is None
+            and self._gangs.requeues.pause_left(uid) is None
+        ):
+            self._gangs.touch()
         copies = self._copies.of(obj, seen, admitted=decision.admitted)
         # What an earlier operator counted holds until this one has counted further.
         passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
-        return replace(decision, copies=copies, passed=passed)
+        return replace(decision, copies=copies, passed=passed, growth=growth)
 
     def _requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
         """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
         requeues = self._gangs.requeues
         if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
             return None
-        short = unplaced.short_of(seen)
+        short = self._short_of(seen)
         left = requeues.left(uid, short=short, now=now)
         if short is not None and left == 0:
             waits = decisions.data(seen, now=now, runs=False)
@@ -162,14 +194,40 @@ class TrainingJobController:
             requeues.settled(uid)
         return None
 
+    def _short_of(self, seen: Observed) -> Short | None:
+        """Which pods of a gang have no place. One that its scheduler has not looked at does not count while that
+        decides about others."""
+        short = unplaced.short_of(seen)
+        if short is None or not short.unseen or not short.since:
+            return short
+        names_ = {
+            pod.scheduler for pod in seen.pods if unplaced.is_without_place(pod) and pod.waiting is None
+        }
+        recent = max(
+            (
+                scheduled_at(pod)
+                for pod in self._context.stores.pods.values()
+                if (pod["spec"].get("schedulerName") or "") in names_
+            ),
+            default="",
+        )
+        works = recent and seconds_between(recent, self._context.now()) < self._gangs.requeues.patience
+        return unplaced.without_unseen(short) if works else short
+
+    def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
+        """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
+        if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
+            return True
+        return decision.admitted and seen.workers is not None and seen.workers != seen.known.admitted_workers
+
     def _due(self, obj: Object, seen: Observed, *, now: str) -> float | None:
         """Seconds until time alone changes something: a wait for data or for places is over, a pause, or a grace."""
         uid, requeues = obj["metadata"]["uid"], self._gangs.requeues
-        waits = [decisions.patience_left(use, created=seen.created, now=now) for use in seen.spec.datasets]
+        waits = [decisions.patience_left(use, seen=seen, now=now) for use in seen.spec.datasets]
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
         places = requeues.pause_left(uid)
         if places is None and seen.was_admitted and seen.spec.scheduling.gang:
-            places = requeues.left(uid, short=unplaced.short_of(seen), now=now)
+            places = requeues.left(uid, short=self._short_of(seen), now=now)
         if places is not None:
             dues.append(places)
         waits_for_larger = start_order.next_start(seen, now=now) if seen.was_admitted else None
@@ -253,6 +311,7 @@ class TrainingJobController:
                     spec=seen.spec,
                     role=role,
                     suspended=not admitted,
+                    replicas=seen.replicas(role),
                     scheduler_name=context.settings.scheduler_name,
                     preferred=self._preferred(seen, copies) if admitted else None,
                     copies=copies,
@@ -274,6 +333,7 @@ class TrainingJobController:
                     spec=seen.spec,
                     role=role,
                     suspended=role not in begins,
+                    replicas=seen.replicas(role),
                     preferred=preferred,
                     copies=decision.copies,
                 )

@@ -1,6 +1,7 @@
 """Which copy of each dataset a job reads: chosen when it is admitted, near free GPUs, and kept from then on."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
@@ -12,8 +13,14 @@ from tdcs.controllers.trainingjob.decision import Observed
 from tdcs.kube.api import Object
 from tdcs.policy.admission import choose_copy
 
-Room = Callable[[Object, Collection[str]], int]
-"""How many of a job's pods that read data find room on these nodes."""
+
+class Room(Protocol):
+    """Says how many of a job's pods that read data find room near each copy."""
+
+    def __call__(
+        self, obj: Object, *, copies: Mapping[str, tuple[Collection[str], Collection[str]]]
+    ) -> Mapping[str, int]:
+        """Gets the nodes of each copy, and the admitted jobs that read it; gives a number of pods for each."""
 
 
 class CopyChoices:
@@ -53,19 +60,22 @@ class CopyChoices:
         if len(copies) < 2:
             return next(iter(copies), FIRST_COPY)
         metadata = obj["metadata"]
-        active = self._active(dataset=name, namespace=metadata["namespace"], but=metadata["uid"])
+        readers = self._readers(dataset=name, namespace=metadata["namespace"], but=metadata["uid"])
         choice = choose_copy(
-            active={copy: active.get(copy, 0) for copy in copies},
-            room={
-                copy: self._room(obj, [node for node, worth in found.worth.items() if worth > 0])
-                for copy, found in copies.items()
-            },
+            active={copy: len(readers.get(copy, ())) for copy in copies},
+            room=self._room(
+                obj,
+                copies={
+                    copy: ([node for node, worth in found.worth.items() if worth > 0], readers.get(copy, ()))
+                    for copy, found in copies.items()
+                },
+            ),
         )
         return choice.copy or FIRST_COPY
 
-    def _active(self, *, dataset: str, namespace: str, but: str) -> dict[str, int]:
-        """How many jobs read each copy of a dataset."""
-        found: dict[str, int] = {}
+    def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
+        """The uids of the jobs that read each copy of a dataset."""
+        found: dict[str, list[str]] = {}
         there = set()
         for (where, _), job in self._stores.training_jobs.items():
             uid = job["metadata"].get("uid", "")
@@ -80,7 +90,7 @@ class CopyChoices:
                 self._unpublished[uid].get(dataset) if uid in self._unpublished else _published(job, dataset)
             )
             if copy is not None:
-                found[copy] = found.get(copy, 0) + 1
+                found.setdefault(copy, []).append(uid)
         self._unpublished = {uid: chosen for uid, chosen in self._unpublished.items() if uid in there}
         return found
 

@@ -62,6 +62,7 @@ class Observed:
         deleting: names of those that are being deleted.
         jobs: the Indexed Jobs that exist and are its own, by role.
         pods: all pods of these Jobs.
+        workers: how many workers the queue gives to an elastic gang, where its status does not say so yet.
         unmade: pods that cannot even be made, and why; None when there are none, or none are known.
     """
 
@@ -76,6 +77,7 @@ class Observed:
     jobs: Mapping[Role, JobView] = field(default_factory=dict)
     pods: Sequence[PodView] = ()
     unmade: Unmade | None = None
+    workers: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -91,14 +93,25 @@ class Observed:
         """The Job of a role; one that does not exist has done nothing."""
         return self.jobs.get(role) or JobView()
 
+    def replicas(self, role: Role) -> int:
+        """How many pods a role is to have: of an elastic gang as many workers as the queue has admitted."""
+        asked = self.spec.replica_specs.by_role()[role].replicas
+        elastic = self.spec.elastic
+        if role != "Worker" or elastic is None or not self.spec.scheduling.gang:
+            return asked
+        admitted = self.workers or (
+            self.known.admitted_workers if self.was_admitted else elastic.min_replicas
+        )
+        return asked if admitted is None else min(asked, admitted)
+
     def absent(self, role: Role) -> int:
         """How many pods of a role do not exist that should. One that failed counts as there: it is made anew."""
-        job, spec = self.job(role), self.spec.replica_specs.by_role()[role]
+        job = self.job(role)
         if not job.exists or job.suspended or job.finished:
             return 0
         pods = newest(pod for pod in self.pods if pod.role == role)
         done = sum(pod.phase == "Succeeded" for pod in pods)
-        return max(spec.replicas - (len(pods) - done) - max(job.succeeded, done), 0)
+        return max(self.replicas(role) - (len(pods) - done) - max(job.succeeded, done), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +122,7 @@ class Decision:
         data: what the datasets alone say.
         copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
         passed: how many later jobs were admitted before it, while it waited for room.
+        growth: what an elastic job that runs waits for before it gets more workers.
     """
 
     admitted: bool
@@ -117,6 +131,7 @@ class Decision:
     data: Admission
     copies: Mapping[str, str] = field(default_factory=dict)
     passed: int = 0
+    growth: Admission | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +165,7 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
             seen.datasets.get(use.name),
             present=use.name in seen.present,
             deleting=use.name in seen.deleting,
-            patience_left=patience_left(use, created=seen.created, now=now),
+            patience_left=patience_left(use, seen=seen, now=now),
         )
         for use in seen.spec.datasets
     ]
@@ -192,11 +207,29 @@ def gave_back(*, message: str, data: Admission) -> Decision:
     return Decision(admitted=False, reason=Reason.REQUEUED, message=message, data=data)
 
 
-def patience_left(use: DatasetUse, *, created: str, now: str) -> float | None:
-    """Seconds until a job no longer waits for the asked fraction of a dataset; None: it waits for ever."""
-    if use.readiness.timeout is None or not created:
+def patience_left(use: DatasetUse, *, seen: Observed, now: str) -> float | None:
+    """Seconds until a job no longer waits for the asked fraction of a dataset; None: it waits for ever.
+
+    The time that the job was suspended does not count.
+    """
+    if use.readiness.timeout is None or not seen.created:
         return None
-    return to_seconds(use.readiness.timeout) - seconds_between(created, now)
+    waited = seconds_between(seen.created, now) - suspended_seconds(seen, now=now)
+    return to_seconds(use.readiness.timeout) - waited
+
+
+def suspended_seconds(seen: Observed, *, now: str) -> int:
+    """How long the job has been suspended in all since it was created.
+
+    The status has the sum of the periods that are over; the condition says since when the present one lasts.
+    """
+    before = seen.known.suspended_seconds or 0
+    found = next((one for one in seen.known.conditions if one.type == names.SUSPENDED), None)
+    if found is None or found.status != "True":
+        # A job that was created suspended: from its creation on.
+        first = seen.spec.run_policy.suspend and found is None and not seen.was_admitted and seen.created
+        return before + (max(round(seconds_between(seen.created, now)), 0) if first else 0)
+    return before + max(round(seconds_between(found.last_transition_time, now)), 0)
 
 
 def readiness(
@@ -301,7 +334,7 @@ def ending_left(seen: Observed, *, now: str) -> float:
 def _done(seen: Observed, role: Role) -> str:
     if role != "Worker":
         return f"the {role.lower()} succeeded"
-    wanted = seen.spec.replica_specs.worker.replicas
+    wanted = seen.replicas("Worker")
     return f"all {wanted} workers succeeded" if wanted > 1 else "the worker succeeded"
 
 

@@ -15,6 +15,9 @@ QUOTE_LIMIT = 600
 
 UNSCHEDULABLE = "Unschedulable"
 
+GATED = "SchedulingGated"
+"""A scheduling gate of the template keeps the pod from its scheduler."""
+
 VOLUME_NOT_BOUND = "VolumeNotBound"
 """Unschedulable for a claim: the scheduler hears of a bound one up to a second late, and then tries again soon."""
 
@@ -62,6 +65,8 @@ class PodView:
         failure: how it failed; None when it did not.
         going: whether it is being deleted.
         uid: distinguishes it from another pod of the same name.
+        scheduler: which scheduler is to place it.
+        scheduled: when its scheduler last decided about it; empty before that.
     """
 
     name: str
@@ -76,6 +81,13 @@ class PodView:
     failure: Problem | None = None
     going: bool = False
     uid: str = ""
+    scheduler: str = ""
+    scheduled: str = ""
+
+    @property
+    def number(self) -> int | None:
+        """Its number in its role; None when it is not known."""
+        return int(self.index) if self.index.isdecimal() else None
 
     @property
     def starting(self) -> bool:
@@ -100,7 +112,14 @@ def pod_view(pod: Object) -> PodView:
         failure=_failure(status) if phase == "Failed" else None,
         going=bool(metadata.get("deletionTimestamp")),
         uid=metadata.get("uid", ""),
+        scheduler=str(pod["spec"].get("schedulerName") or ""),
+        scheduled=scheduled_at(pod),
     )
+
+
+def scheduled_at(pod: Object) -> str:
+    """When the scheduler of a pod last decided about it; empty before that."""
+    return str(_condition(pod.get("status") or {}, "PodScheduled").get("lastTransitionTime") or "")
 
 
 def newest(pods: Iterable[PodView]) -> list[PodView]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding, is_true
-from tdcs.api.trainingjob import READING_ROLES, Role
+from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import (
     CopyUse,
     JobState,
@@ -17,7 +17,7 @@ from tdcs.api.trainingjob_status import (
 )
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, selector_of
 from tdcs.controllers.trainingjob.data_location import held
-from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed
+from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed, suspended_seconds
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.policy.admission import Reason
 from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
@@ -73,7 +73,8 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
         return Headline(state=state, reason=decision.reason.value, message=decision.message)
     found = running(seen)
     if found.status == "True":
-        return Headline(state="Running", reason="", message=found.message)
+        more = f"; {decision.growth.message}" if decision.growth is not None else ""
+        return Headline(state="Running", reason="", message=f"{found.message}{more}")
     failed = last_failure(seen)
     if failed is not None and found.reason == "PodsStarting":
         return Headline(state="Restarting", reason="PodFailed", message=failed)
@@ -87,8 +88,8 @@ def running(seen: Observed) -> Finding:
     and why, in the words of whoever holds them up."""
     specs = seen.spec.replica_specs.by_role()
     found = {role: counts(seen, role) for role in specs}
-    wanted = sum(spec.replicas for spec in specs.values())
-    up = sum(min(count.ready + count.succeeded, specs[role].replicas) for role, count in found.items())
+    wanted = sum(seen.replicas(role) for role in specs)
+    up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
     if up >= wanted:
         return finding(names.RUNNING, True, "PodsReady", f"{up} of {wanted} pods run")
     text = f"{up} of {wanted} pods run"
@@ -146,9 +147,7 @@ def status_of(
     ]
     near, share = known.locality, known.local_share
     if moved:
-        readers = {pod.name for pod in seen.pods if pod.role in READING_ROLES}
-        nodes = [place.node for place in places if place.pod in readers]
-        near, share = locality(pod_nodes=nodes, copies=copies), local_share(pod_nodes=nodes, copies=copies)
+        near, share = _nearness(seen, places)
     shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
     return TrainingJobStatus(
@@ -156,7 +155,9 @@ def status_of(
         reason=shown.reason,
         message=shown.message,
         replica_statuses=_at_the_end(seen) if outcome is not None else replica_statuses(seen),
-        replicas=seen.spec.replica_specs.worker.replicas,
+        replicas=seen.replicas("Worker"),
+        admitted_workers=seen.replicas("Worker") if decision.admitted and seen.spec.is_elastic_gang else None,
+        suspended_seconds=_suspended_seconds(seen, now=now) or None,
         selector=selector_of(job=seen.name, role="Worker"),
         placement=places,
         locality=None if near is None else round(near, 4),
@@ -169,16 +170,38 @@ def status_of(
     )
 
 
+def _nearness(seen: Observed, places: Sequence[PodPlacement]) -> tuple[float | None, float | None]:
+    """Locality and local share: the mean over the pods that read data, each by the datasets that it reads itself."""
+    nodes = {place.pod: place.node for place in places}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for pod in seen.pods:
+        reads = tuple(use.name for use in seen.spec.datasets_of(pod.role, pod.number))
+        if reads and pod.name in nodes:
+            groups.setdefault(reads, []).append(nodes[pod.name])
+    near, share = [], []
+    for reads, where in groups.items():
+        copies = held({name: found for name, found in seen.datasets.items() if name in reads})
+        near.append((locality(pod_nodes=where, copies=copies), len(where)))
+        share.append((local_share(pod_nodes=where, copies=copies), len(where)))
+    return _mean(near), _mean(share)
+
+
+def _mean(parts: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of values with their weights, those left out that are None."""
+    known = [(value, weight) for value, weight in parts if value is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
 def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> list[Finding]:
     """The conditions. Those of rare states are there only once the job has been in them."""
     data, known = decision.data, {condition.type for condition in seen.known.conditions}
     found = [finding(names.DATA_READY, data.data_ready, data.reason.value, data.message)]
-    queued = not decision.admitted and decision.reason in IN_THE_QUEUE
-    if queued or names.QUEUED in known:
-        reason = decision.reason.value if queued else "NotQueued"
-        found.append(
-            finding(names.QUEUED, queued, reason, decision.message if queued else "it waits for no turn")
-        )
+    waits = decision if not decision.admitted and decision.reason in IN_THE_QUEUE else decision.growth
+    if waits is not None:
+        found.append(finding(names.QUEUED, True, waits.reason.value, waits.message))
+    elif names.QUEUED in known:
+        found.append(finding(names.QUEUED, False, "NotQueued", "it waits for no turn"))
     suspended = decision.reason is Reason.SUSPENDED
     if suspended or names.SUSPENDED in known:
         text = decision.message if suspended else "spec.runPolicy.suspend is false"
@@ -204,6 +227,15 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
             finding(names.RESTARTING, False, "AllPodsRun", "no failed pod waits for its replacement")
         )
     return [*found, now]
+
+
+def _suspended_seconds(seen: Observed, *, now: str) -> int:
+    """The sum of the periods of suspension that are over; the condition says since when the present one lasts."""
+    return (
+        seen.known.suspended_seconds or 0
+        if seen.spec.run_policy.suspend
+        else suspended_seconds(seen, now=now)
+    )
 
 
 def _at_the_end(seen: Observed) -> ReplicaStatuses:

@@ -36,7 +36,7 @@ def _left(seen: Observed, role: Role, *, now: str) -> float:
 
 def _unplaced(seen: Observed, role: Role, *, now: str) -> float:
     """Seconds that others wait for the pods of this role to get their nodes."""
-    job, wanted = seen.job(role), seen.spec.replica_specs.by_role()[role].replicas
+    job, wanted = seen.job(role), seen.replicas(role)
     placed = {pod.index for pod in seen.pods if pod.role == role and pod.node and not pod.going}
     if job.finished or len(placed) + job.succeeded >= wanted:
         return 0.0

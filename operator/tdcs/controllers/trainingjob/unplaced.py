@@ -1,43 +1,66 @@
 """Which pods of an admitted gang have no node. Pure."""
 
+from dataclasses import replace
+
 from tdcs.controllers.queueing.requeue import Short
 from tdcs.controllers.trainingjob.decision import Observed
-from tdcs.controllers.trainingjob.pods import UNSCHEDULABLE, VOLUME_NOT_BOUND, PodView, newest
+from tdcs.controllers.trainingjob.pods import GATED, UNSCHEDULABLE, VOLUME_NOT_BOUND, PodView, newest
 
 
-def short_of(seen: Observed) -> Short | None:
-    """Which pods of a gang have no place; None when it may go on as it is, as one does whose pods are all refused.
+def short_of(seen: Observed, *, spare: bool = True) -> Short | None:
+    """Which pods of a gang have no place; None when it may go on as it is.
 
-    A pod counts that the scheduler refused, or that was never made. One that it has not looked at yet does not,
-    nor does one that failed: the Job controller makes it anew. An elastic job needs its smallest number of workers.
+    A pod counts that the scheduler refused or has not looked at, or that was never made. One that failed does not: the
+    Job controller makes it anew. An elastic job needs its smallest number of workers.
+
+    Args:
+        seen: what was observed.
+        spare: whether an elastic job may lack the workers above its smallest number.
     """
-    refused: list[PodView] = []
-    absent = holding = wanted = spare = 0
-    for role, spec in seen.spec.replica_specs.by_role().items():
-        job = seen.job(role)
-        wanted += spec.replicas
+    without: list[PodView] = []
+    absent = holding = wanted = free = 0
+    times: list[str] = []
+    for role in seen.spec.replica_specs.by_role():
+        job, replicas = seen.job(role), seen.replicas(role)
+        wanted += replicas
         if role == "Worker" and seen.spec.elastic is not None:
-            spare = max(spec.replicas - seen.spec.elastic.min_replicas, 0)
+            free = max(replicas - seen.spec.elastic.min_replicas, 0)
         if job.finished or not job.exists or job.suspended:
             continue
         pods = newest(pod for pod in seen.pods if pod.role == role)
         absent += seen.absent(role)
         holding += sum(bool(pod.node) and pod.phase in {"Pending", "Running"} for pod in pods)
-        refused += [pod for pod in pods if not pod.node and pod.waiting is not None and _refused(pod)]
-    missing = len(refused) + absent
-    if missing <= spare or not (holding or seen.unmade is not None):
+        without += [pod for pod in pods if is_without_place(pod)]
+        times += [job.start_time or "", *(time for pod in pods for time in (pod.created, _bound(pod)))]
+    missing = len(without) + absent
+    if missing <= (free if spare else 0):
         return None
     return Short(
         missing=missing,
         wanted=wanted,
         holding=holding,
-        since=min((pod.created for pod in refused if pod.created), default=""),
-        why=next((pod.waiting.message for pod in refused if pod.waiting is not None), _why_unmade(seen)),
+        since=max(times, default=""),
+        why=_why(seen, without, absent=absent),
+        unseen=sum(pod.waiting is None for pod in without),
     )
 
 
-def _why_unmade(seen: Observed) -> str:
-    return "no pod could be made" if seen.unmade is None else str(seen.unmade.problem)
+def without_unseen(short: Short) -> Short | None:
+    """The same apart from pods that no scheduler has looked at: for one that is busy with others before them."""
+    left = short.missing - short.unseen
+    return replace(short, missing=left, unseen=0) if left > 0 else None
+
+
+def idle_workers(seen: Observed) -> int:
+    """How many of the last workers of an elastic gang have no place: it can go on without them."""
+    pods = {pod.index: pod for pod in newest(pod for pod in seen.pods if pod.role == "Worker")}
+    count = 0
+    for index in reversed(range(seen.replicas("Worker"))):
+        pod = pods.get(str(index))
+        if pod is not None and not is_without_place(pod):
+            break
+        count += 1
+    return count
 
 
 def all_placed(seen: Observed) -> bool:
@@ -47,8 +70,25 @@ def all_placed(seen: Observed) -> bool:
         role: sum(bool(pod.node) for pod in newest(pod for pod in seen.pods if pod.role == role))
         for role in roles
     }
-    return all(placed[role] >= spec.replicas for role, spec in roles.items())
+    return all(placed[role] >= seen.replicas(role) for role in roles)
 
 
-def _refused(pod: PodView) -> bool:
-    return pod.waiting is not None and pod.waiting.reason in {UNSCHEDULABLE, VOLUME_NOT_BOUND}
+def is_without_place(pod: PodView) -> bool:
+    """Whether a pod waits for a node: refused by its scheduler, held by a gate, or not looked at."""
+    if pod.node or pod.phase != "Pending" or pod.going:
+        return False
+    return pod.waiting is None or pod.waiting.reason in {UNSCHEDULABLE, VOLUME_NOT_BOUND, GATED}
+
+
+def _bound(pod: PodView) -> str:
+    return pod.scheduled if pod.node else ""
+
+
+def _why(seen: Observed, without: list[PodView], *, absent: int) -> str:
+    refused = next((pod.waiting.message for pod in without if pod.waiting is not None), "")
+    if refused or (absent and not without):
+        return refused or ("no pod could be made" if seen.unmade is None else str(seen.unmade.problem))
+    unseen = next((pod.scheduler for pod in without), "")
+    return (
+        f"no scheduler named {unseen} has looked at them: see schedulerName in the template" if unseen else ""
+    )

@@ -1,0 +1,107 @@
+"""A job as the queue sees it: how many pods it asks for, and what they need. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tdcs.api import names
+from tdcs.controllers.queueing.quota import Claim
+from tdcs.controllers.resources import CPU
+from tdcs.kube.objects import Key
+from tdcs.policy.admission import queue_key
+from tdcs.policy.fitting import PodGroup
+
+DemandKey = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
+"""What makes two jobs equal as far as room goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Workers that an elastic job asks for beyond those that it has, or enters with.
+
+    Attributes:
+        base: workers that it has without them.
+        pods: how many more, and what each needs.
+        claims: what one of them takes of the quotas of its namespace.
+    """
+
+    base: int
+    pods: PodGroup
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A job in the queue: one that waits to start, or an elastic one that waits for more workers.
+
+    Attributes:
+        key: (namespace, name).
+        uid: of this incarnation of it.
+        priority: larger is admitted first.
+        submitted: when it was created, in seconds.
+        data_ready: whether its datasets let it start.
+        possible: whether its pods would fit on empty nodes.
+        passed: how many later jobs were admitted before it.
+        groups: the pods with which it starts; of an elastic job as few as it allows.
+        claims: what they take of the quotas of its namespace.
+        short: why these do not admit it now; empty when they do.
+        growth: what an elastic job asks for beyond that.
+        runs: whether it was admitted before, and waits for more workers only.
+    """
+
+    key: Key
+    uid: str
+    priority: int
+    submitted: float
+    data_ready: bool
+    passed: int
+    groups: tuple[PodGroup, ...]
+    possible: bool = True
+    claims: tuple[Claim, ...] = ()
+    short: str = ""
+    growth: Growth | None = None
+    runs: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could start, had it room. A job that never can, or lacks quota, holds up no other."""
+        return self.data_ready and self.possible and not self.short
+
+    @property
+    def order(self) -> tuple[int, bool, float, str]:
+        """Sorts the queue: priority; of one priority who waits to start before who grows; age.
+
+        Times of creation are whole seconds: of jobs that came at once the order must outlive a restart all the same.
+        """
+        priority, age = queue_key(self)
+        return (priority, self.runs, age, self.uid)
+
+    @property
+    def scarce(self) -> str:
+        """The resource that its pods are short of first: GPUs, or CPU for pods without."""
+        return (
+            names.GPU_RESOURCE if any(group.request.get(names.GPU_RESOURCE) for group in self.groups) else CPU
+        )
+
+    @property
+    def demand_key(self) -> DemandKey:
+        """Equal for jobs whose pods need the same."""
+        return tuple((group.count, frozenset(group.request.items()), group.nodes) for group in self.groups)
+
+    @property
+    def pods(self) -> Sequence[int]:
+        """The scarce resource of each of its pods."""
+        return [group.request.get(self.scarce, 0) for group in self.groups for _ in range(group.count)]
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods it asks for at once."""
+        return sum(group.count for group in self.groups)
+
+    def growing(self) -> "QueuedJob | None":
+        """Its place in the queue once it has started: for one more worker at a time; None when it asks for none."""
+        if self.growth is None or self.growth.pods.count <= 0:
+            return None
+        one = replace(self.growth.pods, count=1)
+        return replace(
+            self, runs=True, groups=(one,), claims=self.growth.claims, passed=0, short="", data_ready=True
+        )

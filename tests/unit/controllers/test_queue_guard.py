@@ -1,0 +1,118 @@
+"""The queue of jobs does not stand still unnoticed, and an operator that stands by admits no job."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.waiting import eventually_async
+from tests.unit.controllers.jobs import Jobs
+from tests.unit.controllers.test_operator import ScriptedLease
+from tests.unit.kube.fake import ScriptedApi
+
+from tdcs.controllers import operator as module
+from tdcs.controllers.context import Settings
+from tdcs.controllers.engines import EnginePool
+from tdcs.controllers.operator import Operator, StaleError
+from tdcs.controllers.queueing import queue as queue_module
+from tdcs.controllers.queueing import schedule as schedule_module
+from tdcs.controllers.queueing.pod_demand import PodDemands
+from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.api import Object
+from tdcs.kube.resources import TRAINING_JOBS
+
+
+def ready_job(name: str = "train") -> Object:
+    """A job whose data is ready, as the view of an operator has it; it asks for no node's room."""
+    condition = {"type": "DataReady", "status": "True", "reason": "DatasetsReady"}
+    containers = [{"name": "main", "image": "x"}]
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "n",
+            "uid": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"replicaSpecs": {"Worker": {"template": {"spec": {"containers": containers}}}}},
+        "status": {"conditions": [condition]},
+    }
+
+
+def make_operator(**more: Any) -> Operator:
+    engine = MemoryEngine(sources={}, workers={})
+    return Operator(api=ScriptedApi(), engines=EnginePool(make=lambda _: engine), settings=Settings(), **more)
+
+
+def samples(operator: Operator) -> dict[str, float]:
+    """The operator's own metrics without labels."""
+    return {
+        sample.name: sample.value
+        for family in operator.metrics.registry.collect()
+        for sample in family.samples
+        if not sample.labels
+    }
+
+
+async def test_an_operator_that_stands_by_admits_no_job_and_the_leader_does() -> None:
+    lease = ScriptedLease()
+    operator = make_operator(lease=lease)
+    async with asyncio.timeout(60):
+        await operator.start()
+        operator.seen(TRAINING_JOBS, ready_job(), deleted=False)
+        await asyncio.sleep(4 * queue_module.PAUSE)
+        assert samples(operator)["tdcs_operator_schedule_seconds_count"] == 0
+        assert operator.health()["standingBy"] is True
+        lease.given.set()
+        await eventually_async(
+            lambda: samples(operator)["tdcs_operator_schedule_seconds_count"] > 0, deadline=30
+        )
+        await operator.stop()
+
+
+async def test_a_queue_that_stands_still_is_counted_unhealthy_and_goes_on_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_module, "RETRY_FIRST", 0.01)
+    monkeypatch.setattr(module, "SCHEDULE_LIMIT_SECONDS", 0.0)
+    broken = True
+    real = schedule_module.schedule
+
+    def schedule(**more: Any) -> Any:
+        if broken:
+            raise RuntimeError("a defect")
+        return real(**more)
+
+    monkeypatch.setattr(f"{queue_module.__name__}.schedule", schedule)
+    operator = make_operator()
+    async with asyncio.timeout(60):
+        await operator.start()
+        operator.seen(TRAINING_JOBS, ready_job(), deleted=False)
+        await eventually_async(
+            lambda: samples(operator)["tdcs_operator_schedule_failures_total"] >= 3, deadline=30
+        )
+        with pytest.raises(StaleError, match="the queue of TrainingJobs has stood still"):
+            operator.health()
+        broken = False
+        await eventually_async(
+            lambda: samples(operator)["tdcs_operator_schedule_overdue_seconds"] == 0, deadline=30
+        )
+        operator.health()
+        await operator.stop()
+
+
+async def test_whatever_one_job_makes_the_queue_stumble_over_the_others_are_admitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = PodDemands.priority
+
+    def priority(self: Any, spec: Any) -> int:
+        if spec.scheduling.priority_class_name == "trap":
+            raise RuntimeError("a defect")
+        return real(self, spec)
+
+    monkeypatch.setattr(PodDemands, "priority", priority)
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create("trapped", workers=1, scheduling={"priorityClassName": "trap"})
+        await jobs.create("good", workers=4)
+        await jobs.until(lambda: jobs.bound("good") == 4)
+        await jobs.until(lambda: jobs.condition("Admitted", "trapped").get("reason") == "InvalidSpec")
+        assert "a defect" in jobs.status("trapped")["message"]
