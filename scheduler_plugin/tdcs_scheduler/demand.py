@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tdcs.api import names
-from tdcs_scheduler.protocol import BadAnnotationError, decode_annotation
+from tdcs_scheduler.protocol import BadAnnotationError, decode_annotation, index_of, read_by
 from tdcs_scheduler.view import DatasetView
 
 Key = tuple[str, str]
@@ -19,6 +19,7 @@ Shares = dict[str | None, Share]
 _NO_SHARE: Final[Share] = (frozenset(), 0.0)
 
 _REFERENCES: Final = "references"
+_INDEX: Final = "index"
 
 # Pods that were asked about and are not known to have a node: more than are ever being placed at a time.
 _REMEMBERED: Final = 1000
@@ -43,10 +44,13 @@ def waiting_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     waits = not metadata.get("deletionTimestamp") and not any(
         each.get("type") == "PodScheduled" and each.get("status") == "False" for each in conditions
     )
-    text = (metadata.get("annotations") or {}).get(names.ANNOTATION_DATASETS) if waits else None
+    annotations = metadata.get("annotations") or {}
+    text = annotations.get(names.ANNOTATION_DATASETS) if waits else None
+    key = names.ANNOTATION_COMPLETION_INDEX
     return {
         "metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "resourceVersion")},
         _REFERENCES: text,
+        _INDEX: index_of(annotations.get(key) or (metadata.get("labels") or {}).get(key)),
     }
 
 
@@ -94,7 +98,8 @@ class Demand:
             references = decode_annotation(text=pod[_REFERENCES])
         except BadAnnotationError:
             return  # its owner gets an event when it is scored
-        self._pods[key] = [(reference.dataset, reference.copy) for reference in references]
+        read = read_by(references, index=pod.get(_INDEX))
+        self._pods[key] = [(reference.dataset, reference.copy) for reference in read]
         for dataset, copy in self._pods[key]:
             self._count(dataset, copy, 1)
 

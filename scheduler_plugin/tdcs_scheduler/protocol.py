@@ -4,12 +4,13 @@ Only what a score depends on is decoded: the rest of the Pod, some kilobytes, is
 names, so the keys are the Go names, capitalised; inside the Pod they are Kubernetes' own.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Annotated, Final
 
 import msgspec
 
 from tdcs.api import names
+from tdcs.api.readers import READERS_PATTERN, is_reader
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -30,6 +31,11 @@ class BadAnnotationError(ValueError):
 
 class _Annotations(msgspec.Struct):
     datasets: str | None = msgspec.field(name=names.ANNOTATION_DATASETS, default=None)
+    index: str | None = msgspec.field(name=names.ANNOTATION_COMPLETION_INDEX, default=None)
+
+
+class _Labels(msgspec.Struct):
+    index: str | None = msgspec.field(name=names.ANNOTATION_COMPLETION_INDEX, default=None)
 
 
 class _Metadata(msgspec.Struct):
@@ -38,6 +44,7 @@ class _Metadata(msgspec.Struct):
     namespace: str = ""
     uid: str = ""
     annotations: _Annotations | None = None
+    labels: _Labels | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -92,23 +99,27 @@ class Candidates(Collection[str]):
 
 
 class DatasetReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dataset that a pod reads: `namespace/name`, and the copy that was chosen for it; None is any copy."""
+    """One dataset of a pod: `namespace/name`, the copy that was chosen for it (None is any copy), and the completion
+    indices of the pods that read it (None is all)."""
 
     dataset: Annotated[str, msgspec.Meta(pattern=r"^[^/]+/[^/]+\Z")]
     copy: str | None = None
+    readers: Annotated[str, msgspec.Meta(pattern=READERS_PATTERN, max_length=64)] | None = None
 
 
 class PrioritizeRequest(msgspec.Struct, frozen=True):
     """What kube-scheduler asks: how good is each of `nodes` for the pod?
 
     `nodes` is None when kube-scheduler sent whole Node objects instead of names (nodeCacheCapable is off).
-    `annotation` is the pod's datasets annotation as it was written, None without one.
+    `annotation` is the pod's datasets annotation as it was written, None without one. `index` is the pod's number in
+    its Indexed Job, None when it has none.
     """
 
     pod: str
     uid: str
     annotation: str | None
     nodes: Candidates | None
+    index: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -143,7 +154,21 @@ def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
         uid=metadata.uid,
         annotation=metadata.annotations.datasets if metadata.annotations else None,
         nodes=Candidates(nodes) if nodes.startswith(b"[") else None,
+        index=index_of(
+            (metadata.annotations.index if metadata.annotations else None)
+            or (metadata.labels.index if metadata.labels else None)
+        ),
     )
+
+
+def index_of(text: str | None) -> int | None:
+    """The completion index of a pod as its annotation or label has it; None for anything else."""
+    return int(text) if text and text.isdecimal() and len(text) < 10 else None
+
+
+def read_by(references: Sequence[DatasetReference], *, index: int | None) -> list[DatasetReference]:
+    """The datasets of a list that the pod with this completion index reads."""
+    return [each for each in references if is_reader(each.readers, index)]
 
 
 def decode_annotation(*, text: str) -> list[DatasetReference]:

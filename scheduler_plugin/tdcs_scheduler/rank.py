@@ -7,7 +7,13 @@ from typing import Final, TypeVar
 
 from tdcs.policy.scoring import node_scores, nodes_to_take
 from tdcs_scheduler.demand import Demand
-from tdcs_scheduler.protocol import BadAnnotationError, DatasetReference, PrioritizeRequest, decode_annotation
+from tdcs_scheduler.protocol import (
+    BadAnnotationError,
+    DatasetReference,
+    PrioritizeRequest,
+    decode_annotation,
+    read_by,
+)
 from tdcs_scheduler.view import DatasetView
 
 N = TypeVar("N", int, float)
@@ -24,6 +30,9 @@ class Kind(enum.StrEnum):
 
     NO_DATASET = "no_dataset"
     """The pod has no datasets annotation, or an empty one: nothing to say."""
+
+    NO_READER = "no_reader"
+    """The pod's job has datasets, and this pod reads none of them."""
 
     NO_DATA = "no_data"
     """None of the candidates holds anything of the pod's datasets."""
@@ -71,6 +80,10 @@ def rank(
         return Ranking(kind=Kind.BAD_ANNOTATION, reason=str(error))
     if not references:
         return Ranking(kind=Kind.NO_DATASET, reason="the pod's list of datasets is empty")
+    read = read_by(references, index=request.index)
+    if not read:
+        return _for_others(request=request, references=references, view=view, demand=demand)
+    references = read
     found = [
         (reference, view.find(dataset=reference.dataset, copy=reference.copy)) for reference in references
     ]
@@ -96,6 +109,26 @@ def rank(
         reason=_without_data(unknown) + _others(awaited),
         unknown=missing,
         scores=nodes_to_take(candidates=candidates, awaited=awaited),
+    )
+
+
+def _for_others(
+    *, request: PrioritizeRequest, references: Sequence[DatasetReference], view: DatasetView, demand: Demand
+) -> Ranking:
+    """Scores for a pod that reads none of its job's datasets: it leaves nodes with wanted data to pods that want it.
+
+    Those are the pods that wait, and the readers of its own job, which may not exist yet.
+    """
+    candidates = request.nodes or ()
+    awaited = demand.awaited(nodes=candidates, apart_from=frozenset())
+    for reference in references:
+        copy = view.find(dataset=reference.dataset, copy=reference.copy)
+        for node in () if copy is None else copy.ranked:
+            awaited[node] = awaited.get(node, 0.0) + 1.0
+    return Ranking(
+        kind=Kind.NO_READER,
+        reason="the pod reads none of its job's datasets" + _others(awaited),
+        scores=nodes_to_take(candidates=candidates, awaited=_of_candidates(awaited, request.nodes)),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tdcs.api import names
+from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.cli.explain_data import described, readable
@@ -96,23 +97,26 @@ def explain(world: World) -> Report:
     job = TrainingJob.model_validate(world.job)
     status = job.status or TrainingJobStatus()
     datasets, broken = readable(world.datasets)
-    copies = held(datasets)
     chosen = {use.dataset: use.copy_id for use in status.copies}
     pods = _pods(job, metadata["name"], status, world.own_pods)
     own_nodes = {place.node for place in status.placement} | {pod.node for pod in pods}
     raw = {pod["metadata"]["name"]: pod for pod in world.own_pods}
-    scores = node_scores(wanted_near(datasets, chosen=chosen))
     free = free_room(nodes=world.nodes, pods=world.pods)
     templates: dict[Role, Object] = {
         role: spec.template["spec"] for role, spec in job.spec.replica_specs.by_role().items()
     }
+
+    def read_by(pod: PodView) -> dict[str, Dataset]:
+        reads = {use.name for use in job.spec.datasets_of(pod.role, pod.number)}
+        return {name: dataset for name, dataset in datasets.items() if name in reads}
+
     places = tuple(
         _place(
             pod,
             # A pod that was placed names its node: where else it might have run is asked without that.
             spec={**(raw[pod.name]["spec"] if pod.name in raw else templates[pod.role]), "nodeName": None},
-            copies=copies,
-            scores=scores,
+            copies=held(read_by(pod)),
+            scores=node_scores(wanted_near(read_by(pod), chosen=chosen)),
             free=free,
             nodes=world.nodes,
             stranger=_stranger(job, raw.get(pod.name), pod.role),
@@ -162,7 +166,7 @@ def _place(
     own_nodes: Collection[str],
     past: bool,
 ) -> PodPlace:
-    reads = pod.role in READING_ROLES and bool(copies)
+    reads = bool(copies)
     held = bytes_on_node(node=pod.node, copies=copies) if pod.node else 0
     score = scores.get(pod.node, 0) if reads and pod.node else None
     best = max(scores.values(), default=0)
@@ -209,11 +213,7 @@ def _sentence(
         return "waits for the scheduler to give it a node"
     on = f"{'was' if past else 'is'} on {pod.node}"
     if not reads:
-        read = (
-            "it read no dataset, so any node was as good"
-            if past
-            else "it reads no dataset, so any node is as good"
-        )
+        read = "it read no data: any node was as good" if past else "it reads no data: any node is as good"
         return f"{on}; {read}"
     total = sum(copy.total_bytes for copy in copies)
     if best == 0:

@@ -280,7 +280,7 @@ def test_pods_that_were_cleaned_up_after_the_end_are_told_in_the_past() -> None:
         ("train-worker-0-x", "Worker", "gone"),
     ]
     assert all(each.sentence.startswith("was on a") for each in report.pods)
-    assert report.pods[1].sentence == "was on a; it read no dataset, so any node was as good"
+    assert report.pods[1].sentence == "was on a; it read no data: any node was as good"
 
 
 def test_of_a_job_that_runs_pods_that_were_replaced_are_not_told() -> None:

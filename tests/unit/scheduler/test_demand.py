@@ -238,7 +238,8 @@ def test_a_pod_whose_annotation_says_nothing_wants_nothing(annotation: str) -> N
 def test_of_a_pod_without_annotations_little_is_kept() -> None:
     kept = waiting_pod({"metadata": {"namespace": "n", "name": "p", "resourceVersion": "7"}, "spec": {}})
 
-    assert kept == {"metadata": {"namespace": "n", "name": "p", "resourceVersion": "7"}, "references": None}
+    metadata = {"namespace": "n", "name": "p", "resourceVersion": "7"}
+    assert kept == {"metadata": metadata, "references": None, "index": None}
 
 
 def test_only_pods_of_its_own_scheduler_without_a_node_are_followed() -> None:

@@ -47,7 +47,9 @@ def environment(*, job: str, namespace: str, spec: TrainingJobSpec, role: Role) 
                 _value("TF_CONFIG", tf_config(job=job, namespace=namespace, spec=spec, role=role)),
             ]
         case "PyTorch":
-            return _pytorch(job=job, namespace=namespace, spec=spec)
+            servers = _parameter_servers(job=job, namespace=namespace, spec=spec)
+            # A server is no member of the workers' group: it gets no rank in it.
+            return servers if role == "PS" else [*_pytorch(job=job, namespace=namespace, spec=spec), *servers]
         case "Horovod":
             return _horovod(job=job, namespace=namespace, spec=spec)
         case _:
@@ -116,6 +118,15 @@ def _pytorch(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]
         _value("PET_MASTER_ADDR", master),
         _value("PET_MASTER_PORT", str(PYTORCH_PORT)),
     ]
+
+
+def _parameter_servers(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]:
+    """Where the parameter servers of a PyTorch job listen; its own number a server has from its completion index."""
+    servers = spec.replica_specs.ps
+    if servers is None:
+        return []
+    hosts = [host(job=job, namespace=namespace, role="PS", index=index) for index in range(servers.replicas)]
+    return [_value("TDCS_PS_HOSTS", ",".join(f"{each}:{PYTORCH_PORT}" for each in hosts))]
 
 
 def _horovod(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]:
