@@ -26,7 +26,7 @@ from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 
 from tdcs.api import names
-from tdcs.csi.views.freshen import forget_unused
+from tdcs.csi.views.kernel_cache import forget_unused
 from tdcs.engine.alluxio.profile import Profile
 
 BACK_SECONDS = 10.0

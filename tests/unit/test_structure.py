@@ -20,7 +20,6 @@ BEING_REWRITTEN = (
     "operator/tdcs/controllers/cachecluster",
     "operator/tdcs/controllers/dataset",
     "operator/tdcs/controllers/preload",
-    "operator/tdcs/csi",
     "operator/tdcs/engine",
 )
 """Folders whose rooms and names are still those of before. To become empty."""
@@ -48,7 +47,11 @@ RETIRED_IDENTIFIERS = frozenset(
 PLAIN_PROSE = (
     "deploy/local/tdcs_local",
     "operator/tdcs/cli",
+    "operator/tdcs/csi",
     "operator/tdcs/kube",
+    "operator/tdcs/listing",
+    "operator/tdcs/planning/manifest.py",
+    "operator/tdcs/planning/manifest_builder.py",
     "operator/tdcs/simulate",
     "scheduler_plugin/tdcs_scheduler",
 )

@@ -71,6 +71,10 @@ BLOCK_FOLDER: Final = "alluxioworker"
 """Below a tier's folder: where the worker keeps its blocks (Alluxio's alluxio.worker.data.folder)."""
 AGENT_FOLDER: Final = "agent"
 """Below a tier's folder: what the cache agent keeps (spool, manifests, assignments, epoch)."""
+AGENT_SPOOL: Final = f"{AGENT_FOLDER}/spool"
+"""Below a tier's folder: blocks that the agent has verified and its worker has not registered yet."""
+AGENT_MANIFESTS: Final = f"{AGENT_FOLDER}/manifests"
+"""Below a tier's folder: the manifests that the agent works by, named by their digests."""
 VIEWS_FOLDER: Final = "views"
 """Below a tier's folder: the native views of the node plugin."""
 ENGINE_DATASETS_ROOT: Final = "/datasets"
@@ -84,6 +88,10 @@ WORKER_WEB_PORT: Final = 30000
 # Ports of the cache agent, in the worker's pod: HTTP for the operator, raw TCP for blocks.
 AGENT_CONTROL_PORT: Final = 29990
 AGENT_BLOCK_PORT: Final = 29991
+
+# The operator's HTTP service of manifests, for agents and node plugins.
+MANIFEST_SERVICE: Final = "tdcs-manifests"
+MANIFEST_PORT: Final = 8082
 
 # volumeAttributes of a Dataset's PersistentVolume, for the node plugin.
 VOLUME_CLUSTER: Final = "cluster"

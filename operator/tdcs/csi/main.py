@@ -13,7 +13,7 @@ import click
 import grpc
 
 from tdcs.api import names
-from tdcs.csi.guard import Guard
+from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.health import serve_health
 from tdcs.csi.metrics import exposition
 from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, Settings
@@ -22,6 +22,8 @@ from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import Lister, ProcessLister
 
 _log: Final = logging.getLogger(__name__)
 
@@ -46,13 +48,22 @@ class Engines:
         """`master` is the address of a cluster's master, with `{cluster}` in the place of its name."""
         self._master: Final = master
         self._engines: Final[dict[str, Engine]] = {}
+        self._listings: Final = asyncio.Semaphore(1)
 
     def get(self, cluster: str) -> Engine:
         """The engine of a cache cluster; the same each time."""
         if cluster not in self._engines:
-            address = self._master.replace("{cluster}", cluster)
-            self._engines[cluster] = AlluxioEngine(master=address, patience=_MASTER_PATIENCE)
+            self._engines[cluster] = AlluxioEngine(master=self._address(cluster), patience=_MASTER_PATIENCE)
         return self._engines[cluster]
+
+    def lister(self, cluster: str, folder: ManifestFolder) -> Lister:
+        """What lists the mounts of a cache cluster into a folder: one listing at a time on a node."""
+        return ProcessLister(
+            master=self._address(cluster), folder=folder, gate=self._listings, patience=_MASTER_PATIENCE
+        )
+
+    def _address(self, cluster: str) -> str:
+        return self._master.replace("{cluster}", cluster)
 
     async def close(self) -> None:
         """Close all of them."""
@@ -83,8 +94,10 @@ async def run(
         refused.append(reason)
         stop.set()
 
-    guard = Guard(threads_per_key=CALLS_PER_CLUSTER)
-    native = NodeViews(settings=views, engine=engines.get, guard=guard) if views else None
+    guard = HangGuard(threads_per_key=CALLS_PER_CLUSTER)
+    native = (
+        NodeViews(settings=views, engine=engines.get, lister=engines.lister, guard=guard) if views else None
+    )
     volumes = NodeVolumes(settings=settings, guard=guard, views=native)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engines.close)
@@ -209,6 +222,13 @@ async def _run_until_signal(
     help="HOST:PORT of a cache's master, {cluster} standing for the cluster's name. Default: its Service.",
 )
 @click.option(
+    "--manifests",
+    envvar="TDCS_MANIFESTS",
+    default=None,
+    help="HOST:PORT where the operator serves manifests. Without it, a manifest that no agent of the node has is made "
+    "by a listing.",
+)
+@click.option(
     "--kubelet",
     envvar="TDCS_KUBELET_ROOT",
     default="/var/lib/kubelet",
@@ -229,7 +249,7 @@ async def _run_until_signal(
     default=Settings.wait_seconds,
     show_default=True,
     type=click.FloatRange(min=0, max=100),
-    help="Seconds that a pod's volume waits for its data's folder before kubelet is told to try again.",
+    help="Seconds that a pod's volume waits for its data's folder before kubelet is asked to try again.",
 )
 @click.option(
     "--health-port",
@@ -245,6 +265,7 @@ def command(
     with_views: bool,
     namespace: str,
     master: str | None,
+    manifests: str | None,
     kubelet: Path,
     proc: Path | None,
     wait_seconds: float,
@@ -255,7 +276,14 @@ def command(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
     settings = Settings(node=node, fuse_root=fuse_root, kubelet=kubelet, wait_seconds=wait_seconds)
-    views = ViewSettings(node=node, cache_root=cache_root, fuse_root=fuse_root, kubelet=kubelet, proc=proc)
+    views = ViewSettings(
+        node=node,
+        cache_root=cache_root,
+        fuse_root=fuse_root,
+        kubelet=kubelet,
+        proc=proc,
+        manifest_address=manifests,
+    )
     engines = Engines(master=master or names.master_address(cluster="{cluster}", namespace=namespace))
     try:
         asyncio.run(

@@ -1,7 +1,7 @@
 """What is mounted where, as the kernel tells this process in /proc/self/mountinfo (proc_pid_mountinfo(5)).
 
-Reading it touches no file system that is listed in it: it is the one safe question about a mount whose
-server hangs.
+Reading it touches no file system that is listed in it: it is the one safe question about a mount with a server that
+hangs.
 """
 
 import re

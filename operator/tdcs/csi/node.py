@@ -18,7 +18,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.csi import mount, mountinfo
-from tdcs.csi.guard import Guard
+from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.source import Source, SourceNotReadyError, open_source, see_clients
 from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.volume import Volume, parse_target
@@ -61,7 +61,7 @@ class Settings:
 class NodeVolumes:
     """The volumes of this node: native views, or, without `views`, the FUSE client's folders as they are."""
 
-    def __init__(self, *, settings: Settings, guard: Guard, views: NodeViews | None) -> None:
+    def __init__(self, *, settings: Settings, guard: HangGuard, views: NodeViews | None) -> None:
         self._settings: Final = settings
         self._guard: Final = guard
         self._views: Final = views
@@ -122,16 +122,16 @@ class NodeVolumes:
     async def _wait_for_source(self, *, volume: Volume) -> Source:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.wait_seconds
-        told = False
+        logged = False
         while True:
             try:
                 return await self._open_source(volume=volume)
             except SourceNotReadyError as error:
                 if self._stopping.is_set() or loop.time() + self._settings.poll_seconds > deadline:
                     raise
-                if not told:
+                if not logged:
                     _log.info("waiting up to %g s: %s", self._settings.wait_seconds, error)
-                    told = True
+                    logged = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), timeout=self._settings.poll_seconds)
 

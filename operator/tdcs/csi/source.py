@@ -1,7 +1,7 @@
 """Finds the folder of a volume below the FUSE mount of its cache cluster on this node.
 
 Everything here may ask the FUSE client something and may therefore hang for as long as that client does:
-callers go through `tdcs.csi.guard`.
+callers go through `tdcs.csi.hang_guard`.
 """
 
 import errno
@@ -14,7 +14,7 @@ from tdcs.api import names
 from tdcs.csi import mountinfo
 from tdcs.csi.volume import Volume
 
-# What the kernel answers for a FUSE mount whose client has died (or, ESTALE, whose client has lost the
+# What the kernel answers for a FUSE mount with a dead client (or, ESTALE, with a client that has lost the
 # folder).
 _DEAD: Final = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ENODEV, errno.EIO})
 MOUNTED: Final = "see whether the condition Mounted of its Dataset is True: kubectl get datasets -A"

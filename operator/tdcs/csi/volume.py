@@ -71,7 +71,7 @@ def parse_target(*, path: str, kubelet: Path) -> str:
     """The target of a mount as this process sees it, links on the way resolved.
 
     Only a path below kubelet's folder is accepted; raises InvalidVolumeError. The last name is not looked
-    at: it may be the mount point of a file system whose server is dead.
+    at: it may be the mount point of a file system with a dead server.
     """
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         raise InvalidVolumeError(f"target path {path!r} is not an absolute path without '.' and '..'")

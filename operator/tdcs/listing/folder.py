@@ -21,6 +21,16 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
+def open_manifest(file: Path, *, digest: str) -> Manifest:
+    """The manifest in a file, as a memory map. Raises FileNotFoundError, or BadManifestError when it is damaged."""
+    with file.open("rb") as opened:
+        try:
+            content = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
+        except ValueError as error:
+            raise BadManifestError(f"manifest {digest} is an empty file") from error
+    return Manifest(content, digest=digest)
+
+
 class ManifestFolder:
     """Manifests in one folder, which is made when the first one is written. Several processes may use it.
 
@@ -59,12 +69,7 @@ class ManifestFolder:
             FileNotFoundError: It is not here.
             BadManifestError: The file is damaged; remove it and fetch it again.
         """
-        with self.file(digest).open("rb") as file:
-            try:
-                content = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-            except ValueError as error:
-                raise BadManifestError(f"manifest {digest} is an empty file") from error
-        return Manifest(content, digest=digest)
+        return open_manifest(self.file(digest), digest=digest)
 
     def write(self, builder: ManifestBuilder) -> str:
         """Finish a manifest and keep it; its digest. Raises OSError when the disk does not take it."""

@@ -80,7 +80,7 @@ class LocalLister:
 
 
 class ProcessLister:
-    """A `Lister` whose work is done by `python -m tdcs.listing`, so that this process keeps answering.
+    """Lists in a process of its own, `python -m tdcs.listing`, so that this one keeps answering.
 
     The process ends when this one does: it watches its standard input.
 

@@ -1,6 +1,7 @@
-"""What a listing gives: the digest of the manifest that it wrote, and the sums that decisions need."""
+"""What a listing gives: the digest of the manifest that it wrote, the sums that decisions need, or why it failed."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -43,6 +44,19 @@ def listed(manifest: Manifest, *, seconds: float = 0.0) -> Listed:
         incomplete=manifest.header.incomplete,
         seconds=seconds,
     )
+
+
+MANIFEST_PATH: Final = "/v1/manifests/"
+"""Where a server has its manifests; the digest follows."""
+
+
+class ManifestUnavailableError(Exception):
+    """A manifest could not be fetched from anywhere. The text names it and the reason of each place."""
+
+
+def manifest_url(*, address: str, digest: str) -> str:
+    """The URL of a manifest at `host:port`."""
+    return f"http://{address}{MANIFEST_PATH}{digest}"
 
 
 _ERRORS = {

@@ -9,23 +9,20 @@ import aiohttp
 from aiohttp import web
 
 from tdcs.listing.folder import ManifestFolder, is_digest
+from tdcs.listing.result import MANIFEST_PATH, ManifestUnavailableError, manifest_url
 from tdcs.planning.manifest import DIGEST_LENGTH
 
-MANIFEST_PATH: Final = "/v1/manifests/"
-"""Where a server has its manifests; the digest follows."""
+__all__ = [
+    "MANIFEST_PATH",
+    "ManifestFetcher",
+    "ManifestUnavailableError",
+    "manifest_routes",
+    "manifest_url",
+]
 
 _PIECE: Final = 1 << 22
 _IDLE_SECONDS: Final = 30.0
 _LARGEST: Final = 64 << 30
-
-
-class ManifestUnavailableError(Exception):
-    """A manifest could not be fetched from anywhere. The text names it and the reason of each place."""
-
-
-def manifest_url(*, address: str, digest: str) -> str:
-    """The URL of a manifest at `host:port`."""
-    return f"http://{address}{MANIFEST_PATH}{digest}"
 
 
 def manifest_routes(folder: ManifestFolder) -> list[web.RouteDef]:
@@ -95,7 +92,7 @@ class ManifestFetcher:
             else:
                 return
         raise ManifestUnavailableError(
-            f"manifest {digest} could not be fetched ({'; '.join(reasons) or 'nobody is known to have it'}); it is "
+            f"manifest {digest} could not be fetched ({'; '.join(reasons) or 'no place is known that has it'}); it is "
             f"tried again, and the operator makes a new one when the mount is listed"
         )
 

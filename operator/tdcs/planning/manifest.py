@@ -246,6 +246,11 @@ class Manifest:
             self._tags[file * width : (file + 1) * width].tobytes().rstrip(b"\0").decode("utf-8", "replace")
         )
 
+    def tags(self) -> npt.NDArray[np.bytes_]:
+        """The tags of all files, as they are in the column."""
+        width = self.header.tag_width
+        return self._tags.view(f"S{width}") if width else np.zeros(len(self), dtype="S1")
+
     # Blocks.
 
     def blocks_of(self, file: int) -> range:

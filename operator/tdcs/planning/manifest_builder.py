@@ -32,7 +32,7 @@ _NAMED: Final = 100
 """How many of the skipped entries are named."""
 
 _STRETCH: Final = 1 << 16
-"""Files whose names are brought into order at once: the indices take eight bytes for each byte of a name."""
+"""Files that get their names in order at once: the indices take eight bytes for each byte of a name."""
 
 
 class ManifestBuilder:
@@ -260,7 +260,7 @@ def _aligned(offset: int) -> int:
 def _first(
     order: npt.NDArray[np.int64], low: int, high: int, wanted: bytes, name: Callable[[int], bytes]
 ) -> int:
-    """The first place from `low` to `high` whose file is not before `wanted`."""
+    """The first place from `low` to `high` with a file that is not before `wanted`."""
     while low < high:
         middle = (low + high) // 2
         if name(order[middle]) < wanted:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.unit.csi.conftest import Node
-from tests.unit.csi.views.builders import PATH, listed, manifest_of, put_blocks
+from tests.unit.csi.views.builders import PATH, builder_of, listed, put_blocks
 
-from tdcs.csi.views.folders import dataset_folder
+from tdcs.csi.versions.folders import dataset_folder
 from tdcs.csi.volume import Volume
 
 FILES = {f"{PATH.lstrip('/')}/train/{name}": f"fuse {name}" for name in ("here", "away")}
@@ -21,18 +21,17 @@ class ViewNode:
         self.tiers = ",".join(map(str, tiers))
         self.tier = node.inside(tiers[0] if tiers else node.cache_root / "default")
         names = ("here", "away")
-        manifest = manifest_of(
-            *(listed(f"train/{name}", 4, first_block=i) for i, name in enumerate(names, 1))
-        )
+        content = bytearray()
+        builder = builder_of(*(listed(f"train/{name}", 4, first_block=i) for i, name in enumerate(names, 1)))
         volume = Volume(
             cluster="default",
             parts=tuple(PATH.strip("/").split("/")),
             tiers=tuple(str(node.inside(tier)) for tier in tiers),
         )
         folder = dataset_folder(cache_root=str(node.inside(node.cache_root)), volume=volume)
-        version = Path(folder.of(manifest.version).path)
+        version = Path(folder.of(builder.finish(content.extend)).path)
         version.mkdir(parents=True)
-        (version / "manifest").write_bytes(manifest.encode())
+        (version / "manifest").write_bytes(content)
         put_blocks(self.tier, {i: name.encode() for i, name in enumerate(names, 1) if name in here})
 
     def start(self) -> None:

@@ -1,3 +1,3 @@
-"""Native views: one folder tree per version of a dataset, in which the files whose block lies on this node
-are hard links to the cached blocks.
+"""Native views: one folder tree per version of a dataset. In it, each file with its block on this node is a hard link
+to that block.
 """

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from tdcs.csi import mountinfo
-from tdcs.csi.guard import Guard
+from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.source import Source, SourceNotReadyError, open_source, see_clients
-from tdcs.csi.views.folders import DatasetFolder
-from tdcs.csi.views.freshen import changed_files, forget_unused, freshen
-from tdcs.csi.views.listing import newest
+from tdcs.csi.versions.current import newest
+from tdcs.csi.versions.folders import DatasetFolder
+from tdcs.csi.views.kernel_cache import changed_files, forget_unused, freshen
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.view import View
 from tdcs.csi.volume import Volume
@@ -29,7 +29,7 @@ _FRESHEN_AT_ONCE: Final = 6
 class Client:
     """The FUSE clients of this node."""
 
-    def __init__(self, *, settings: ViewSettings, guard: Guard) -> None:
+    def __init__(self, *, settings: ViewSettings, guard: HangGuard) -> None:
         self._settings: Final = settings
         self._guard: Final = guard
 
@@ -74,11 +74,7 @@ class Client:
         if view.fresh:
             return
         old = await asyncio.to_thread(newest, folder=folder, but=view.folder.version)
-        changed = (
-            []
-            if old is None
-            else await asyncio.to_thread(lambda: list(changed_files(old=old, new=view.manifest)))
-        )
+        changed = [] if old is None else await asyncio.to_thread(changed_files, old=old, new=view.manifest)
         await self.forget(view.volume, changed=changed, open_too=older_used)
         view.fresh = True
 

@@ -1,6 +1,7 @@
 """All views of this node: makes them for volumes, keeps them in step while pods read them, removes them later."""
 
 import asyncio
+import functools
 import logging
 import os
 import time
@@ -9,11 +10,10 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.csi import mountinfo
-from tdcs.csi.guard import Guard
+from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.source import Source, SourceNotReadyError
-from tdcs.csi.views.client import Client
-from tdcs.csi.views.disk import clear_abandoned, on_disk
-from tdcs.csi.views.folders import (
+from tdcs.csi.versions.current import Versions
+from tdcs.csi.versions.folders import (
     TREE,
     DatasetFolder,
     dataset_folder,
@@ -21,16 +21,19 @@ from tdcs.csi.views.folders import (
     remember,
     tiers_of,
 )
-from tdcs.csi.views.freshen import changed_files
-from tdcs.csi.views.listing import Listings
-from tdcs.csi.views.manifest import HIDDEN, Manifest
-from tdcs.csi.views.noticing import Noticing
+from tdcs.csi.versions.manifests import MakeLister, Manifests
+from tdcs.csi.versions.version_watch import VersionWatch
+from tdcs.csi.views.client import Client
+from tdcs.csi.views.kernel_cache import changed_files
+from tdcs.csi.views.leftovers import clear_abandoned, on_disk
+from tdcs.csi.views.mount_propagation import all_see
+from tdcs.csi.views.remote_gateway import HIDDEN, gateway_folder
 from tdcs.csi.views.settings import ViewSettings
-from tdcs.csi.views.sight import all_see
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.view import Report, View
 from tdcs.csi.volume import Volume
 from tdcs.engine.protocol import Engine
+from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,25 +41,35 @@ _log: Final = logging.getLogger(__name__)
 class NodeViews:
     """The views of this node. Run `watch` beside the calls."""
 
-    def __init__(self, *, settings: ViewSettings, engine: Callable[[str], Engine], guard: Guard) -> None:
+    def __init__(
+        self,
+        *,
+        settings: ViewSettings,
+        engine: Callable[[str], Engine],
+        lister: MakeLister,
+        guard: HangGuard,
+    ) -> None:
         self._settings: Final = settings
         self._client: Final = Client(settings=settings, guard=guard)
         self._cache_root: Final = str(settings.cache_root)
         self._pods: Final = os.path.realpath(settings.kubelet) + "/"
-        self._listings: Final = Listings(
+        self._versions: Final = Versions(
             engine=engine,
+            manifests=Manifests(
+                cache_root=self._cache_root, address=settings.manifest_address, lister=lister
+            ),
             cache_root=self._cache_root,
             patience=settings.answer_seconds,
             fresh_seconds=settings.fresh_seconds,
         )
-        self._noticing: Final = Noticing(
+        self._version_watch: Final = VersionWatch(
             engine=engine,
             cache_root=self._cache_root,
             patience=settings.answer_seconds,
-            deal=self._forget_changed,
+            handle=self._forget_changed,
         )
-        self._notice: asyncio.Task[None] | None = None
-        self._notice_at = 0.0
+        self._watching: asyncio.Task[None] | None = None
+        self._watch_at = 0.0
         self._views: Final[dict[tuple[Volume, str], View]] = {}
         self._missing: Final[dict[str, tuple[str, ...]]] = {}
         self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
@@ -68,9 +81,10 @@ class NodeViews:
 
         Raises SourceNotReadyError when that is not so for now.
         """
-        self._tell_of_tiers(volume)
-        manifest = await self._listings.current(volume=volume)
-        if manifest.way_folder is None:
+        self._note_tiers(volume)
+        manifest = await self._versions.current(volume=volume)
+        view = self._views.get((volume, manifest.digest))
+        if view is None and await asyncio.to_thread(gateway_folder, manifest) is None:
             _log.warning(
                 "dataset %s of cache cluster %s has an entry %s in every folder with files, which views need: it is "
                 "read through FUSE alone",
@@ -79,22 +93,26 @@ class NodeViews:
             return None
         view = self._view(volume=volume, manifest=manifest)
         view.used_at = time.monotonic()
-        async with view.lock:
-            self._views[volume, manifest.version] = view  # it may just have been removed for being idle
-            try:
-                if view.due or not view.known:
-                    await view.complete()
-                if not view.native:
-                    await self._bind(view)
-                    self._noticing.dealt(volume=volume, version=self._listings.told(volume=volume))
-                return view.open()
-            except OSError as error:
-                raise SourceNotReadyError(
-                    f"{view} cannot be made on node {self._settings.node}: {error.strerror or error} "
-                    f"({error.filename or view.folder.path}); see whether the disk of {self._cache_root} is full"
-                ) from error
+        try:
+            await view.operations.run(name="publish", operation=functools.partial(self._make_ready, view))
+            return view.open()
+        except OSError as error:
+            raise SourceNotReadyError(
+                f"{view} cannot be made on node {self._settings.node}: {error.strerror or error} "
+                f"({error.filename or view.folder.path}); see whether the disk of {self._cache_root} is full"
+            ) from error
 
-    def _tell_of_tiers(self, volume: Volume) -> None:
+    async def _make_ready(self, view: View) -> None:
+        self._views[view.volume, view.manifest.digest] = view  # it may just have been removed for being idle
+        view.used_at = time.monotonic()
+        if view.due or not view.known:
+            await view.complete()
+        if not view.native:
+            await self._bind(view)
+            published = self._versions.published(volume=view.volume)
+            self._version_watch.handled(volume=view.volume, version=published)
+
+    def _note_tiers(self, volume: Volume) -> None:
         remember(cache_root=self._cache_root, volume=volume)
         missing = tuple(tier for tier in volume.tiers if not os.path.isdir(tier))
         if missing != self._missing.get(volume.cluster, ()):
@@ -122,17 +140,18 @@ class NodeViews:
             tidied = time.monotonic()
             while True:
                 self._start_ticks()
-                self._start_notice()
+                self._start_version_watch()
                 if time.monotonic() - tidied >= self._settings.tidy_seconds:
                     await self._tidy()
                     tidied = time.monotonic()
                 await asyncio.sleep(self._settings.tick_seconds)
         finally:
-            tasks = [*self._ticks.values(), *([self._notice] if self._notice else [])]
+            tasks = [*self._ticks.values(), *([self._watching] if self._watching else [])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._listings.close()
+            await asyncio.gather(*(view.operations.close() for view in list(self._views.values())))
+            await self._versions.close()
 
     def reports(self) -> list[Report]:
         """What there is to measure."""
@@ -145,7 +164,7 @@ class NodeViews:
                 used=self._used(view, mounts=mounts),
                 counts=view.counts(),
                 repairs=view.repairs,
-                manifest_age_seconds=self._listings.age(folder=self._folder(volume), version=version),
+                manifest_age_seconds=self._versions.age(folder=self._folder(volume), version=version),
             )
             for (volume, version), view in sorted(self._views.items(), key=lambda item: item[1].folder.path)
         ]
@@ -154,11 +173,11 @@ class NodeViews:
         return dataset_folder(cache_root=self._cache_root, volume=volume)
 
     def _view(self, *, volume: Volume, manifest: Manifest) -> View:
-        key = (volume, manifest.version)
+        key = (volume, manifest.digest)
         if key not in self._views:
             self._views[key] = View(
                 volume=volume,
-                folder=self._folder(volume).of(manifest.version),
+                folder=self._folder(volume).of(manifest.digest),
                 manifest=manifest,
                 store=Store(
                     tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
@@ -194,33 +213,33 @@ class NodeViews:
                     _log.error("looking after %s broke down; it is tried again", view, exc_info=error)
                 del self._ticks[key]
                 task = None
-            if task is None and not view.lock.locked() and self._needs_care(view, mounts=mounts):
+            if task is None and not view.operations.busy and self._needs_care(view, mounts=mounts):
                 self._ticks[key] = asyncio.create_task(self._care(view))
 
-    def _start_notice(self) -> None:
+    def _start_version_watch(self) -> None:
         """Ask in a task of its own whether what pods read through FUSE has changed."""
-        if self._notice is not None and self._notice.done():
-            if error := self._notice.exception():
+        if self._watching is not None and self._watching.done():
+            if error := self._watching.exception():
                 _log.error("asking for changed datasets broke down; it is tried again", exc_info=error)
-            self._notice = None
-        if self._notice is not None or time.monotonic() < self._notice_at:
+            self._watching = None
+        if self._watching is not None or time.monotonic() < self._watch_at:
             return
-        self._notice_at = time.monotonic() + self._settings.notice_seconds
+        self._watch_at = time.monotonic() + self._settings.watch_seconds
         read = self._client.read_by(pods=self._pods, mounts=mountinfo.read())
         volumes = {(volume.cluster, volume.path): volume for volume in read}
         # Those of views know their tiers, too.
         views = {(volume.cluster, volume.path): volume for volume, _ in self._views}
         found = [views.get(key, volume) for key, volume in volumes.items()]
         if found:
-            self._notice = asyncio.create_task(self._noticing.look(volumes=found))
+            self._watching = asyncio.create_task(self._version_watch.look(volumes=found))
 
     async def _forget_changed(self, volume: Volume) -> None:
         """Have the kernel forget the files that are not any more as pods, or the master, knew them."""
-        last = await asyncio.to_thread(self._listings.last, volume=volume)
-        olds = {view.manifest.version: view.manifest for (of, _), view in self._views.items() if of == volume}
+        last = await asyncio.to_thread(self._versions.last, volume=volume)
+        olds = {view.manifest.digest: view.manifest for (of, _), view in self._views.items() if of == volume}
         if last is not None:
-            olds[last.version] = last
-        new = await self._listings.renewed(volume=volume)
+            olds[last.digest] = last
+        new = await self._versions.renewed(volume=volume, listing=False)
 
         def changed() -> list[bytes]:
             return sorted({path for old in olds.values() for path in changed_files(old=old, new=new)})
@@ -232,7 +251,7 @@ class NodeViews:
             view.due
             or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
             or bool(self._outdated(view, mounts=mounts))
-            or self._way_is_needless(view, mounts=mounts)
+            or self._gateway_is_needless(view, mounts=mounts)
         )
 
     def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
@@ -243,29 +262,31 @@ class NodeViews:
             return client is not None and not view.native and self._used(view, mounts=mounts)
         return client is not None and client.device != inside.device and self._used(view, mounts=mounts)
 
-    def _way_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
+    def _gateway_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         if view.fuse_mount(mounts=mounts) is None:
             return False
         if view.native_since is not None:
-            return time.monotonic() - view.native_since > self._settings.keep_way_seconds
-        idle = time.monotonic() - view.used_at > self._settings.keep_way_seconds
+            return time.monotonic() - view.native_since > self._settings.keep_gateway_seconds
+        idle = time.monotonic() - view.used_at > self._settings.keep_gateway_seconds
         return idle and not self._used(view, mounts=mounts)
 
     async def _care(self, view: View) -> None:
         try:
-            async with view.lock:
-                if self._views.get((view.volume, view.folder.version)) is not view:
-                    return  # it was removed while this waited
-                await self._follow(view)
-                mounts = mountinfo.read()
-                if self._outdated(view, mounts=mounts):
-                    await self._bind(view)
-                elif self._way_is_needless(view, mounts=mounts):
-                    view.unbind()
+            await view.operations.run(name="care", operation=functools.partial(self._look_after, view))
         except SourceNotReadyError as error:  # such as a client that is only starting
             _log.debug("%s: %s", view, error)
         except OSError as error:
             _log.warning("%s cannot be kept in step: %s; it is tried again", view, error)
+
+    async def _look_after(self, view: View) -> None:
+        if self._views.get((view.volume, view.folder.version)) is not view:
+            return  # it was removed while this waited
+        await self._follow(view)
+        mounts = mountinfo.read()
+        if self._outdated(view, mounts=mounts):
+            await self._bind(view)
+        elif self._gateway_is_needless(view, mounts=mounts):
+            view.unbind()
 
     async def _follow(self, view: View) -> None:
         mounts = mountinfo.read()
@@ -284,7 +305,7 @@ class NodeViews:
     async def _may_release(self, view: View) -> bool:
         """Whether files of a view in use can be read through FUSE instead: the client must be there and have the same
         content, and every pod must see it. Otherwise the links stay, and with them what the pods were given."""
-        if self._listings.known_version(volume=view.volume) not in (None, view.manifest.version):
+        if self._versions.known_version(volume=view.volume) not in (None, view.manifest.digest):
             return False  # for ever: what has changed does not become again what it was
         if time.monotonic() < view.blind_until:
             return False
@@ -293,8 +314,8 @@ class NodeViews:
             await self._bind(view)
             if await asyncio.to_thread(self._all_see, view):
                 # A file that has changed loses its block, too: a listing from before may not know it yet.
-                current = await self._listings.renewed(volume=view.volume)
-                if current.version == view.manifest.version:
+                current = await self._versions.renewed(volume=view.volume, listing=True)
+                if current.digest == view.manifest.digest:
                     return True
             else:
                 view.blind_until = time.monotonic() + self._settings.blind_seconds
@@ -310,7 +331,7 @@ class NodeViews:
         return (
             bound is not None
             and proc is not None
-            and all_see(proc=proc, view=view.shows, inside=view.way_inside, shown=bound.shows)
+            and all_see(proc=proc, view=view.shows, inside=view.gateway_inside, shown=bound.shows)
         )
 
     async def _bind(self, view: View) -> None:
@@ -327,22 +348,25 @@ class NodeViews:
         """Remove what no pod uses any more."""
         mounts = mountinfo.read()
         for (volume, version), view in list(self._views.items()):
-            if self._used(view, mounts=mounts) or view.lock.locked():
+            if self._used(view, mounts=mounts) or view.operations.busy:
                 continue
             idle = time.monotonic() - view.used_at
-            newer = self._listings.known_version(volume=volume) not in (None, version)
+            newer = self._versions.known_version(volume=volume) not in (None, version)
             if idle < (self._settings.keep_old_seconds if newer else self._settings.keep_unused_seconds):
                 continue
-            async with view.lock:
-                try:
-                    gone = newer or await self._listings.is_mounted(volume=volume) is False
-                    await view.remove(keep_manifest=not gone)
-                except OSError as error:
-                    _log.warning("%s cannot be removed: %s; it is tried again", view, error)
-                    continue
-                del self._views[volume, version]
+            remove = functools.partial(self._remove, view, newer=newer)
+            try:
+                await view.operations.run(name="remove", operation=remove)
+            except OSError as error:
+                _log.warning("%s cannot be removed: %s; it is tried again", view, error)
+                continue
             _log.info("%s is removed: no pod has used it for %.0f s", view, idle)
             if not newer:
-                self._listings.forget(volume=volume)
+                self._versions.forget(volume=volume)
         known = {view.folder.path for view in self._views.values()}
         clear_abandoned(cache_root=self._cache_root, pods=self._pods, known=known, mounts=mounts)
+
+    async def _remove(self, view: View, *, newer: bool) -> None:
+        gone = newer or await self._versions.is_mounted(volume=view.volume) is False
+        await view.remove(keep_manifest=not gone)
+        del self._views[view.volume, view.folder.version]

@@ -4,11 +4,27 @@ A view shows each file of a version in one of three forms: as an empty file, as 
 holds it, or as a symbolic link to the FUSE client's file. The plan brings what is there to what shall be there.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tdcs.csi.views.manifest import Kind
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.planning.manifest import Manifest
+
+Kinds = npt.NDArray[np.uint8]
+Inodes = npt.NDArray[np.uint64]
+
+
+class Kind(IntEnum):
+    """What a file can be in a view."""
+
+    EMPTY = 0
+    """It has no bytes, so there is no block."""
+    BLOCK = 1
+    """One block holds all of it: the block's file can be linked."""
+    PARTS = 2
+    """Several blocks, or not all are known: only the FUSE client can put them together."""
 
 
 class Form(IntEnum):
@@ -18,49 +34,60 @@ class Form(IntEnum):
     EMPTY = 1
     SYMLINK = 2
     LINK = 3
+    OTHER = 4
+    """Something is there that this version has not put there, such as a symbolic link to another place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Give the file `index` the form `form`; `fresh` when nothing of its name is there yet."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Give each of `files` the form of `forms` at its place, and whether nothing of its name is there yet (`fresh`)."""
 
-    index: int
-    form: Form
-    fresh: bool
+    files: npt.NDArray[np.int64]
+    forms: npt.NDArray[np.uint8]
+    fresh: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def part(self, begin: int, end: int) -> "Steps":
+        """Some of them."""
+        return Steps(self.files[begin:end], self.forms[begin:end], self.fresh[begin:end])
+
+
+def kinds_of(manifest: Manifest) -> Kinds:
+    """A `Kind` for each file of a version."""
+    counts = np.diff(manifest.block_ends, prepend=np.uint32(0))
+    kinds = np.full(len(manifest), Kind.PARTS, dtype=np.uint8)
+    kinds[(counts == 0) & (manifest.lengths == 0)] = Kind.EMPTY
+    kinds[counts == 1] = Kind.BLOCK
+    return kinds
 
 
 def plan(
-    *, kinds: Sequence[int], forms: Sequence[int], linked: Sequence[int], local: Sequence[int], release: bool
-) -> Iterator[Step]:
+    *, kinds: Kinds, forms: npt.NDArray[np.uint8], linked: Inodes, local: Inodes, release: bool
+) -> Steps:
     """The steps that are needed, in the order of the files; none when all is as it shall be.
 
     Args:
         kinds: A `Kind` for each file.
         forms: The `Form` that each file has in the view now.
         linked: Inode of the block that each file links to, where its form is LINK.
-        local: Inode of the file's block in the worker's folder, 0 where it is not on this node.
-        release: Whether a link to a block that the worker has given up turns back into a symbolic link, which frees
+        local: Inode of the file's block on this node, 0 where it is not here.
+        release: Whether a link to a block that has left the node turns back into a symbolic link, which frees
             its bytes. Otherwise the link stays and keeps them.
     """
-    for index, kind in enumerate(kinds):
-        form = forms[index]
-        here = local[index]
-        if form == Form.LINK and linked[index] == here and kind == Kind.BLOCK:
-            continue
-        wanted = _wanted(kind=kind, form=form, here=bool(here), release=release)
-        # A block that was removed and loaded again is another file: the old one would be kept twice.
-        if wanted != form or (wanted == Form.LINK and here and linked[index] != here):
-            yield Step(index=index, form=wanted, fresh=form == Form.MISSING)
+    here = local != 0
+    is_link = forms == Form.LINK
+    kept = is_link if not release else np.zeros(len(kinds), dtype=np.bool_)
+    wanted = np.full(len(kinds), Form.SYMLINK, dtype=np.uint8)
+    wanted[(kinds == Kind.BLOCK) & (here | kept)] = Form.LINK
+    wanted[kinds == Kind.EMPTY] = Form.EMPTY
+    # A block that was removed and loaded again is another file: the old one would be kept twice.
+    replaced = (wanted == Form.LINK) & here & (linked != local)
+    files = np.flatnonzero((wanted != forms) | replaced)
+    return Steps(files=files, forms=wanted[files], fresh=forms[files] == Form.MISSING)
 
 
-def _wanted(*, kind: int, form: int, here: bool, release: bool) -> Form:
-    if kind == Kind.EMPTY:
-        return Form.EMPTY
-    if kind == Kind.BLOCK and (here or (form == Form.LINK and not release)):
-        return Form.LINK
-    return Form.SYMLINK
-
-
-def is_native(*, forms: Sequence[int]) -> bool:
+def is_native(*, forms: npt.NDArray[np.uint8]) -> bool:
     """Whether no file needs the FUSE client."""
-    return not any(form in (Form.MISSING, Form.SYMLINK) for form in forms)
+    return bool(((forms == Form.LINK) | (forms == Form.EMPTY)).all())

@@ -23,13 +23,16 @@ class ViewSettings:
     proc: Path | None = None
     """The host's /proc, in which the pods' processes are; None when the plugin has only its own."""
 
+    manifest_address: str | None = None
+    """`host:port` where the operator serves manifests; without it they come from the agent, or from a listing."""
+
     answer_seconds: float = 10.0
     """How long the FUSE client, or the master, may take to answer a small question."""
 
     fresh_seconds: float = 5.0
     """The master is not asked for the files of a dataset again within this time."""
 
-    notice_seconds: float = 2.0
+    watch_seconds: float = 2.0
     """Pause between two questions to the masters whether datasets have changed."""
 
     tick_seconds: float = 0.5
@@ -41,8 +44,8 @@ class ViewSettings:
     keep_old_seconds: float = 30.0
     """The same for a version that is not the current one any more."""
 
-    keep_way_seconds: float = 30.0
-    """How long the way to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
+    keep_gateway_seconds: float = 30.0
+    """How long the gateway to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
 
     blind_seconds: float = 600.0
     """Pause between two trials whether every pod of a view sees what is mounted in it: `.tdcs` shows briefly."""

@@ -1,4 +1,8 @@
-"""A worker's folders of blocks, as this node's disks have them: one file a block, named by its id."""
+"""The blocks on this node's disks: one file a block, named by its id, in the worker's folder or in the agent's spool.
+
+The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
+its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
+"""
 
 import contextlib
 import logging
@@ -8,14 +12,19 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import numpy as np
+
 from tdcs.api import names
-from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.views.plan import Inodes, Kind, Kinds
+from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
 
 _POSITIVE: Final = (1 << 63) - 1
 _CLOCK_TICK: Final = 50_000_000
 """Nanoseconds: a folder's time moves in steps, so a change right after a look may not show in it."""
+
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Store:
@@ -25,55 +34,78 @@ class Store:
         """`tiers` are the tiers' folders; views lie in the first one."""
         self._home: Final = tiers[0]
         self._folders: Final = [
-            os.path.join(os.fsencode(tier), os.fsencode(names.BLOCK_FOLDER)) for tier in tiers
+            os.path.join(os.fsencode(tier), os.fsencode(folder))
+            for tier in tiers
+            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
         ]
-        self._told = False
+        self._logged = False
 
     def stamp(self) -> int:
-        """Changes whenever a block comes or goes; -1 when that cannot be relied on yet.
+        """Changes whenever a block comes or goes; -1 when that cannot be relied on yet, 0 when there is no folder.
 
         Take it before `scan`.
         """
         stamps = [_stamp(folder) for folder in self._folders]
-        if len(stamps) == 1:
-            return stamps[0]
-        return -1 if -1 in stamps else hash(tuple(stamps)) & _POSITIVE
+        if -1 in stamps:
+            return -1
+        return hash(tuple(stamps)) & _POSITIVE if any(stamps) else 0
 
-    def scan(self, *, manifest: Manifest) -> "array[int]":
-        """Inode of the block of each file of a dataset, 0 where it is not here."""
-        local = array("Q", bytes(8 * len(manifest)))
+    def scan(self, *, manifest: Manifest, kinds: Kinds) -> Inodes:
+        """Inode of the block of each file of one block, 0 where it is not here."""
+        local = np.zeros(len(manifest), dtype=np.uint64)
         for folder in self._linkable():
-            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.isdigit():
-                        index = manifest.index_of_block(int(entry.name))
-                        if index is not None:
-                            local[index] = entry.inode()
+            identifiers, inodes = _entries(folder)
+            blocks = manifest.blocks_at(identifiers)
+            known = blocks >= 0
+            files = manifest.files_of(blocks[known])
+            whole = kinds[files] == Kind.BLOCK
+            local[files[whole]] = inodes[known][whole]
         return local
 
-    def block(self, identifier: int) -> bytes:
-        """Path of a block's file, whether it is there or not."""
-        name = b"%d" % identifier
-        paths = [os.path.join(folder, name) for folder in self._folders]
-        return next((path for path in paths[:-1] if os.path.lexists(path)), paths[-1])
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[list[int]]:
+        """Descriptors of the folders in which a block may be, in the order in which to look."""
+        with contextlib.ExitStack() as stack:
+            found = []
+            for folder in self._linkable():
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    found.append(os.open(folder, _FOLDER))
+                    stack.callback(os.close, found[-1])
+            yield found
 
     def _linkable(self) -> Iterator[bytes]:
         """The folders on the file system of the views: no link leads to another one."""
-        home, *others = self._folders
-        yield home
-        for folder in others:
+        home = os.fsencode(self._home)
+        for folder in self._folders:
+            tier = folder.removesuffix(os.fsencode(names.BLOCK_FOLDER)).removesuffix(
+                os.fsencode(names.AGENT_SPOOL)
+            )
+            if tier.rstrip(b"/") == home.rstrip(b"/"):
+                yield folder
+                continue
             try:
-                if os.stat(folder).st_dev == os.stat(self._home).st_dev:
+                if os.stat(folder).st_dev == os.stat(home).st_dev:
                     yield folder
                     continue
             except FileNotFoundError:
                 continue
-            if not self._told:
-                self._told = True
+            if not self._logged:
+                self._logged = True
                 _log.warning(
                     "tier %s is on another file system than the views in %s: what it holds is read through FUSE",
-                    *(os.path.dirname(os.fsdecode(folder)), self._home),
+                    *(os.fsdecode(tier).rstrip("/"), self._home),
                 )
+
+
+def _entries(folder: bytes) -> "tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inodes]":
+    """Ids and inodes of the blocks in a folder; none when it is not there."""
+    identifiers, inodes = array("q"), array("Q")
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.isdigit() and (identifier := int(entry.name)) <= _POSITIVE:
+                identifiers.append(identifier)
+                inodes.append(entry.inode())
+    return np.array(identifiers, dtype=np.int64), np.array(inodes, dtype=np.uint64)
 
 
 def _stamp(folder: bytes) -> int:

@@ -4,22 +4,26 @@ Every change is one `rename` (or one creation), so a reader sees the old or the 
 paths are bytes: names are the source's, whatever they are.
 """
 
+import contextlib
 import errno
 import os
 import stat
-from array import array
-from collections.abc import Iterable
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from tdcs.csi.views.manifest import Kind, Manifest
-from tdcs.csi.views.plan import Form, Step
+import numpy as np
+
+from tdcs.csi.views.plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
+from tdcs.csi.views.remote_gateway import TARGET, RemoteGateway, gateway_folder
 from tdcs.csi.views.store import Store
-from tdcs.csi.views.way import TARGET, Way
 from tdcs.engine.alluxio.name_encoding import for_alluxio
+from tdcs.planning.manifest import Manifest
 
 FOLDER_MODE: Final = 0o555
 FILE_MODE: Final = 0o444
+
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,114 +36,183 @@ class Outcome:
 
 
 class Tree:
-    """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way."""
+    """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way.
+
+    One thread at a time may change it.
+
+    Attributes:
+        kinds: A `Kind` for each file.
+        forms: The `Form` that each file has now.
+        linked: Inode of the block that each file links to, where its form is LINK.
+        gateway: The way to the FUSE client's files.
+    """
 
     def __init__(self, *, folder: str, scratch: str, manifest: Manifest, store: Store) -> None:
         self.folder: Final = os.fsencode(folder)
-        self._scratch: Final = os.path.join(os.fsencode(scratch), b"new")
+        self._scratch: Final = os.fsencode(scratch)
         self._manifest: Final = manifest
         self._store: Final = store
-        self._way_folder: Final = manifest.way_folder or b""
-        self.way: Final = Way(
-            folder=os.fsdecode(os.path.join(self.folder, self._way_folder)).rstrip("/"), scratch=scratch
+        self._gateway_folder: Final = gateway_folder(manifest) or b""
+        self.gateway: Final = RemoteGateway(
+            folder=os.fsdecode(os.path.join(self.folder, self._gateway_folder)).rstrip("/"), scratch=scratch
         )
-        self.forms: Final = bytearray(len(manifest))
-        self.linked: Final = array("Q", bytes(8 * len(manifest)))
+        self.kinds: Final[Kinds] = kinds_of(manifest)
+        self.forms: Final = np.zeros(len(manifest), dtype=np.uint8)
+        self.linked: Final[Inodes] = np.zeros(len(manifest), dtype=np.uint64)
 
     def prepare(self) -> None:
         """Make the folders that are missing and learn the form of each file that is there."""
-        os.makedirs(os.path.dirname(self._scratch), mode=0o700, exist_ok=True)
-        _unlink(self._scratch)
+        os.makedirs(self._scratch, mode=0o700, exist_ok=True)
+        for entry in os.scandir(self._scratch):
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)  # left by a process that was killed
         for number, folder in enumerate(self._manifest.folders):
             path = os.path.join(self.folder, folder) if folder else self.folder
             try:
                 os.mkdir(path)
             except FileExistsError:
-                self._learn(number=number, path=path)
+                self._learn(number=number, folder=folder, path=path)
             else:
                 os.chmod(path, FOLDER_MODE)
 
-    def _learn(self, *, number: int, path: bytes) -> None:
-        below = self._manifest.in_folder(number)
+    def _learn(self, *, number: int, folder: bytes, path: bytes) -> None:
         with os.scandir(path) as entries:
-            present = {entry.name: (entry.is_symlink(), entry.inode()) for entry in entries}
-        for index in below:
-            found = present.get(self._manifest.name(index))
-            if found is None:
-                continue
-            is_symlink, inode = found
-            if is_symlink:
-                self.forms[index] = Form.SYMLINK
-            elif self._manifest.kinds[index] == Kind.EMPTY:
-                self.forms[index] = Form.EMPTY
-            else:
-                self.forms[index] = Form.LINK
-                self.linked[index] = inode
+            present = {entry.name: entry for entry in entries}
+        if not present:
+            return
+        for file in self._manifest.in_folder(number):
+            entry = present.get(self._manifest.name(file))
+            if entry is not None:
+                self.forms[file] = self._form(file=file, folder=folder, entry=entry)
+                self.linked[file] = entry.inode() if self.forms[file] == Form.LINK else 0
 
-    def apply(self, steps: Iterable[Step]) -> Outcome:
-        """Take the steps; a link whose block has gone, or is not as long as its file, becomes a symbolic link.
+    def _form(self, *, file: int, folder: bytes, entry: "os.DirEntry[bytes]") -> Form:
+        """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
+        if entry.is_symlink():
+            return Form.SYMLINK if os.readlink(entry.path) == self._target(folder, entry.name) else Form.OTHER
+        if not entry.is_file(follow_symlinks=False):
+            return Form.OTHER
+        length = entry.stat(follow_symlinks=False).st_size
+        if length != int(self._manifest.lengths[file]):
+            return Form.OTHER
+        if self.kinds[file] == Kind.EMPTY:
+            return Form.EMPTY
+        return Form.LINK if self.kinds[file] == Kind.BLOCK else Form.OTHER
+
+    def apply(self, steps: Steps) -> Outcome:
+        """Take the steps; a file becomes a symbolic link when its block has gone or has another length.
 
         Raises OSError when the disk does not take it (full, read-only); what was done until then stays.
         """
-        steps = list(steps)
-        _unlink(self._scratch)  # left by a change that failed half-way
         linked = symlinked = 0
         wrong: list[int] = []
-        entries = self._manifest.entries(step.index for step in steps)
-        for step, (index, folder, name) in zip(steps, entries, strict=True):
-            path = os.path.join(self.folder, folder, name)
-            form = step.form
-            if form is Form.LINK:
-                length = self._link(index=index, path=path, fresh=step.fresh)
-                if length != self._manifest.lengths[index]:
+        with self._store.opened() as folders, _Writer(tree=self.folder, scratch=self._scratch) as writer:
+            entries = self._manifest.entries(steps.files.tolist())
+            plan = zip(steps.forms.tolist(), steps.fresh.tolist(), entries, strict=True)
+            for wanted, fresh, (file, folder, name) in plan:
+                form = Form(wanted)
+                writer.enter(folder)
+                if form is Form.LINK:
+                    length = self._link(file=file, name=name, fresh=fresh, folders=folders, writer=writer)
+                    if length == int(self._manifest.lengths[file]):
+                        self.forms[file] = form
+                        linked += 1
+                        continue
                     if length is not None:
-                        wrong.append(self._manifest.blocks[index])
-                    if self.forms[index] == Form.SYMLINK:
+                        wrong.append(self._block(file))
+                    if self.forms[file] == Form.SYMLINK:
                         continue
                     form = Form.SYMLINK
+                if form is Form.SYMLINK:
+                    writer.symlink(self._target(folder, name), name, fresh=fresh)
+                    symlinked += 1
                 else:
-                    linked += 1
-            if form is Form.SYMLINK:
-                depth = folder.count(b"/") + 1 if folder else 0
-                there = os.fsencode(for_alluxio(os.fsdecode(os.path.join(folder, name))))
-                way = os.path.join(self._way_folder, os.fsencode(TARGET))
-                os.symlink(b"../" * depth + os.path.join(way, there), self._scratch)
-                os.rename(self._scratch, path)
-                symlinked += 1
-            elif form is Form.EMPTY:
-                os.close(os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE))
-                os.chmod(self._scratch, FILE_MODE)
-                os.rename(self._scratch, path)
-            self.forms[index] = form
+                    writer.empty(name)
+                self.forms[file] = form
         return Outcome(linked=linked, symlinked=symlinked, wrong_length=tuple(wrong))
 
-    def _link(self, *, index: int, path: bytes, fresh: bool) -> int | None:
+    def _target(self, folder: bytes, name: bytes) -> bytes:
+        """Where the symbolic link of a file leads."""
+        depth = folder.count(b"/") + 1 if folder else 0
+        there = os.fsencode(for_alluxio(os.fsdecode(os.path.join(folder, name))))
+        return b"../" * depth + os.path.join(self._gateway_folder, os.fsencode(TARGET), there)
+
+    def _block(self, file: int) -> int:
+        return int(self._manifest.block_ids[self._manifest.blocks_of(file).start])
+
+    def _link(
+        self, *, file: int, name: bytes, fresh: bool, folders: list[int], writer: "_Writer"
+    ) -> int | None:
         """Link the block's file if its length is right; the length found, None when there is no block."""
-        block = self._store.block(self._manifest.blocks[index])
-        try:
-            found = os.stat(block, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode):
-                return None
-            if found.st_size != self._manifest.lengths[index]:
-                return found.st_size
-            if stat.S_IMODE(found.st_mode) != FILE_MODE:
-                os.chmod(block, FILE_MODE)  # the worker makes it writable by everyone
-            if fresh:
-                os.link(block, path, follow_symlinks=False)
-            else:
-                os.link(block, self._scratch, follow_symlinks=False)
-                os.rename(self._scratch, path)
-        except OSError as error:
-            # Gone meanwhile, or seen through another mount than the tree: to be read through the client.
-            if error.errno in (errno.ENOENT, errno.EXDEV):
-                return None
-            raise
-        self.linked[index] = found.st_ino
-        return found.st_size
+        block = b"%d" % self._block(file)
+        for folder in folders:
+            try:
+                found = os.stat(block, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISREG(found.st_mode):
+                    return None
+                if found.st_size != int(self._manifest.lengths[file]):
+                    return found.st_size
+                if stat.S_IMODE(found.st_mode) != FILE_MODE:
+                    os.chmod(block, FILE_MODE, dir_fd=folder)  # the worker makes it writable by everyone
+                writer.link(block, folder, name, fresh=fresh)
+            except OSError as error:
+                if error.errno == errno.ENOENT:
+                    continue  # in the next folder, or gone meanwhile: to be read through the client
+                if error.errno == errno.EXDEV:
+                    return None  # seen through another mount than the tree
+                raise
+            self.linked[file] = found.st_ino
+            return found.st_size
+        return None
 
 
-def _unlink(path: bytes) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
+class _Writer:
+    """Creates and replaces files in a tree. Each has a scratch name of its own for what it puts in another's place."""
+
+    def __init__(self, *, tree: bytes, scratch: bytes) -> None:
+        self._tree: Final = tree
+        self._scratch: Final = os.path.join(scratch, uuid.uuid4().hex.encode())
+        self._entered: bytes | None = None
+        self._folder = -1
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._scratch)
+
+    def enter(self, folder: bytes) -> None:
+        """Work in this folder from now on."""
+        if folder != self._entered:
+            self._leave()
+            self._folder = os.open(os.path.join(self._tree, folder), _FOLDER)
+            self._entered = folder
+
+    def _leave(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+        self._folder, self._entered = -1, None
+
+    def link(self, block: bytes, blocks: int, name: bytes, *, fresh: bool) -> None:
+        """Have `name` be a link to a block of the folder `blocks`."""
+        if fresh:
+            os.link(block, name, src_dir_fd=blocks, dst_dir_fd=self._folder, follow_symlinks=False)
+            return
+        os.link(block, self._scratch, src_dir_fd=blocks, follow_symlinks=False)
+        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+
+    def symlink(self, target: bytes, name: bytes, *, fresh: bool) -> None:
+        """Have `name` be a symbolic link."""
+        if fresh:
+            os.symlink(target, name, dir_fd=self._folder)
+            return
+        os.symlink(target, self._scratch)
+        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+
+    def empty(self, name: bytes) -> None:
+        """Have `name` be an empty file."""
+        os.close(os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
+        os.chmod(self._scratch, FILE_MODE)
+        os.rename(self._scratch, name, dst_dir_fd=self._folder)

@@ -6,19 +6,21 @@ import logging
 import os
 import shutil
 import time
-from array import array
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from tdcs.csi import mount, mountinfo
 from tdcs.csi.source import Source, shown
-from tdcs.csi.views.folders import VersionFolder
-from tdcs.csi.views.manifest import Manifest
-from tdcs.csi.views.plan import Form, is_native, plan
+from tdcs.csi.versions.folders import VersionFolder
+from tdcs.csi.views.operations import Operations
+from tdcs.csi.views.plan import Form, Inodes, is_native, plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.csi.volume import Volume
+from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ _SCAN_SHARE: Final = 10
 
 _REFUSED_SECONDS: Final = 30.0
 _KEEP_SECONDS: Final = 30.0
-_TELL_SECONDS: Final = 10.0
+_LOG_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 5.0
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -74,39 +76,51 @@ class Report:
 
 
 @dataclass(slots=True)
-class _Cache:
-    """The last scan."""
+class _Scan:
+    """The last look at the blocks of this node."""
 
-    local: "array[int]" = field(default_factory=lambda: array("Q"))
+    local: Inodes
     stamp: int = -1
     not_before: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What the tree consists of, computed once a change: a million entries are not for the event loop at rest."""
+
+    counts: Counts
+    native: bool = False
+    given_up: int = 0
+    """Links that keep a block that has left the node."""
+
+
+_NOTHING: Final = _Summary(Counts(linked=0, symlinked=0, empty=0, kept_bytes=0))
+
+
 class View:
-    """A version of a dataset on this node. One change at a time: callers hold `lock`."""
+    """A version of a dataset on this node. What changes it runs as one of its `operations`."""
 
     def __init__(self, *, volume: Volume, folder: VersionFolder, manifest: Manifest, store: Store) -> None:
         self.volume: Final = volume
         self.folder: Final = folder
         self.manifest: Final = manifest
-        self.lock: Final = asyncio.Lock()
+        self.operations: Final = Operations()
         self.repairs: Final = Repairs()
         self.used_at = time.monotonic()
         self.native_since: float | None = None
         self.fresh = False
-        """Whether what the kernel remembers of an older version through FUSE has been dealt with."""
-        self.given_up = 0
-        """How many links keep a block that the worker has given up, at the last look."""
+        """Whether the kernel has forgotten what it remembered of an older version through FUSE."""
         self.release_at = 0.0
-        """When to ask again whether they may be released."""
+        """When to ask again whether links to blocks that have left the node may be released."""
         self.blind_until = 0.0
         """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
         self._tree = self._new_tree()
         self._prepared = False
-        self._scan: Final = _Cache()
+        self._scan: Final = _Scan(np.zeros(len(manifest), dtype=np.uint64))
+        self._summary = _NOTHING
         self._shows: tuple[str, str] | None = None
-        self._told_at = 0.0
+        self._logged_at = 0.0
 
     def _new_tree(self) -> Tree:
         return Tree(
@@ -131,6 +145,7 @@ class View:
 
     def _forget(self) -> None:
         self._prepared, self._tree, self._scan.stamp = False, self._new_tree(), -1
+        self._summary = _NOTHING
 
     @property
     def due(self) -> bool:
@@ -147,19 +162,27 @@ class View:
     @property
     def native(self) -> bool:
         """Whether all of it is read without the FUSE client."""
-        return self._prepared and is_native(forms=self._tree.forms)
+        return self._prepared and self._summary.native
+
+    @property
+    def given_up(self) -> int:
+        """How many links keep a block that has left the node, at the last look."""
+        return self._summary.given_up
+
+    def counts(self) -> Counts:
+        """What the view consisted of after the last change."""
+        return self._summary.counts
 
     async def release(self) -> None:
-        """Turn links to blocks that the worker has given up into symbolic links, which frees their bytes."""
+        """Turn links to blocks that have left the node into symbolic links, which frees their bytes."""
         released = self.given_up
         await self._apply(release=True)
-        self.given_up = 0
         self.repairs.released += released
-        self._note()
+        await self._summarize()
         _log.info("%s: %d blocks have left this node; their bytes are freed", self, released)
 
     def keep(self) -> None:
-        """Leave links to blocks that the worker has given up for now."""
+        """Leave links to blocks that have left the node for now."""
         if not self.release_at:
             _log.info(
                 "%s: %d blocks have left this node; their bytes stay on its disk while pods use the view",
@@ -170,7 +193,9 @@ class View:
     async def _follow_blocks(self) -> None:
         begin = time.monotonic()
         stamp = self._store.stamp()
-        self._scan.local = await asyncio.to_thread(self._store.scan, manifest=self.manifest)
+        self._scan.local = await asyncio.to_thread(
+            self._store.scan, manifest=self.manifest, kinds=self._tree.kinds
+        )
         looked = time.monotonic()
         steps, refused = await self._apply(release=False)
         if not steps:  # to compare was a part of the look
@@ -179,12 +204,12 @@ class View:
         self._scan.stamp = stamp
         if refused:  # it may be put right without the folder's time changing: look again in a while
             self._scan.stamp, self._scan.not_before = -1, time.monotonic() + _REFUSED_SECONDS
-        before, self.given_up = self.given_up, len(self._given_up())
+        before = self.given_up
+        await self._summarize()
         if self.given_up != before:
             self.release_at = 0.0
-        self._note()
-        if steps and (self.native or time.monotonic() - self._told_at > _TELL_SECONDS):
-            self._told_at = time.monotonic()
+        if steps and (self.native or time.monotonic() - self._logged_at > _LOG_SECONDS):
+            self._logged_at = time.monotonic()
             counts = self.counts()
             _log.info(
                 "%s: %d files linked, %d through FUSE, %d empty",
@@ -193,20 +218,20 @@ class View:
 
     async def _apply(self, *, release: bool) -> tuple[int, int]:
         """Bring the tree into step, some files at a time; how many changed, and how many blocks were refused."""
-        tree, refused, done = self._tree, list[int](), 0
-        steps = plan(
-            kinds=self.manifest.kinds,
+        tree, refused = self._tree, list[int]()
+        steps = await asyncio.to_thread(
+            plan,
+            kinds=tree.kinds,
             forms=tree.forms,
             linked=tree.linked,
             local=self._scan.local,
             release=release,
         )
-        while batch := await asyncio.to_thread(lambda: list(islice(steps, _BATCH))):
-            done += len(batch)
-            self.repairs.relinked += sum(
-                step.form is Form.LINK and tree.forms[step.index] == Form.LINK for step in batch
-            )
-            refused += (await asyncio.to_thread(tree.apply, batch)).wrong_length
+        links = steps.forms == Form.LINK
+        self.repairs.relinked += int((tree.forms[steps.files[links]] == Form.LINK).sum())
+        for begin in range(0, len(steps), _BATCH):
+            outcome = await asyncio.to_thread(tree.apply, steps.part(begin, begin + _BATCH))
+            refused += outcome.wrong_length
         if refused:
             self.repairs.refused += len(refused)
             _log.warning(
@@ -214,31 +239,16 @@ class View:
                 "files are read through FUSE",
                 *(self, len(refused), refused[0]),
             )
-        return done, len(refused)
+        return len(steps), len(refused)
 
-    def _note(self) -> None:
+    async def _summarize(self) -> None:
+        self._summary = await asyncio.to_thread(
+            _summary, forms=self._tree.forms, local=self._scan.local, lengths=self.manifest.lengths
+        )
         if not self.native:
             self.native_since = None
         elif self.native_since is None:
             self.native_since = time.monotonic()
-
-    def counts(self) -> Counts:
-        """What the view consists of now."""
-        forms = self._tree.forms
-        return Counts(
-            linked=forms.count(Form.LINK),
-            symlinked=forms.count(Form.SYMLINK),
-            empty=forms.count(Form.EMPTY),
-            kept_bytes=sum(self.manifest.lengths[index] for index in self._given_up()),
-        )
-
-    def _given_up(self) -> "list[int]":
-        local = self._scan.local
-        if not local:
-            return []
-        return [
-            index for index, form in enumerate(self._tree.forms) if form == Form.LINK and not local[index]
-        ]
 
     def open(self) -> Source:
         """The tree as the source of a volume; the caller closes it."""
@@ -261,12 +271,12 @@ class View:
 
     def fuse_mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
         """The FUSE client's folder as the tree has it mounted."""
-        return mountinfo.top(mounts=mounts, point=self._tree.way.fuse)
+        return mountinfo.top(mounts=mounts, point=self._tree.gateway.fuse)
 
     @property
-    def way_inside(self) -> str:
+    def gateway_inside(self) -> str:
         """Where in the tree the FUSE client's folder is mounted."""
-        return os.path.relpath(self._tree.way.fuse, self.folder.tree)
+        return os.path.relpath(self._tree.gateway.fuse, self.folder.tree)
 
     def bind(self, *, source: Source) -> None:
         """Show the FUSE client's folder `source` inside the tree, in the place of an older client's."""
@@ -274,17 +284,17 @@ class View:
         if present is not None and present.shows == source.shows:
             return
         if present is not None:
-            mount.detach(target=self._tree.way.fuse)
+            mount.detach(target=self._tree.gateway.fuse)
             self.repairs.rebound += 1
             _log.info("%s: the FUSE client was replaced; its files can be read again", self)
-        self._tree.way.make()
-        mount.attach(source=source.folder, target=self._tree.way.fuse)
+        self._tree.gateway.make()
+        mount.attach(source=source.folder, target=self._tree.gateway.fuse)
 
     def unbind(self) -> None:
         """Take the FUSE client's folder out of the tree, and its place."""
-        mount.detach(target=self._tree.way.fuse)
-        self._tree.way.remove()
-        self.fresh = False  # changes are not followed for what nobody reads
+        mount.detach(target=self._tree.gateway.fuse)
+        self._tree.gateway.remove()
+        self.fresh = False  # changes are not followed while no pod reads through it
 
     async def remove(self, *, keep_manifest: bool) -> None:
         """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
@@ -295,6 +305,21 @@ class View:
         self._forget()
         path = self.folder.tree if keep_manifest else self.folder.path
         await asyncio.to_thread(_remove, path)
+
+
+def _summary(*, forms: npt.NDArray[np.uint8], local: Inodes, lengths: npt.NDArray[np.int64]) -> _Summary:
+    counts = np.bincount(forms, minlength=len(Form))
+    given_up = (forms == Form.LINK) & (local == 0)
+    return _Summary(
+        Counts(
+            linked=int(counts[Form.LINK]),
+            symlinked=int(counts[Form.SYMLINK]),
+            empty=int(counts[Form.EMPTY]),
+            kept_bytes=int(lengths[given_up].sum()),
+        ),
+        native=is_native(forms=forms),
+        given_up=int(given_up.sum()),
+    )
 
 
 def clear(folder: VersionFolder) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tdcs.api import names
-from tdcs.csi.views.manifest import Builder, Manifest
 from tdcs.engine.protocol import Block, CachedFile
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_builder import ManifestBuilder
 
 PATH = "/datasets/0123456789abcdef"
 
 
-def listed(path: str, *lengths: int, first_block: int = 1) -> CachedFile:
+def listed(path: str, *lengths: int, first_block: int = 1, tag: str = "") -> CachedFile:
     """A file with a block of each of these lengths."""
     offsets = itertools.accumulate(lengths, initial=0)
     return CachedFile(
@@ -27,26 +28,32 @@ def listed(path: str, *lengths: int, first_block: int = 1) -> CachedFile:
             )
             for number, (length, offset) in enumerate(zip(lengths, offsets, strict=False))
         ),
+        tag=tag,
     )
 
 
 def manifest_of(*files: CachedFile) -> Manifest:
     """The manifest of a dataset with these files."""
-    builder = Builder(path=PATH)
+    return builder_of(*files).manifest()
+
+
+def builder_of(*files: CachedFile) -> ManifestBuilder:
+    """What makes it."""
+    builder = ManifestBuilder(path=PATH, source="s3://b")
     builder.add(files)
-    return builder.finish()
+    return builder
 
 
-def put_blocks(tier: Path, blocks: Mapping[int, bytes]) -> None:
+def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.BLOCK_FOLDER) -> None:
     """Blocks as a worker has them: readable and writable by everyone."""
-    folder = tier / names.BLOCK_FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    place = tier / folder
+    place.mkdir(parents=True, exist_ok=True)
     for identifier, content in blocks.items():
         # As the worker does it: written elsewhere, then moved in.
         file = tier / f".{identifier}"
         file.write_bytes(content)
         file.chmod(0o777)
-        file.rename(folder / str(identifier))
+        file.rename(place / str(identifier))
 
 
 def drop_block(tier: Path, identifier: int) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import re
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.csi.views.builders import PATH, drop_block, put_blocks
 
 from tdcs.api import names
-from tdcs.csi.guard import Guard
+from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.metrics import exposition
 from tdcs.csi.source import Source as Opened
 from tdcs.csi.source import SourceNotReadyError
@@ -22,6 +23,7 @@ from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.volume import Volume
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Source
+from tdcs.listing.lister import LocalLister
 
 URI = "s3://bucket/data"
 VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
@@ -53,7 +55,10 @@ class World:
             }
         )
         self.views = NodeViews(
-            settings=settings, engine=lambda _: self.engine, guard=Guard(threads_per_key=2)
+            settings=settings,
+            engine=lambda _: self.engine,
+            lister=lambda _, folder: LocalLister(engine=self.engine, folder=folder),
+            guard=HangGuard(threads_per_key=2),
         )
         return self.views
 
@@ -65,7 +70,10 @@ class World:
         found = {file.path: file.blocks async for page in self.engine.files(path=PATH) for file in page}
         ids = {path: blocks[0].id for path, blocks in found.items() if blocks}
         missing = [path for path in ids if not (self.tier / names.BLOCK_FOLDER / str(ids[path])).exists()]
-        put_blocks(self.tier, {ids[path]: path[-1].encode() * self.files[path] for path in missing})
+        put_blocks(
+            self.tier,
+            {ids[path]: path.removesuffix(".jpg")[-1].encode() * self.files[path] for path in missing},
+        )
         return ids
 
     async def opened(self) -> Path:
@@ -111,7 +119,7 @@ async def test_a_dataset_that_is_all_here_is_shown_without_the_client(world: Wor
 
     tree = await world.opened()
 
-    assert (tree / "train/2.jpg").read_text() == "gggg"
+    assert (tree / "train/2.jpg").read_text() == "2222"
     assert (tree / "empty").read_bytes() == b""
     assert sorted(os.listdir(tree)) == ["empty", "train"]
     (report,) = world.views.reports()
@@ -170,7 +178,7 @@ async def test_a_new_process_shows_the_dataset_while_the_master_is_away(world: W
     world.restarted()
 
     assert await world.opened() == tree
-    assert (tree / "train/1.jpg").read_text() == "ggg"
+    assert (tree / "train/1.jpg").read_text() == "111"
 
 
 async def test_without_master_and_without_a_list_the_pod_is_told(world: World) -> None:
@@ -194,7 +202,7 @@ async def test_a_master_that_is_slow_to_tell_versions_keeps_no_pod_waiting_for_i
 
     monkeypatch.setattr(world.engine, "versions", never)
 
-    assert ((await world.opened()) / "train/1.jpg").read_text() == "ggg"
+    assert ((await world.opened()) / "train/1.jpg").read_text() == "111"
 
 
 async def test_a_damaged_list_is_not_used_and_replaced(world: World) -> None:
@@ -272,10 +280,10 @@ async def test_a_block_that_comes_later_is_linked_into_the_same_tree(watched: Wo
     drop_block(watched.tier, ids["train/1.jpg"])
     await eventually_async(lambda: (tree / "train/1.jpg").is_symlink(), deadline=60)
 
-    put_blocks(watched.tier, {ids["train/1.jpg"]: b"ggg"})
+    put_blocks(watched.tier, {ids["train/1.jpg"]: b"111"})
 
     await eventually_async(lambda: (tree / "train/1.jpg").is_file(), deadline=60)
-    assert (tree / "train/1.jpg").read_text() == "ggg"
+    assert (tree / "train/1.jpg").read_text() == "111"
 
 
 async def test_a_view_that_nobody_uses_goes_and_its_list_stays_for_the_next(world: World) -> None:
@@ -315,6 +323,81 @@ async def test_old_versions_that_nobody_uses_go(world: World) -> None:
         await eventually_async(lambda: world.trees() == [new], deadline=60)
 
 
+async def test_a_publish_that_kubelet_gave_up_and_the_next_one_mix_no_files_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst order of two threads in one tree: the second links its block just before the first one renames."""
+    await world.mount()
+    with pytest.raises(SourceNotReadyError):
+        await world.opened()  # every file leads to the client now
+    await world.load()
+    renames = itertools.count(1)
+    begun, second_is_ready, first_is_done = threading.Event(), threading.Event(), threading.Event()
+
+    def rename(source: bytes, target: bytes, **more: int) -> None:
+        number = next(renames)
+        if number == 1:
+            begun.set()
+            second_is_ready.wait(timeout=2)  # which never comes if nobody else works in the tree
+        if number == 3:
+            second_is_ready.set()
+            first_is_done.wait(timeout=2)
+        try:
+            os.replace(source, target, **more)
+        finally:
+            if number == 1:
+                first_is_done.set()
+
+    monkeypatch.setattr(os, "rename", rename)
+    given_up = asyncio.create_task(world.opened())
+    assert await asyncio.to_thread(begun.wait, 10)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+
+    async def published() -> Path | None:
+        with contextlib.suppress(SourceNotReadyError):  # kubelet calls again
+            return await world.opened()
+        return None
+
+    tree = await eventually_async(published, deadline=30)
+    assert tree is not None
+
+    assert (tree / "train/1.jpg").read_text() == "1" * 3
+    assert (tree / "train/2.jpg").read_text() == "2" * 4
+
+
+async def test_at_rest_no_look_at_the_blocks_or_the_files_is_made(
+    watched: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await watched.mount()
+    await watched.load()
+    await watched.opened()
+    (view,) = watched.views._views.values()
+    await eventually_async(lambda: not view.due and not view.operations.busy, deadline=60)
+    ticks = itertools.count()
+    start = watched.views._start_ticks
+
+    def tick() -> None:
+        next(ticks)
+        start()
+
+    def looked(*_: object, **__: object) -> None:
+        raise AssertionError("a look at rest")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watched.views, "_start_ticks", tick)
+        for name in (
+            "tdcs.csi.views.view.plan",
+            "tdcs.csi.views.view._summary",
+            "tdcs.csi.views.view.is_native",
+        ):
+            patch.setattr(name, looked)
+        patch.setattr(view._store, "scan", looked)
+        await eventually_async(lambda: next(ticks) > 50, deadline=60)
+        watched.views.reports()
+    assert view.native
+
+
 async def test_two_datasets_have_a_view_each(world: World) -> None:
     other_uri = "s3://bucket/other"
     world.engine.sources[other_uri] = {"x": 0}
@@ -352,7 +435,7 @@ async def test_a_full_disk_is_named_and_nothing_is_broken_for_later(
         with pytest.raises(SourceNotReadyError, match=r"No space left on device.*disk.*full"):
             await world.views.open(volume=VOLUME)
 
-    assert ((await world.opened()) / "train/1.jpg").read_text() == "ggg"
+    assert ((await world.opened()) / "train/1.jpg").read_text() == "111"
 
 
 async def test_what_has_changed_is_found_by_a_listing_that_begins_after_it_was_told(world: World) -> None:

@@ -2,13 +2,22 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.csi.views.manifest import Kind
-from tdcs.csi.views.plan import Form, Step, is_native, plan
+from tdcs.csi.views.plan import Form, Kind, is_native, plan
 
 INODES = st.integers(0, 4)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the steps of a plan."""
+
+    index: int
+    form: Form
+    fresh: bool
 
 
 @dataclass(frozen=True)
@@ -29,9 +38,17 @@ class World:
         return World(self.kinds, forms, linked, self.local)
 
     def steps(self, *, release: bool) -> list[Step]:
-        return list(
-            plan(kinds=self.kinds, forms=self.forms, linked=self.linked, local=self.local, release=release)
+        steps = plan(
+            kinds=np.array(self.kinds, dtype=np.uint8),
+            forms=np.array(self.forms, dtype=np.uint8),
+            linked=np.array(self.linked, dtype=np.uint64),
+            local=np.array(self.local, dtype=np.uint64),
+            release=release,
         )
+        return [
+            Step(int(file), Form(int(form)), bool(fresh))
+            for file, form, fresh in zip(steps.files, steps.forms, steps.fresh, strict=True)
+        ]
 
 
 @st.composite
@@ -92,7 +109,11 @@ def test_nothing_is_touched_that_is_right_already(world: World, release: bool) -
 
 
 def test_a_view_is_native_when_no_file_leads_to_the_client() -> None:
-    assert is_native(forms=[Form.LINK, Form.EMPTY])
-    assert is_native(forms=[])
-    assert not is_native(forms=[Form.LINK, Form.SYMLINK])
-    assert not is_native(forms=[Form.MISSING])
+    for forms, native in (
+        ([Form.LINK, Form.EMPTY], True),
+        ([], True),
+        ([Form.LINK, Form.SYMLINK], False),
+        ([Form.MISSING], False),
+        ([Form.OTHER], False),
+    ):
+        assert is_native(forms=np.array(forms, dtype=np.uint8)) is native

@@ -11,10 +11,10 @@ from tests.unit.csi.views.builders import drop_block, listed, manifest_of, put_b
 
 from tdcs.api import names
 from tdcs.csi import mount
-from tdcs.csi.views.manifest import Manifest
 from tdcs.csi.views.plan import Form, plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Outcome, Tree
+from tdcs.planning.manifest import Manifest
 
 STRANGE = ["with space", "ünïcode-ß-日本", "a:b", "100%", "new\nline", "x" * 255, "d:e/f g/%41"]
 
@@ -44,10 +44,10 @@ class Disk:
         """One round."""
         return self.tree.apply(
             plan(
-                kinds=self.manifest.kinds,
+                kinds=self.tree.kinds,
                 forms=self.tree.forms,
                 linked=self.tree.linked,
-                local=self.store.scan(manifest=self.manifest),
+                local=self.store.scan(manifest=self.manifest, kinds=self.tree.kinds),
                 release=release,
             )
         )
@@ -67,7 +67,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         ),
     )
     yield disk
-    disk.tree.way.remove()
+    disk.tree.gateway.remove()
 
 
 def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
@@ -83,7 +83,7 @@ def test_each_file_has_the_form_that_its_blocks_allow(disk: Disk) -> None:
 
 def test_nothing_in_the_tree_can_be_written_to_and_neither_can_the_block(disk: Disk) -> None:
     disk.follow()
-    disk.tree.way.make()
+    disk.tree.gateway.make()
 
     for folder, _, files in os.walk(disk.root):
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o555
@@ -152,13 +152,59 @@ def test_a_link_in_the_workers_folder_is_not_taken_for_a_block(disk: Disk) -> No
 def test_a_new_process_finds_what_is_there_and_changes_nothing(disk: Disk) -> None:
     disk.follow()
     before = {path: path.lstat().st_ino for path in disk.root.rglob("*")}
-    (disk.tier / "scratch" / "new").write_text("left by a process that was killed")
+    (disk.tier / "scratch" / "left").write_text("by a process that was killed")
 
     disk.reopened()
 
     assert disk.follow() == Outcome()
     assert {path: path.lstat().st_ino for path in disk.root.rglob("*")} == before
-    assert sorted(disk.tree.forms) == [Form.EMPTY, Form.SYMLINK, Form.SYMLINK, Form.LINK]
+    assert sorted(disk.tree.forms.tolist()) == [Form.EMPTY, Form.SYMLINK, Form.SYMLINK, Form.LINK]
+    assert not (disk.tier / "scratch" / "left").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("d/away", "link to another file"),
+        ("d/away", "plain file"),
+        ("d/e/empty", "plain file"),
+        ("d/e/empty", "link to another file"),
+        ("d/here", "plain file"),
+        ("parts", "plain file"),
+    ],
+)
+def test_what_is_not_as_a_view_makes_it_is_replaced(disk: Disk, name: str, wrong: str) -> None:
+    disk.follow()
+    before = {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files_of(disk)}
+    file = disk.root / name
+    file.unlink()
+    if wrong == "plain file":
+        file.write_text("of another length")
+    else:
+        file.symlink_to(disk.root / "d" / "here")
+    disk.reopened()
+
+    disk.follow()
+
+    after = {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files_of(disk)}
+    assert after == before
+
+
+def files_of(disk: Disk) -> list[Path]:
+    return [path for path in disk.root.rglob("*") if path.is_symlink() or path.is_file()]
+
+
+def test_a_block_in_the_spool_of_the_agent_is_linked_and_stays_when_the_worker_has_it(disk: Disk) -> None:
+    put_blocks(disk.tier, {2: b"away"}, folder=names.AGENT_SPOOL)
+
+    disk.follow()
+    assert (disk.root / "d/away").read_text() == "away"
+    spooled = disk.tier / names.AGENT_SPOOL / "2"
+    os.link(spooled, disk.tier / names.BLOCK_FOLDER / "2")
+    spooled.unlink()
+
+    assert disk.follow(release=True) == Outcome()
+    assert (disk.root / "d/away").read_text() == "away"
 
 
 def test_a_tree_that_was_made_half_is_completed(disk: Disk) -> None:
@@ -185,7 +231,7 @@ def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
         shown = disk.root / name
         assert shown.is_symlink() == bool(number % 2)
         if number % 2:
-            target = Path(disk.tree.way.fuse) / name
+            target = Path(disk.tree.gateway.fuse) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(str(number))
         assert shown.read_text() == str(number)
@@ -193,10 +239,10 @@ def test_names_of_all_kinds_are_linked_and_led_to(tmp_path: Path) -> None:
 
 def test_the_place_of_the_clients_mount_comes_and_goes(disk: Disk) -> None:
     for _ in range(2):
-        disk.tree.way.make()
-        assert Path(disk.tree.way.fuse).is_dir()
+        disk.tree.gateway.make()
+        assert Path(disk.tree.gateway.fuse).is_dir()
     for _ in range(2):
-        disk.tree.way.remove()
+        disk.tree.gateway.remove()
         assert not (disk.root / "d/e/.tdcs").exists()
 
 
@@ -206,18 +252,22 @@ def test_without_overlays_the_way_is_a_plain_folder(disk: Disk, monkeypatch: pyt
 
     monkeypatch.setattr(mount, "overlay", refused)
     for _ in range(2):
-        disk.tree.way.make()
-        assert Path(disk.tree.way.fuse).is_dir()
+        disk.tree.gateway.make()
+        assert Path(disk.tree.gateway.fuse).is_dir()
     assert stat.S_IMODE((disk.root / "d/e/.tdcs").stat().st_mode) == 0o111
     for _ in range(2):
-        disk.tree.way.remove()
+        disk.tree.gateway.remove()
         assert not (disk.root / "d/e/.tdcs").exists()
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
     store = Store(tiers=[str(tmp_path)])
     assert store.stamp() == 0
-    put_blocks(tmp_path, {1: b"x"})
-    assert store.stamp() == -1  # too young to be relied on
-    os.utime(tmp_path / names.BLOCK_FOLDER, (1, 1))
-    assert store.stamp() == 10**9
+    seen = {0}
+    for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL):
+        put_blocks(tmp_path, {1: b"x"}, folder=folder)
+        assert store.stamp() == -1  # too young to be relied on
+        for second in (1, 2):
+            os.utime(tmp_path / folder, (second, second))
+            assert store.stamp() == store.stamp() not in {-1, *seen}
+            seen.add(store.stamp())

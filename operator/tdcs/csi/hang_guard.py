@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 
-class Guard:
+class HangGuard:
     """Bounded threads for blocking calls, kept apart by a key (the name of the file server)."""
 
     def __init__(self, *, threads_per_key: int) -> None:
@@ -26,7 +26,7 @@ class Guard:
         """The result of `call`, made in a thread; raises what it raises, or TimeoutError after
         `timeout_seconds`.
 
-        A result that nobody waits for any more goes to `discard`.
+        A result that no caller waits for any more goes to `discard`.
         """
         slots = self._slots.setdefault(key, asyncio.Semaphore(self._threads_per_key))
         async with asyncio.timeout(timeout_seconds):

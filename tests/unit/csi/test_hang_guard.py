@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.support.waiting import eventually_async
 
-from tdcs.csi.guard import Guard
+from tdcs.csi.hang_guard import HangGuard
 
 
 def unwanted(_result: object) -> None:
@@ -14,7 +14,7 @@ def unwanted(_result: object) -> None:
 
 
 async def test_a_result_and_an_error_reach_the_caller() -> None:
-    guard = Guard(threads_per_key=1)
+    guard = HangGuard(threads_per_key=1)
 
     assert await guard.run(key="a", call=lambda: 7, timeout_seconds=60, discard=unwanted) == 7
     with pytest.raises(ZeroDivisionError):
@@ -22,7 +22,7 @@ async def test_a_result_and_an_error_reach_the_caller() -> None:
 
 
 async def test_a_hanging_call_ends_in_a_timeout_and_its_late_result_is_discarded() -> None:
-    guard, release, discarded = Guard(threads_per_key=1), threading.Event(), asyncio.Event()
+    guard, release, discarded = HangGuard(threads_per_key=1), threading.Event(), asyncio.Event()
 
     def hang() -> str:
         release.wait()
@@ -36,7 +36,7 @@ async def test_a_hanging_call_ends_in_a_timeout_and_its_late_result_is_discarded
 
 
 async def test_hanging_calls_take_no_more_threads_than_allowed_and_leave_other_keys_alone() -> None:
-    guard, release, started = Guard(threads_per_key=2), threading.Event(), []
+    guard, release, started = HangGuard(threads_per_key=2), threading.Event(), []
 
     def hang() -> None:
         started.append(threading.get_ident())

@@ -1,10 +1,15 @@
 """Where views lie on a node. Pure, but for what `os.path` computes.
 
     TIER/alluxioworker/BLOCK                     the worker's blocks
+    TIER/agent/spool/BLOCK                       blocks that the agent has verified and the worker does not have yet
+    TIER/views/.manifests/                       manifests on their way to this node
     TIER/views/DATASET/.noticed                  the version that this node has dealt with
-    TIER/views/DATASET/VERSION/manifest          what the version consists of
+    TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest
+    TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
     TIER/views/DATASET/VERSION/tree/...          what pods are shown
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
+
+The agent reads the trees: what only a view keeps alive counts as used on its disk.
 
     CACHE_ROOT/.tiers/CLUSTER                    a cluster's tiers, where they are not at the default place
 
@@ -25,6 +30,8 @@ TREE: Final = "tree"
 MANIFEST: Final = "manifest"
 SCRATCH: Final = "scratch"
 NOTICED: Final = ".noticed"
+SEEN: Final = "seen"
+STAGING: Final = ".manifests"
 
 _NOTES: Final = ".tiers"
 _LONGEST_KEY: Final = 120
@@ -110,8 +117,13 @@ class VersionFolder:
 
     @property
     def manifest(self) -> str:
-        """The manifest's file; its time is when the master was last seen to have this version."""
+        """The manifest's file."""
         return os.path.join(self.path, MANIFEST)
+
+    @property
+    def seen(self) -> str:
+        """The file with the time of when the cache was last seen to have this version."""
+        return os.path.join(self.path, SEEN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +134,7 @@ class DatasetFolder:
 
     @property
     def noticed(self) -> str:
-        """The file with the version that the master told last."""
+        """The file with the published version that this node has handled."""
         return os.path.join(self.path, NOTICED)
 
     def of(self, version: str) -> VersionFolder:
@@ -153,4 +165,5 @@ def dataset_folders(*, cache_root: str) -> Iterator[tuple[str, tuple[str, ...], 
         for place, tiers in places.items():
             views = os.path.join(place, names.VIEWS_FOLDER)
             for key in _entries(views):
-                yield cluster, tiers, DatasetFolder(path=os.path.join(views, key))
+                if not key.startswith("."):
+                    yield cluster, tiers, DatasetFolder(path=os.path.join(views, key))

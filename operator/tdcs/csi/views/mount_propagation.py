@@ -25,7 +25,7 @@ def is_blind(
     found = list(mounts)
     device, root = view
     return any(
-        # A part of the view alone (subPath) does not have its way.
+        # A part of the view alone (subPath) does not have its gateway.
         mount.root.startswith(f"{root}/") or not _has(found, point=f"{mount.point}/{inside}", shown=shown)
         for mount in found
         if mount.device == device and f"{mount.root}/".startswith(f"{root}/")

@@ -1,4 +1,4 @@
-"""What earlier processes left on the node's disk: trees to take up again, and trees that nobody uses any more."""
+"""What earlier processes left on the node's disk: trees to take up again, and trees that no pod uses any more."""
 
 import contextlib
 import logging
@@ -8,11 +8,11 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.csi import mountinfo
-from tdcs.csi.views.folders import TREE, dataset_folders
-from tdcs.csi.views.listing import load
-from tdcs.csi.views.manifest import Manifest
+from tdcs.csi.versions.folders import TREE, dataset_folders
+from tdcs.csi.versions.manifests import load
 from tdcs.csi.views.view import clear
 from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
+from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
     """Dataset and version of each tree below the cache's folders."""
     for cluster, tiers, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
-            manifest = load(folder=folder, version=version.version)
+            manifest = load(version)
             if manifest is None or not os.path.isdir(version.tree):
                 continue
             attributes = {
@@ -36,7 +36,8 @@ def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
 def clear_abandoned(
     *, cache_root: str, pods: str, known: Collection[str], mounts: list[mountinfo.Mount]
 ) -> None:
-    """Remove trees that nobody knows and no pod is shown, such as those of an earlier format: links keep bytes.
+    """Remove trees that are not looked after and that no pod is shown, such as those of an earlier format: their links
+    keep bytes on the disk.
 
     Args:
         cache_root: Folder with the caches' folders.

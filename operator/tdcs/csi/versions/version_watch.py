@@ -1,8 +1,8 @@
-"""Sees that a dataset has another version than the one that this node has dealt with.
+"""Watches for datasets with another published version than the one that this node has handled.
 
-The operator lists sources, and has the cache's master tell the version of each dataset; asking for that is cheap. What
-the kernel remembers of changed files would be served for minutes otherwise: it asks the FUSE client about a file only
-when an entry has expired, and `freshen` says why that is long.
+The operator lists sources and has the cache's master publish the version of each dataset; asking for that is cheap.
+What the kernel remembers of changed files would be served for minutes otherwise: it asks the FUSE client about a file
+only when an entry has expired (`tdcs.csi.views.kernel_cache`).
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from tdcs.csi.source import SourceNotReadyError
-from tdcs.csi.views.folders import dataset_folder
+from tdcs.csi.versions.folders import dataset_folder
 from tdcs.csi.volume import Volume
 from tdcs.engine.protocol import Engine, EngineError
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Noticing:
-    """Which version of each dataset this node has dealt with; kept on the disk for the next process.
+class VersionWatch:
+    """Which version of each dataset this node has handled; kept on the disk for the next process.
 
     Args:
         engine: Gives the engine of a cache cluster.
         cache_root: Folder with the caches' folders.
         patience: Seconds that a master may take to answer.
-        deal: Has everything forgotten that is not so any more. Raises SourceNotReadyError to be called again later.
+        handle: Has the kernel forget what has changed. Raises SourceNotReadyError to be called again later.
     """
 
     def __init__(
@@ -36,45 +36,45 @@ class Noticing:
         engine: Callable[[str], Engine],
         cache_root: str,
         patience: float,
-        deal: Callable[[Volume], Awaitable[None]],
+        handle: Callable[[Volume], Awaitable[None]],
     ) -> None:
         self._engine: Final = engine
         self._cache_root: Final = cache_root
         self._patience: Final = patience
-        self._deal: Final = deal
+        self._handle: Final = handle
 
     async def look(self, *, volumes: Iterable[Volume]) -> None:
-        """Ask the masters of these datasets once, and deal with what has changed."""
+        """Ask the masters of these datasets once, and handle what has changed."""
         by_cluster: dict[str, list[Volume]] = {}
         for volume in volumes:
             by_cluster.setdefault(volume.cluster, []).append(volume)
         await asyncio.gather(*(self._look(cluster, found) for cluster, found in by_cluster.items()))
 
-    def dealt(self, *, volume: Volume, version: str | None) -> None:
-        """Nothing of another version than this one is remembered any more."""
+    def handled(self, *, volume: Volume, version: str | None) -> None:
+        """The kernel remembers nothing of another version than this one any more."""
         if version is not None and version != _read(self._file(volume)):
-            with contextlib.suppress(OSError):  # a full disk: the next look deals with it again
+            with contextlib.suppress(OSError):  # a full disk: the next look handles it again
                 _write(self._file(volume), version)
 
     async def _look(self, cluster: str, volumes: list[Volume]) -> None:
         try:
             async with asyncio.timeout(self._patience):
-                told = await self._engine(cluster).versions()
+                published = await self._engine(cluster).versions()
         except (EngineError, TimeoutError) as error:
-            _log.debug("cache cluster %s does not tell the versions of its datasets: %s", cluster, error)
+            _log.debug("cache cluster %s does not say the versions of its datasets: %s", cluster, error)
             return
-        await asyncio.gather(*(self._compare(volume, told) for volume in volumes))
+        await asyncio.gather(*(self._compare(volume, published) for volume in volumes))
 
-    async def _compare(self, volume: Volume, told: Mapping[str, str]) -> None:
-        version = told.get(volume.path)
+    async def _compare(self, volume: Volume, published: Mapping[str, str]) -> None:
+        version = published.get(volume.path)
         if version is None or version == _read(self._file(volume)):
             return
         try:
-            await self._deal(volume)
+            await self._handle(volume)
         except SourceNotReadyError as error:
             _log.info("dataset %s has changed; it is tried again: %s", volume.path, error)
             return
-        self.dealt(volume=volume, version=version)
+        self.handled(volume=volume, version=version)
 
     def _file(self, volume: Volume) -> str:
         return dataset_folder(cache_root=self._cache_root, volume=volume).noticed
@@ -89,7 +89,7 @@ def _read(file: str) -> str | None:
 
 
 def _write(file: str, version: str) -> None:
-    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
     with open(f"{file}.new", "w", encoding="utf-8") as new:
         new.write(version)
     os.replace(f"{file}.new", file)

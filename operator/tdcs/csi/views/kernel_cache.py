@@ -1,9 +1,9 @@
-"""Makes the kernel forget what it remembers of files that have changed at their source.
+"""What the kernel remembers of files that are read through FUSE: has it forget those that have changed at their source.
 
 A FUSE mount of the cache remembers sizes and pages for minutes, which is most of its speed. The client has no way to
 tell the kernel of a change. There are two others:
 
-* A reconfiguration that changes nothing makes the kernel drop all that nobody has open, of the whole mount, in one
+* A reconfiguration that changes nothing makes the kernel drop all that is not open, of the whole mount, in one
   call (`shrink_dcache_sb`).
 * Whoever asks for a file's size *and insists* (`AT_STATX_FORCE_SYNC`) makes the kernel ask the client, and a new size
   or time makes it drop the file's pages, also of an open file. That is a question a file.
@@ -12,10 +12,11 @@ tell the kernel of a change. There are two others:
 import ctypes
 import errno
 import os
-from collections.abc import Iterator
 from typing import Final
 
-from tdcs.csi.views.manifest import Manifest
+import numpy as np
+
+from tdcs.planning.manifest import Manifest
 
 _AT_FDCWD: Final = -100
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
@@ -31,19 +32,39 @@ _FSCONFIG_CMD_RECONFIGURE: Final = 7
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def changed_files(*, old: Manifest, new: Manifest) -> Iterator[bytes]:
+def changed_files(*, old: Manifest, new: Manifest) -> list[bytes]:
     """Paths of the files of `old` that are gone, or have another content, in `new`."""
-    after = new.entries(range(len(new)))
-    found = next(after, None)
-    for index, folder, name in old.entries(range(len(old))):
-        while found is not None and found[1:] < (folder, name):  # both are in this order
-            found = next(after, None)
-        if (
-            found is None
-            or found[1:] != (folder, name)
-            or (old.blocks[index], old.lengths[index]) != (new.blocks[found[0]], new.lengths[found[0]])
-        ):
-            yield folder + b"/" + name if folder else name
+    counts = np.diff(old.block_ends, prepend=np.uint32(0))
+    blocks = old.block_ends[counts > 0] - counts[counts > 0]
+    found = new.blocks_at(old.block_ids[blocks])
+    changed = np.ones(len(old), dtype=np.bool_)
+    with_blocks = np.flatnonzero(counts)
+    known = np.flatnonzero(found >= 0)
+    files, others = with_blocks[known], new.files_of(found[known])
+    # A cache that was set up anew begins its ids anew: the same id alone does not say that it is the same file.
+    same = (
+        (old.block_slots[blocks[known]] == new.block_slots[found[known]])
+        & (old.lengths[files] == new.lengths[others])
+        & (old.tags()[files] == new.tags()[others])
+    )
+    changed[files[same]] = False
+    return [
+        path
+        for file in np.flatnonzero(changed).tolist()
+        for path in (old.file_path(file),)
+        if counts[file] or not _same(old, file, new, path)
+    ]
+
+
+def _same(old: Manifest, file: int, new: Manifest, path: bytes) -> bool:
+    """Whether a file without blocks is the same in `new`."""
+    other = new.file_at(path)
+    return (
+        other is not None
+        and int(old.lengths[file]) == int(new.lengths[other])
+        and len(new.blocks_of(other)) == 0
+        and old.tag(file) == new.tag(other)
+    )
 
 
 def freshen(*, path: bytes) -> None:

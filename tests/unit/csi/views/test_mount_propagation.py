@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tdcs.csi.mountinfo import Mount
-from tdcs.csi.views.sight import all_see, is_blind
+from tdcs.csi.views.mount_propagation import all_see, is_blind
 
 VIEW = ("8:1", "/cache/views/d/v/tree")
 CLIENT = ("0:50", "/datasets/d")

@@ -1,7 +1,7 @@
-"""The way from a view to what is not on the node: the FUSE client's mount, below a folder that lists as empty.
+"""Leads from a view to the files that are not on the node: the FUSE client's mount, below a folder that lists as empty.
 
-Programs find their samples by walking folders, and they shall find the dataset's own entries only. So the way begins
-with a folder `.tdcs` beside files (`Manifest.way_folder`), and a walk that enters it, as root too, finds nothing:
+Programs find their samples by walking folders, and they shall find the dataset's own entries only. So the gateway is a
+folder `.tdcs` beside files (`gateway_folder`), and a walk that enters it, as root too, finds nothing:
 
     .tdcs             an overlay of two empty folders
     .tdcs/way         an entry that was removed below the overlay after something had been mounted on it: the kernel
@@ -13,15 +13,18 @@ Where the kernel has no overlays, `.tdcs` is a plain folder that only root can l
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 from typing import Final
 
 from tdcs.csi import mount, mountinfo
-from tdcs.csi.views.manifest import HIDDEN
+from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
 
+HIDDEN: Final = ".tdcs"
+"""The folder of a view that leads to what is not on the node."""
 ENTRY: Final = "way"
 DATA: Final = "data"
 TARGET: Final = f"{HIDDEN}/{ENTRY}/{DATA}"
@@ -32,8 +35,34 @@ _UNLISTED: Final = 0o111
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Way:
-    """The way of one view.
+def gateway_folder(manifest: Manifest) -> bytes | None:
+    """The folder of a version that can hold HIDDEN with the least harm; None when each has an entry of that name.
+
+    One with files and no folders, if there is one: programs take the folders of a folder for classes, and what
+    lies between a class's files for files, of which they pick those with a known ending.
+    """
+    hidden = os.fsencode(HIDDEN)
+    parents = {folder.rpartition(b"/")[0] for folder in manifest.folders if folder}
+    taken = {
+        folder.rpartition(b"/")[0] for folder in manifest.folders if folder.rpartition(b"/")[2] == hidden
+    }
+
+    def free(number: int, folder: bytes) -> bool:
+        return (
+            len(manifest.in_folder(number)) > 0
+            and folder not in taken
+            and hidden not in folder.split(b"/")
+            and manifest.find(folder=number, name=hidden) is None
+        )
+
+    numbered = list(enumerate(manifest.folders))
+    without_folders = (each for number, each in numbered if each not in parents and free(number, each))
+    with_folders = (each for number, each in numbered if each in parents and free(number, each))
+    return next(itertools.chain(without_folders, with_folders), None)
+
+
+class RemoteGateway:
+    """The gateway of one view.
 
     Args:
         folder: The folder of the tree that holds `.tdcs`.
@@ -44,7 +73,7 @@ class Way:
         self.hidden: Final = os.path.join(folder, HIDDEN)
         self._entry: Final = os.path.join(self.hidden, ENTRY)
         self.fuse: Final = os.path.join(self._entry, DATA)
-        self._veil: Final = os.path.join(scratch, "veil")
+        self._layers: Final = os.path.join(scratch, "veil")
 
     def make(self) -> None:
         """Make the mount point of the FUSE client. Asks nothing of what may be mounted there."""
@@ -55,7 +84,7 @@ class Way:
             mount.detach(target=self.hidden)  # left half-made
         _folder(self.hidden, mode=_LISTED)
         try:
-            self._draw_veil()
+            self._mount_overlay()
         except OSError as error:
             mount.detach(target=self.hidden)
             _log.warning("%s cannot be an overlay (%s); root sees what is below it", self.hidden, error)
@@ -63,10 +92,10 @@ class Way:
             _folder(self.fuse, mode=_LISTED)
             os.chmod(self.hidden, _UNLISTED)
 
-    def _draw_veil(self) -> None:
-        shown, empty, pin = (os.path.join(self._veil, name) for name in ("shown", "empty", "pin"))
+    def _mount_overlay(self) -> None:
+        shown, empty, pin = (os.path.join(self._layers, name) for name in ("shown", "empty", "pin"))
         removed = os.path.join(shown, ENTRY)
-        os.makedirs(self._veil, mode=0o700, exist_ok=True)
+        os.makedirs(self._layers, mode=0o700, exist_ok=True)
         for path in (shown, empty, pin, removed, os.path.join(pin, DATA)):
             _folder(path, mode=_LISTED)
         with contextlib.ExitStack() as opened:

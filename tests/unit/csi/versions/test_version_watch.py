@@ -1,4 +1,4 @@
-"""A node deals once with each version of a dataset that the master tells, whatever fails meanwhile."""
+"""A node handles once each version of a dataset that the master tells, whatever fails meanwhile."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from tests.unit.csi.views.builders import PATH
 
 from tdcs.csi.source import SourceNotReadyError
-from tdcs.csi.views.noticing import Noticing
+from tdcs.csi.versions.version_watch import VersionWatch
 from tdcs.csi.volume import Volume
 from tdcs.engine.memory import MemoryEngine
 
@@ -14,36 +14,36 @@ VOLUME = Volume(cluster="default", parts=tuple(PATH.strip("/").split("/")))
 
 
 class World:
-    """An engine, and what was dealt with."""
+    """An engine, and what was handled."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.engine = MemoryEngine(sources={}, workers={})
-        self.dealt: list[str] = []
+        self.handled: list[str] = []
         self.fails = False
-        self.noticing = self.restarted()
+        self.watch = self.restarted()
 
-    def restarted(self) -> Noticing:
-        async def deal(volume: Volume) -> None:
+    def restarted(self) -> VersionWatch:
+        async def handle(volume: Volume) -> None:
             if self.fails:
                 raise SourceNotReadyError("the client does not answer")
-            self.dealt.append(volume.path)
+            self.handled.append(volume.path)
 
-        self.noticing = Noticing(
-            engine=lambda _: self.engine, cache_root=str(self.root), patience=5.0, deal=deal
+        self.watch = VersionWatch(
+            engine=lambda _: self.engine, cache_root=str(self.root), patience=5.0, handle=handle
         )
-        return self.noticing
+        return self.watch
 
     async def look(self) -> int:
-        """How often a dataset was dealt with in a look."""
-        before = len(self.dealt)
-        await self.noticing.look(volumes=[VOLUME])
-        return len(self.dealt) - before
+        """How often a dataset was handled in a look."""
+        before = len(self.handled)
+        await self.watch.look(volumes=[VOLUME])
+        return len(self.handled) - before
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A node that has dealt with nothing."""
+    """A node that has handled nothing."""
     return World(tmp_path)
 
 
@@ -74,9 +74,9 @@ async def test_a_master_that_is_away_changes_nothing(world: World) -> None:
     assert await world.look() == 1
 
 
-async def test_a_new_view_has_dealt_with_the_version_that_was_told_before_its_listing(world: World) -> None:
+async def test_a_new_view_has_handled_the_version_that_was_published_before_its_listing(world: World) -> None:
     await world.engine.set_version(path=PATH, version="1")
-    world.noticing.dealt(volume=VOLUME, version="1")
+    world.watch.handled(volume=VOLUME, version="1")
     assert await world.look() == 0
-    world.noticing.dealt(volume=VOLUME, version=None)
+    world.watch.handled(volume=VOLUME, version=None)
     assert await world.look() == 0

@@ -1,0 +1,156 @@
+"""Gets the manifest of a version onto this node: from the agent's folder, from the operator, or from a listing.
+
+A version has its own name for the manifest's file, as a hard link: it stays for as long as the version's tree does.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tdcs.api import names
+from tdcs.csi.versions.folders import STAGING, DatasetFolder, VersionFolder, tiers_of
+from tdcs.csi.volume import Volume
+from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest
+from tdcs.listing.lister import Lister
+from tdcs.listing.result import ManifestUnavailableError, manifest_url
+from tdcs.planning.manifest import DIGEST_LENGTH, BadManifestError, Manifest
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from tdcs.listing.transfer import ManifestFetcher
+
+_log: Final = logging.getLogger(__name__)
+
+MakeLister = Callable[[str, ManifestFolder], Lister]
+"""The lister of a cache cluster that writes into a folder."""
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Manifests:
+    """The manifests of this node's views.
+
+    Args:
+        cache_root: Folder with the caches' folders.
+        address: `host:port` of the operator's service of manifests; None when there is none.
+        lister: Makes what lists a cluster's mounts.
+    """
+
+    def __init__(self, *, cache_root: str, address: str | None, lister: MakeLister) -> None:
+        self._cache_root: Final = cache_root
+        self._address: Final = address
+        self._lister: Final = lister
+        self._session: aiohttp.ClientSession | None = None
+        self._fetchers: Final[dict[Path, ManifestFetcher]] = {}
+
+    async def of(self, *, volume: Volume, folder: DatasetFolder, digest: str) -> Manifest:
+        """The manifest of this digest.
+
+        Raises ManifestUnavailableError when it is not to be had, OSError when the disk does not take it.
+        """
+        version = folder.of(digest)
+        found = await asyncio.to_thread(self._here, version, self._tiers(volume))
+        if found is not None:
+            return found
+        staging = self._staging(volume)
+        if self._address is None:
+            raise ManifestUnavailableError(
+                f"no agent of this node has manifest {digest}, and no operator is named"
+            )
+        url = manifest_url(address=self._address, digest=digest)
+        await self._fetcher(staging).fetch(digest=digest, urls=[url])
+        return await asyncio.to_thread(_move, staging, version)
+
+    async def listed(self, *, volume: Volume, folder: DatasetFolder) -> Manifest:
+        """The manifest of a listing that begins now. Raises EngineError."""
+        staging = self._staging(volume)
+        listed = await self._lister(volume.cluster, staging).list(path=volume.path)
+        return await asyncio.to_thread(_move, staging, folder.of(listed.digest))
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        if self._session is not None:
+            await self._session.close()
+
+    def _tiers(self, volume: Volume) -> list[str]:
+        return tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
+
+    def _staging(self, volume: Volume) -> ManifestFolder:
+        return ManifestFolder(Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING))
+
+    def _fetcher(self, staging: ManifestFolder) -> "ManifestFetcher":
+        import aiohttp  # 8 MB, on every node: most manifests come from the node's own agent
+
+        from tdcs.listing.transfer import ManifestFetcher
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        if staging.path not in self._fetchers:
+            staging.clear_partial()
+            self._fetchers[staging.path] = ManifestFetcher(folder=staging, session=self._session)
+        return self._fetchers[staging.path]
+
+    def _here(self, version: VersionFolder, tiers: Sequence[str]) -> Manifest | None:
+        found = load(version)
+        if found is not None:
+            return found
+        for tier in tiers:
+            file = os.path.join(tier, names.AGENT_MANIFESTS, version.version)
+            with contextlib.suppress(OSError):
+                if _digest(file) == version.version:
+                    _keep(file, version)
+                    return load(version)
+        return None
+
+
+def load(version: VersionFolder) -> Manifest | None:
+    """A version's manifest from the disk; None when it is not there or damaged, and then it is removed."""
+    path = version.manifest
+    try:
+        if not is_digest(version.version) or _digest(path) != version.version:
+            raise BadManifestError("not what its name says")
+        return open_manifest(Path(path), digest=version.version)
+    except FileNotFoundError:
+        return None
+    except BadManifestError as error:
+        _log.warning("manifest %s is %s; it is removed, and a new one is fetched", path, error)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return None
+
+
+def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
+    file = str(staging.file(version.version))
+    _keep(file, version)
+    found = load(version)
+    if found is None:
+        raise BadManifestError(f"manifest {version.version} was damaged on this node's disk")
+    staging.remove(version.version)
+    return found
+
+
+def _keep(file: str, version: VersionFolder) -> None:
+    """Give a manifest its place in the version's folder."""
+    os.makedirs(version.path, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.link(file, version.manifest, follow_symlinks=False)
+        except OSError as error:
+            if isinstance(error, (FileExistsError, FileNotFoundError)):
+                raise
+            shutil.copyfile(file, version.manifest + ".new", follow_symlinks=False)  # another mount
+            os.replace(version.manifest + ".new", version.manifest)
+
+
+def _digest(path: str) -> str:
+    with open(os.open(path, _READ), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_LENGTH]
