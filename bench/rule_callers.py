@@ -13,7 +13,11 @@ from pathlib import Path
 POLICY = "tdcs.policy"
 #: The parts of the product by the packages that make them up.
 PARTS = {
-    "operator": ("tdcs.controllers", "tdcs.engine", "tdcs.csi", "tdcs.kube", "tdcs.cli"),
+    "operator": (
+        *("tdcs.controllers", "tdcs.planning", "tdcs.listing", "tdcs.engine"),
+        *("tdcs.csi", "tdcs.kube", "tdcs.cli"),
+    ),
+    "agent": ("tdcs.agent",),
     "extender": ("tdcs_scheduler",),
     "simulator": ("tdcs.simulate",),
 }
