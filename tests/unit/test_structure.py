@@ -47,7 +47,6 @@ RETIRED_IDENTIFIERS = frozenset(
 PLAIN_PROSE = (
     "deploy/local/tdcs_local",
     "operator/tdcs/cli",
-    "operator/tdcs/csi",
     "operator/tdcs/kube",
     "operator/tdcs/listing",
     "operator/tdcs/planning/manifest.py",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from tdcs_local import compile_environment, lifecycle, preflight, programs
-from tdcs_local.containers import torch_root
+from tdcs_local import lifecycle, preflight, programs
+from tdcs_local.containers import compile_environment, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from tdcs.api import crd, reference
+from tdcs.api.generate import crd, reference
 
 
 @click.command(name="crds")

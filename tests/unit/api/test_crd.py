@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tdcs.api import crd, reference
 from tdcs.api.base import Model
 from tdcs.api.dataset import Dataset
-from tdcs.api.schema import structural
+from tdcs.api.generate import crd, reference
+from tdcs.api.generate.schema import structural
 
 CHECKOUT = Path(__file__).parents[3]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tdcs.api import crd
+from tdcs.api.generate import crd
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
 MODELS = {kind.model.__name__: kind.model for kind in crd.KINDS}

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from tests.unit.chart.conftest import CHART, LOCAL_VALUES, NAMESPACE, Helm, Object, RefusedError, Rendered
 
-from tdcs.api import crd, names
+from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
+from tdcs.api.generate import crd
 from tdcs.controllers.cachecluster.blueprint import labels_of
 from tdcs_scheduler.configuration import scheduler_configuration
 

@@ -1,0 +1,1 @@
+"""The CustomResourceDefinitions and their reference, generated from the models."""
