@@ -185,6 +185,8 @@ def counted(folder: str, junit: Path, code: int) -> tuple[TierResult, list[str]]
     return outcome, failures
 
 
+TRAINING_SECONDS = 1500
+"""The tier takes a few minutes, and on a machine with much other work several times that."""
 TESTS_FAILED = 1
 """pytest's exit status when all tests have run and some failed."""
 MOST_AGAIN = 3
@@ -217,6 +219,8 @@ def training(_: Wishes) -> TierResult:
     junit = LOGS / "junit-tests-training.xml"
     junit.unlink(missing_ok=True)
     code = status_of(
+        # KILL: what ends a hanging test must not wait for it
+        *("timeout", "--signal=KILL", str(TRAINING_SECONDS)),
         *(sys.executable, "-m", "tdcs_local", "torch", f"--results={LOGS}", "--"),
         *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "tests/training", "--durations=5"),
         f"--junitxml=/results/{junit.name}",

@@ -109,7 +109,7 @@ def test_stashing_equals_the_delayed_update_of_one_process(
 ) -> None:
     torch.manual_seed(2)
     model = threads.chain([6, 10, 9, 8, 4])
-    count = STEPS * replicas[0]
+    count = STEPS + -STEPS % replicas[0]
     data = batches(count)
     names = [[f"{layer}.{kind}" for layer in group for kind in ("weight", "bias")] for group in groups]
     delays = [warm_up(replicas, stage) for stage in range(len(replicas))]

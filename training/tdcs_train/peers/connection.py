@@ -12,12 +12,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch.utils import _pytree as pytree
+
 from tdcs_train.peers import frames
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.peers.frames import Frame, Kind
 
 REGISTERS = 2
 """Receive registers of each direction: one is worked on, one arrives."""
+SMALL = 32 << 10
+"""Bytes that the kernel takes at once."""
 
 
 class Connection:
@@ -33,6 +38,7 @@ class Connection:
         self.bytes_sent = 0
         self._socket, self._timeout = connection, timeout
         self._changed = threading.Condition()
+        self._sending = threading.Lock()
         self._outbox: deque[Frame] = deque()
         self._inbox: deque[Frame] = deque()
         self._credits = REGISTERS
@@ -47,11 +53,31 @@ class Connection:
             thread.start()
 
     def put(self, header: dict[str, Any], value: Any) -> None:
-        """Queues a packet; it leaves when the peer has a register for it."""
+        """Queues a packet; it leaves when the peer has a register for it.
+
+        A small one that can leave now does so in the calling thread: waking another costs more than sending it.
+        """
+        frame = Frame(Kind.DATA, header, value)
         with self._changed:
             self._raise()
-            self._outbox.append(Frame(Kind.DATA, header, value))
-            self._changed.notify_all()
+            at_once = (
+                not self._outbox
+                and self._credits > 0
+                and _tensor_bytes(value) <= SMALL
+                and self._sending.acquire(blocking=False)
+            )
+            if not at_once:
+                self._outbox.append(frame)
+                self._changed.notify_all()
+                return
+            self._credits -= 1
+        try:
+            self._send(frame)
+        except OSError as error:
+            self._fail(PeerError(f"{self.peer} ended ({error.strerror or error}); see its log"))
+            raise self._error or error from error
+        finally:
+            self._sending.release()
 
     def take(self, *, awaited: str) -> Frame:
         """The next packet of the peer, in the order in which it was sent. `awaited` says what is waited for.
@@ -132,7 +158,11 @@ class Connection:
                 else:
                     frame = self._outbox.popleft()
                     self._credits -= frame.kind is Kind.DATA
-            self._send(frame)
+                self._sending.acquire()  # before another thread can put a packet past this one
+            try:
+                self._send(frame)
+            finally:
+                self._sending.release()
 
     def _sendable(self) -> bool:
         if self._error:
@@ -142,3 +172,12 @@ class Connection:
 
     def _send(self, frame: Frame) -> None:
         self.bytes_sent += frames.write(self._socket, frame)
+
+
+def _tensor_bytes(value: Any) -> int:
+    """Bytes of the tensors of a value."""
+    return sum(
+        leaf.numel() * leaf.element_size()
+        for leaf in pytree.tree_leaves(value)
+        if isinstance(leaf, torch.Tensor)
+    )

@@ -1,0 +1,159 @@
+"""How much of a pipeline's time is lost to its order alone: four stages that sleep and compute nothing.
+
+    flock /tmp/bench.lock python -m bench.training.bubbles
+
+Each stage sleeps 20 ms forward and 20 ms backward, so no order can be faster than one mini-batch in 40 ms. Mode `stash`
+keeps all stages busy; flushing 8 micro-batches leaves a bubble of (S - 1) / (M + S - 1) = 3 / 11, PyTorch's
+Schedule1F1B (with its gloo defect mended, see tdcs_train.pipeline.torch_schedule) has the same bound. Writes
+results/bubbles.jsonl.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+STAGES, MICRO = 4, 8
+SECONDS = 0.02
+
+
+def worker(way: str, count: int) -> None:
+    """One stage: prints the seconds of `count` mini- or micro-batches on rank 0."""
+    import torch
+    import torch.distributed as distributed
+    from torch import nn
+
+    from tdcs_train.model.splitting import split
+    from tdcs_train.model.tracing import trace
+    from tdcs_train.peers.rendezvous import membership_from
+    from tdcs_train.pipeline import torch_schedule
+    from tdcs_train.pipeline.order import place_of
+    from tdcs_train.pipeline.plan_file import StagePlan
+    from tdcs_train.pipeline.runtime import Pipeline, Recipe
+    from tdcs_train.pipeline.worker import Settings
+
+    class Sleep(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, values: torch.Tensor) -> torch.Tensor:
+            time.sleep(SECONDS)
+            return values.clone()
+
+        @staticmethod
+        def backward(context: Any, *gradients: torch.Tensor) -> Any:
+            time.sleep(SECONDS)
+            return gradients[0]
+
+    class Sleeper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return Sleep.apply(values * self.scale)
+
+    torch.set_num_threads(1)
+    model = nn.Sequential(*(Sleeper() for _ in range(STAGES)))
+    plan = StagePlan(tuple((f"node{2 + stage}",) for stage in range(STAGES)), (1,) * STAGES)
+    leaves = [str(stage) for stage in range(STAGES)]
+    rank = int(os.environ["RANK"])
+
+    def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return ((output - labels) ** 2).mean()
+
+    if way == "torch":
+        place = place_of(rank, plan.replicas)
+        cut = split(trace(model, leaves=leaves), plan.stages)
+        distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+        with torch_schedule.mended():
+            schedule = torch_schedule.schedule(cut, place, loss=loss, micro_batches=MICRO)
+            inputs, labels = torch.ones(MICRO, 4), torch.zeros(MICRO, 4)
+            seconds = 0.0
+            for step in range(count // MICRO + 1):
+                if step == 1:
+                    distributed.barrier()
+                    seconds = time.monotonic()
+                if rank == 0:
+                    schedule.step(inputs)
+                elif rank == STAGES - 1:
+                    schedule.step(target=labels)
+                else:
+                    schedule.step()
+            distributed.barrier()
+            seconds = time.monotonic() - seconds
+        distributed.destroy_process_group()
+    else:
+        recipe = Recipe(
+            model=model,
+            loss=loss,
+            optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
+            learning_rate=0.0,
+            settings=Settings(mode="stash" if way == "stash" else "flush", micro_batches=MICRO),
+            leaves=leaves,
+        )
+        with Pipeline(recipe, plan, membership_from(facts={}, timeout=60)) as pipeline:
+            steps = count if way == "stash" else count // MICRO
+            item = (torch.ones(1, 4), torch.zeros(1, 4))
+            own = iter([item] * (count + MICRO)) if pipeline.is_first else None
+            pipeline.train(own, count=MICRO if way == "stash" else 1)
+            seconds = pipeline.train(own, count=steps).seconds
+    if rank == 0:
+        print(json.dumps({"way": way, "batches": count, "seconds": seconds}), flush=True)
+
+
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number: int = server.getsockname()[1]
+        return number
+
+
+def workers(way: str, count: int) -> None:
+    """All stages of one way, as processes on this loopback interface."""
+    import subprocess
+    import sys
+
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port()), "WORLD_SIZE": str(STAGES)}
+    words = [sys.executable, "-m", "bench.training.bubbles", "--worker", way, "--count", str(count)]
+    made = [
+        subprocess.Popen(words, env={**os.environ, **common, "RANK": str(rank)}) for rank in range(STAGES)
+    ]
+    codes = [process.wait(timeout=300) for process in made]
+    if any(codes):
+        sys.exit(f"a worker of {way} failed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--all", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, default=200, help="mini-batches, or micro-batches (default 200)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs, ways interleaved (default 3)")
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker, options.count)
+    elif options.all:
+        for way in ("stash", "flush", "torch"):
+            workers(way, options.count)
+    else:
+        from bench.training import processes
+
+        rows = []
+        for _ in range(options.repeat):
+            with tempfile.TemporaryDirectory() as scratch:
+                words = ["-m", "bench.training.bubbles", "--all", "--count", str(options.count)]
+                program = processes.start(words, scratch=Path(scratch))
+                rows += processes.answers([program], within=600)
+        bound = 2 * SECONDS
+        for row in rows:
+            row["of_bound"] = round(row["batches"] * bound / row["seconds"], 4)
+        processes.keep("bubbles", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Bandwidth and latency between the workers of a job. No torch."""

@@ -1,0 +1,92 @@
+"""The parameters of a model as servers and workers share them: numbers, order and the server of each."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tdcs_train.model.errors import PlanError
+from tdcs_train.model.tracing import TracedModel
+from tdcs_train.ps.channel import class_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedParameter:
+    """A parameter. Larger `priority` travels first; `server` holds it."""
+
+    number: int
+    name: str
+    bytes: int
+    priority: int
+    priority_class: int
+    server: int
+
+
+def shared_parameters(
+    model: nn.Module, *, servers: int, priorities: Mapping[str, int] | None = None
+) -> list[SharedParameter]:
+    """The trained parameters of a model. Without priorities those of earlier layers go first.
+
+    The largest ones go to the server with the fewest bytes, so all servers hold about as many.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not named:
+        raise PlanError(f"the model {type(model).__name__} has no parameters to train")
+    if priorities is None:
+        priorities = {name: len(named) - number for number, (name, _) in enumerate(named)}
+    if missing := [name for name, _ in named if name not in priorities]:
+        raise PlanError(f"the order has no priority for {missing[0]}; it is an order of another model")
+    sizes = [p.numel() * p.element_size() for _, p in named]
+    held, server = [0] * servers, [0] * len(named)
+    for number in sorted(range(len(named)), key=lambda each: -sizes[each]):
+        server[number] = held.index(min(held))
+        held[server[number]] += sizes[number]
+    urgency = sorted(range(len(named)), key=lambda each: (-priorities[named[each][0]], each))
+    places = {number: place for place, number in enumerate(urgency)}
+    return [
+        SharedParameter(
+            number=number,
+            name=name,
+            bytes=sizes[number],
+            priority=len(named) - places[number],
+            priority_class=class_of(places[number], len(named)),
+            server=server[number],
+        )
+        for number, (name, _) in enumerate(named)
+    ]
+
+
+def priorities_of(document: Any, traced: TracedModel, *, source: str) -> dict[str, int]:
+    """The priority of each parameter from what `tdcs-train order --json` writes, by the layer that it belongs to.
+
+    Raises PlanError for a document that is no order, or one of another model.
+    """
+    transfers = document.get("transfers") if isinstance(document, Mapping) else None
+    if not isinstance(transfers, Sequence) or isinstance(transfers, str):
+        raise PlanError(f"{source} has no list `transfers`; write it with tdcs-train order --json")
+    of_layer: dict[str, int] = {}
+    for number, transfer in enumerate(transfers):
+        layer = transfer.get("node") if isinstance(transfer, Mapping) else None
+        priority = transfer.get("priority") if isinstance(transfer, Mapping) else None
+        if not isinstance(layer, str) or not isinstance(priority, int):
+            raise PlanError(f"{source}, transfers[{number}] needs node and priority, a whole number")
+        of_layer[layer] = priority
+    found: dict[str, int] = {}
+    for layer in traced.layers:
+        for name in layer.parameters:
+            if layer.id in of_layer:
+                found[name] = max(found.get(name, of_layer[layer.id]), of_layer[layer.id])
+            elif name not in found:
+                raise PlanError(
+                    f"{source} has no transfer for {layer.id} ({layer.description}); order this model anew"
+                )
+    return found
+
+
+def digest(parameters: Sequence[SharedParameter]) -> str:
+    """Equal at servers and workers that can work together."""
+    described = [[each.name, each.bytes, each.server] for each in parameters]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
