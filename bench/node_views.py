@@ -110,12 +110,12 @@ async def _measure(root: Path, digest: str) -> dict[str, float]:
         rest = time.process_time() - rest
         counts = views.reports()[0].counts
     return {
-        "publish_s": first,
-        "publish_cpu_s": cpu,
-        "second_s": second,
-        "longest_pause_ms": pauses.longest * 1e3,
-        "rest_cpu_percent": 100 * rest / REST_SECONDS,
-        "memory_mib": anonymous() - before,
+        "publish_s": round(first, 1),
+        "publish_cpu_s": round(cpu, 1),
+        "second_s": round(second, 3),
+        "longest_pause_ms": round(pauses.longest * 1e3),
+        "rest_cpu_percent": round(100 * rest / REST_SECONDS, 2),
+        "memory_mib": round(anonymous() - before),
         "linked": counts.linked,
         "through_fuse": counts.symlinked,
     }
@@ -152,8 +152,14 @@ def main(files: int, here: float, folder: str | None) -> None:
         os.sync()
         cold = apart(measure, Path(root).resolve(), digest)
         again = apart(measure, Path(root).resolve(), digest)
-    result = {"benchmark": "node_views", "files": files, "here": here, "cold": cold, "after_restart": again}
-    click.echo(json.dumps(result, default=float))
+        result = {
+            "benchmark": "node_views",
+            "files": files,
+            "here": here,
+            "cold": cold,
+            "after_restart": again,
+        }
+        click.echo(json.dumps(result))
 
 
 if __name__ == "__main__":

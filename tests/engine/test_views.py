@@ -60,6 +60,20 @@ async def test_what_a_pod_reads_is_right_before_during_and_after_a_load_and_turn
     assert (volume / "parts/large.bin").is_symlink()
 
 
+async def test_a_published_version_is_shown_from_the_manifest_of_the_nodes_agent(bench: Bench) -> None:
+    dataset = await bench.mount(contents(small=50, large=True))
+    published = await bench.notice(dataset)
+    await bench.load(dataset)
+    manifest = bench.tier / names.AGENT_MANIFESTS / published
+    assert manifest.stat().st_nlink == 1
+
+    volume = await bench.publish(dataset)
+
+    assert await asyncio.to_thread(sums_of, volume) == dataset.sums
+    assert manifest.stat().st_nlink == 2  # the view has it, too
+    assert not (bench.tier / names.VIEWS_FOLDER / ".manifests").exists()  # nothing was listed or fetched
+
+
 async def test_a_tier_whose_place_was_changed_has_native_views(bench: Bench) -> None:
     dataset = await bench.mount(contents(small=50, large=True))
     (bench.node.cache_root / bench.name).unlink()  # nothing is at the default place any more

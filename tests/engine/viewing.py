@@ -31,9 +31,11 @@ from tests.support.ports import free_ports
 from tests.support.waiting import eventually, eventually_async
 from tests.unit.csi.conftest import Node, dies_with_us
 
-from tdcs.controllers.dataset.looking import Question, look
+from tdcs.api import names
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Block, Source
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
 
 HERE, ELSEWHERE = "node-1", "node-2"
 
@@ -129,10 +131,18 @@ class Bench:
         """Load all of it onto this node."""
         await self.place(await self.blocks(dataset), worker=HERE)
 
-    async def notice(self, dataset: Dataset, *, refresh: bool = False) -> None:
-        """List the dataset as the operator does, with `refresh` from its source."""
-        question = Question(wants=(), workers=(), nodes={}, refresh=refresh)
-        await look(engine=self.engine, path=dataset.path, question=question, runs=dict, clock=time.monotonic)
+    async def notice(self, dataset: Dataset, *, refresh: bool = False) -> str:
+        """List the dataset as the operator does, with `refresh` from its source, give the node's agent the manifest,
+        and publish its digest.
+        """
+        lister = ProcessLister(
+            master=self.cluster.target,
+            folder=ManifestFolder(self.tier / names.AGENT_MANIFESTS),
+            gate=asyncio.Semaphore(1),
+        )
+        listed = await lister.list(path=dataset.path, refresh=refresh)
+        await self.engine.set_version(path=dataset.path, version=listed.digest)
+        return listed.digest
 
     async def place(self, blocks: list[Block], *, worker: str) -> None:
         """Load blocks onto a worker."""

@@ -47,6 +47,7 @@ class Manifests:
         self._cache_root: Final = cache_root
         self._address: Final = address
         self._lister: Final = lister
+        self._cleared: Final[set[Path]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._fetchers: Final[dict[Path, ManifestFetcher]] = {}
 
@@ -85,7 +86,11 @@ class Manifests:
         return tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
 
     def _staging(self, volume: Volume) -> ManifestFolder:
-        return ManifestFolder(Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING))
+        folder = ManifestFolder(Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING))
+        if folder.path not in self._cleared:
+            self._cleared.add(folder.path)
+            folder.clear_partial()  # before this process writes there: listings and transfers do at any time
+        return folder
 
     def _fetcher(self, staging: ManifestFolder) -> "ManifestFetcher":
         import aiohttp  # 8 MB, on every node: most manifests come from the node's own agent
@@ -95,7 +100,6 @@ class Manifests:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         if staging.path not in self._fetchers:
-            staging.clear_partial()
             self._fetchers[staging.path] = ManifestFetcher(folder=staging, session=self._session)
         return self._fetchers[staging.path]
 
