@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import aiohttp
 from aiohttp import web
@@ -17,6 +18,7 @@ from tdcs.agent.agent import Agent, AgentSettings
 from tdcs.agent.block_service import BlockService
 from tdcs.agent.disk import Disk
 from tdcs.agent.epoch import enter_epoch
+from tdcs.agent.mount import Patience
 from tdcs.agent.service import application
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
 from tdcs.engine.alluxio.local_blocks import LocalBlocks
@@ -29,21 +31,27 @@ from tdcs.planning.manifest_builder import ManifestBuilder
 MOUNT = "/datasets/0123456789abcdef"
 JOURNAL = "0a1b2c3d-journal"
 CAPACITY = 1 << 30
+NO_IDS: Mapping[str, int] = MappingProxyType({})
+SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0)
+"""For peers of tests: they are on this machine."""
+
 NOBODY = "127.0.0.1:1"
 """An address where no worker listens."""
 
 
 def cached_files(
-    folder: Path, *, block_size: int = 1 << 30, first_id: int = 1 << 24, tag: str | None = None
+    folder: Path, *, block_size: int = 1 << 30, first_ids: Mapping[str, int] = NO_IDS
 ) -> list[CachedFile]:
-    """What an engine would list of a folder; every file gets ids of its own, by its place in the order."""
+    """What an engine would list of a folder; a file gets ids by its place in the order, unless `first_ids` names it."""
     found = []
     for number, path in enumerate(sorted(each for each in folder.rglob("*") if each.is_file())):
         length = path.stat().st_size
+        name = str(path.relative_to(folder))
+        first = first_ids.get(name, (1 << 24) + number * 1024)
         source = str(path)
         blocks = tuple(
             Block(
-                id=first_id + number * 1024 + index,
+                id=first + index,
                 length=min(block_size, length - offset),
                 offset=offset,
                 source_path=source,
@@ -52,8 +60,7 @@ def cached_files(
             for index, offset in enumerate(range(0, length, block_size))
         )
         time = f"mtime-ms:{path.stat().st_mtime_ns // 1_000_000}"
-        name = os.fsencode(path.relative_to(folder)).decode("utf-8", "surrogateescape")
-        found.append(CachedFile(path=name, length=length, blocks=blocks, tag=time if tag is None else tag))
+        found.append(CachedFile(path=name, length=length, blocks=blocks, tag=time))
     return found
 
 
@@ -104,10 +111,17 @@ def make_version(
     return Version(manifest=manifests.open(digest), folder=manifests, source=source)
 
 
-def folder_version(folder: Path, *, store: Path, block_size: int = 1 << 30, mount: str = MOUNT) -> Version:
+def folder_version(
+    folder: Path,
+    *,
+    store: Path,
+    block_size: int = 1 << 30,
+    mount: str = MOUNT,
+    first_ids: Mapping[str, int] = NO_IDS,
+) -> Version:
     """The version that a folder has now."""
     return make_version(
-        cached_files(folder, block_size=block_size),
+        cached_files(folder, block_size=block_size, first_ids=first_ids),
         folder=store,
         source=SourceAccess(uri=f"file://{folder}"),
         mount=mount,
@@ -189,6 +203,7 @@ async def running_agent(
     journal: str = JOURNAL,
     capacity: int = CAPACITY,
     worker: str = NOBODY,
+    patience: Patience = SHORT,
 ) -> AsyncIterator[RunningAgent]:
     """An agent on a tier's folder, until the body ends."""
     disk = Disk(tier)
@@ -201,7 +216,7 @@ async def running_agent(
         calls = LocalBlocks(target=worker, patience=0.1)
         stack.push_async_callback(calls.close)
         agent = Agent(
-            settings=AgentSettings(node=node, capacity_bytes=capacity, journal=journal),
+            settings=AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience),
             disk=disk,
             worker=calls,
             manifests=manifests,
@@ -210,10 +225,12 @@ async def running_agent(
         blocks = BlockService(disk=disk, journal=journal, feed=agent.feed)
         stack.callback(blocks.close)
         port = blocks.start(host="127.0.0.1", port=0)
-        runner = web.AppRunner(application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None)
+        runner = web.AppRunner(
+            application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None, shutdown_timeout=0.1
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.1)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         control = runner.addresses[0][1]
         work = asyncio.create_task(agent.run())

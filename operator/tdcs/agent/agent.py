@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -27,9 +27,10 @@ from tdcs.agent.frames import News
 from tdcs.agent.inventory import Inventory
 from tdcs.agent.kept import KeptByViews
 from tdcs.agent.ledger import Ledger
-from tdcs.agent.mount import MountWork
+from tdcs.agent.mount import MountWork, Patience
 from tdcs.agent.peer_carrier import PeerCarrier
-from tdcs.agent.registrar import BUSY_LANES, LANES, Registrar
+from tdcs.agent.processors import Processors
+from tdcs.agent.registrar import Registrar, lanes_now
 from tdcs.agent.room import InFlight, Room
 from tdcs.agent.source_carrier import IN_FLIGHT_BYTES, SourceCarrier
 from tdcs.engine.agents import AgentState, Assignment, MountState
@@ -47,7 +48,9 @@ _BUSY_TICK: Final = 0.1
 _REST_TICK: Final = 1.0
 _STATE_SECONDS: Final = 0.5
 _STATE_SHARE: Final = 20
-_REGISTERED_AT_ONCE: Final = 256
+_REGISTERED_A_LANE: Final = 16
+_DROPPED_AT_ONCE: Final = 256
+_IDLE_SECONDS: Final = 1.0
 _STRAYS_AT_ONCE: Final = 256
 
 
@@ -63,11 +66,13 @@ class AgentSettings:
         node: name of its node.
         capacity_bytes: what the worker may hold.
         journal: identity of the journal that the blocks belong to.
+        patience: how long peers are waited for.
     """
 
     node: str
     capacity_bytes: int
     journal: str
+    patience: Patience = field(default_factory=Patience)
 
 
 class Agent:
@@ -102,13 +107,18 @@ class Agent:
         self.registrar: Final = Registrar(worker=worker, disk=disk, room=self.room, clock=clock)
         self.inventory: Final = Inventory(disk=disk, room=self.room, clock=clock)
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
+        self._processors: Final = Processors()
         self._stopped: Final = threading.Event()
         in_flight = InFlight(IN_FLIGHT_BYTES)
         self._sources: Final = SourceCarrier(
             disk=disk, room=self.room, stopped=self._stopped, in_flight=in_flight
         )
         self._peers: Final = PeerCarrier(
-            disk=disk, room=self.room, journal=settings.journal, stopped=self._stopped
+            disk=disk,
+            room=self.room,
+            journal=settings.journal,
+            stopped=self._stopped,
+            answer_seconds=settings.patience.answer,
         )
         self.checker: Final = Checker(disk=disk, registrar=self.registrar, stopped=self._stopped)
         self._state = AgentState(
@@ -124,6 +134,8 @@ class Agent:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: dict[str, asyncio.Task[Any]] = {}
         self._manifest_failures: dict[str, tuple[int, float]] = {}
+        self._idle_due = 0.0
+        self._idle_processors = 0.0
         self.ready = False
 
     # For the operator.
@@ -229,8 +241,13 @@ class Agent:
             self._start_lanes(mount)
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
+        lanes = lanes_now(
+            bringing=bringing,
+            idle=self._idle(),
+            waited=self._clock() - self.registrar.registered_at,
+        )
         for mount in list(self.mounts.values()):
-            busy = self._start_registration(mount, bringing=bringing) or busy
+            busy = self._start_registration(mount, lanes=lanes) or busy
             busy = self.checker.start(mount, self._start) or busy
             if mount.forgotten and self._forgotten(mount):
                 self._remove(mount)
@@ -263,7 +280,9 @@ class Agent:
     def _mount(self, path: str) -> MountWork:
         mount = self.mounts.get(path)
         if mount is None:
-            mount = self.mounts[path] = MountWork(path=path, lock=self._lock, clock=self._clock)
+            mount = self.mounts[path] = MountWork(
+                path=path, lock=self._lock, clock=self._clock, patience=self.settings.patience
+            )
         return mount
 
     def _follow_manifest(self, mount: MountWork) -> None:
@@ -361,20 +380,24 @@ class Agent:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self._loop.call_soon_threadsafe(action, *arguments)
 
-    def _start_registration(self, mount: MountWork, *, bringing: bool) -> bool:
+    def _idle(self) -> float:
+        """Processors that were idle lately; looked at once a second."""
+        now = self._clock()
+        if now >= self._idle_due:
+            self._idle_due, self._idle_processors = now + _IDLE_SECONDS, self._processors.idle()
+        return self._idle_processors
+
+    def _start_registration(self, mount: MountWork, *, lanes: int) -> bool:
         ledger = mount.ledger
         if ledger is None or not self.inventory.complete:
             return False
         with self._lock:
             to_register, to_drop = ledger.waiting(all_blocks=mount.forgotten)
         if to_drop and (mount.forgotten or mount.wanted is not None):
-            self._start(f"drop {mount.path}", self.registrar.drop(mount, most=_REGISTERED_AT_ONCE))
-        if to_register and not mount.forgotten:
-            lanes = BUSY_LANES if bringing else LANES
-            self._start(
-                f"register {mount.path}",
-                self.registrar.register(mount, most=_REGISTERED_AT_ONCE, lanes=lanes),
-            )
+            self._start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
+        if to_register and lanes and not mount.forgotten:
+            work = self.registrar.register(mount, most=_REGISTERED_A_LANE * lanes, lanes=lanes)
+            self._start(f"register {mount.path}", work)
         return bool(to_register or to_drop)
 
     def _forgotten(self, mount: MountWork) -> bool:

@@ -15,9 +15,6 @@ from tdcs.agent.block_service import receive, set_timeout
 from tdcs.agent.frames import FrameError, News, Piece, Wanted
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 30.0
-"""A giver that sends nothing for so long is taken for dead."""
-
 BUFFER_BYTES: Final = 1 << 20
 
 Sink = Callable[[memoryview, int], None]
@@ -34,13 +31,14 @@ class BlockClient:
     Args:
         address: `host:port`.
         journal: of the blocks; the giver refuses another one.
+        answer_seconds: a giver that sends nothing for so long is taken for dead.
 
     Raises:
         OSError: Nothing answers there.
         FrameError: What answers is no block service, or one of another journal.
     """
 
-    def __init__(self, *, address: str, journal: str, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, *, address: str, journal: str, answer_seconds: float) -> None:
         host, _, port = address.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         self._connection: Final = connection

@@ -11,10 +11,9 @@ import errno
 import itertools
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ _ATTRIBUTE: Final = b"user.tdcs.content"
 """Extended attribute of a block's file: length and xxh3_64 of what was written."""
 _CONTENT: Final = struct.Struct("<QQ")
 _CHUNK: Final = 1 << 20
+_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _NO_ATTRIBUTES: Final = frozenset({errno.ENODATA, errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENOSPC})
 
 
@@ -43,12 +43,23 @@ class PartialFile:
         self.fd: Final = fd
         self.kept = False
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+        if not self.kept:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+
     def write(self, data: memoryview, *, offset: int) -> None:
         """Write all of `data` at `offset`; raises DiskError."""
-        done = 0
-        with _disk_errors():
+        try:
+            done = os.pwrite(self.fd, data, offset)
             while done < len(data):
                 done += os.pwrite(self.fd, data[done:], offset + done)
+        except OSError as error:
+            raise _disk_error(error) from error
 
 
 class Disk:
@@ -67,6 +78,8 @@ class Disk:
         self.manifests: Final = own / "manifests"
         self.assignments: Final = own / "assignments"
         self.epoch: Final = own / "epoch"
+        self._partial: Final = f"{self.partial}/"
+        self._spool: Final = f"{self.spool}/"
         self._numbers = itertools.count()
 
     def prepare(self) -> None:
@@ -87,25 +100,22 @@ class Disk:
                 return os.open(f"{folder}/{block}", os.O_RDONLY | os.O_CLOEXEC)
         return None
 
-    @contextmanager
-    def create(self, block: int) -> Iterator[PartialFile]:
-        """A new file for a block; whatever is not kept by the end of the body is removed."""
-        path = f"{self.partial}/{block}.{next(self._numbers)}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with _disk_errors():
+    def create(self, block: int) -> PartialFile:
+        """A new file for a block, to be used in a `with`: whatever is not kept by its end is removed.
+
+        Raises:
+            DiskError: The disk is full, or refuses.
+        """
+        path = f"{self._partial}{block}.{next(self._numbers)}"
+        try:
             try:
-                fd = os.open(path, flags, 0o644)
+                fd = os.open(path, _NEW_FILE, 0o644)
             except FileNotFoundError:  # the disk was wiped
                 self.prepare()
-                fd = os.open(path, flags, 0o644)
-        partial = PartialFile(path=path, fd=fd)
-        try:
-            yield partial
-        finally:
-            os.close(fd)
-            if not partial.kept:
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
+                fd = os.open(path, _NEW_FILE, 0o644)
+        except OSError as error:
+            raise _disk_error(error) from error
+        return PartialFile(path=path, fd=fd)
 
     def keep(self, partial: PartialFile, *, block: int, length: int, content_hash: int) -> None:
         """Make a block that was written completely and verified readable, under its id.
@@ -113,11 +123,17 @@ class Disk:
         Raises:
             DiskError: The folder cannot grow, or is gone.
         """
-        with _without_attributes():
+        try:
             os.setxattr(partial.fd, _ATTRIBUTE, _CONTENT.pack(length, content_hash))
-        with _disk_errors():
+        except OSError as error:
+            # Not every file system keeps attributes (tmpfs before Linux 6.6): the hash is made when it is asked for.
+            if error.errno not in _NO_ATTRIBUTES:
+                raise _disk_error(error) from error
+        try:
             os.fchmod(partial.fd, 0o444)
-            os.rename(partial.path, f"{self.spool}/{block}")
+            os.rename(partial.path, f"{self._spool}{block}")
+        except OSError as error:
+            raise _disk_error(error) from error
         partial.kept = True
 
     def lend(self, block: int, *, worker_file: str) -> None:
@@ -216,21 +232,6 @@ def _changed(folder: Path) -> int:
         return 0
 
 
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if full else f"the disk does not take the block: {error.strerror}"
-        raise DiskError(reason) from error
-
-
-@contextmanager
-def _without_attributes() -> Iterator[None]:
-    """Not every file system keeps attributes (tmpfs before Linux 6.6): the hash is then made when it is asked for."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ATTRIBUTES:
-            raise
+def _disk_error(error: OSError) -> DiskError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return DiskError("the disk is full" if full else f"the disk does not take the block: {error.strerror}")

@@ -22,11 +22,21 @@ from tdcs.policy import slots
 
 _log: Final = logging.getLogger(__name__)
 
-SILENT_SECONDS: Final = 30.0
-"""A peer that was asked and has not answered for so long is passed over: its slots are read from the source."""
 
-STALLED_SECONDS: Final = 120.0
-"""The same for one that answers, but has had nothing new for so long."""
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long peers are waited for, in seconds.
+
+    Attributes:
+        answer: a peer that sends nothing for so long is taken for dead.
+        silent: one that was asked and has not answered for so long is passed over: its slots are read from the source.
+        stalled: the same for one that answers, but has had nothing new for so long.
+    """
+
+    answer: float = 30.0
+    silent: float = 30.0
+    stalled: float = 120.0
+
 
 _COMMON_FAILURES: Final = 8
 """Files that the source refuses in a row before it is given a pause as a whole."""
@@ -82,6 +92,7 @@ class MountWork:
     path: str
     lock: threading.RLock
     clock: Callable[[], float] = time.monotonic
+    patience: Patience = field(default_factory=Patience)
     ledger: Ledger | None = None
     wanted: Assignment | None = None
     forgotten: bool = False
@@ -227,13 +238,15 @@ class MountWork:
         )
         return [self.peers[node] for _, node in candidates[: max(0, most - active)]]
 
-    def peer_answered(self, node: str, *, news: bool) -> None:
-        """A peer answered; with `news` it had something to give."""
-        health = self.health.get(node)
-        if health is not None:
-            health.failures, health.silent_since = 0, None
-            if news:
-                health.progress_at = self.clock()
+    def peer_waits(self, node: str) -> None:
+        """A peer answers, and has nothing of what is missing yet."""
+        if (health := self.health.get(node)) is not None:
+            health.silent_since = None
+
+    def peer_gave(self, node: str) -> None:
+        """A peer gave a block. (One that only promises some has not done anything yet.)"""
+        if (health := self.health.get(node)) is not None:
+            health.failures, health.silent_since, health.progress_at = 0, None, self.clock()
 
     def peer_failed(self, node: str) -> None:
         """A peer did not answer, or not as it should."""
@@ -255,13 +268,13 @@ class MountWork:
                 return
             if self._waiting_since is None:
                 self._waiting_since = now
-            if now - self._waiting_since < SILENT_SECONDS:
+            if now - self._waiting_since < self.patience.silent:
                 return
             for node, peer in self.peers.items():
                 health = self.health[node]
-                silent = health.silent_since is not None and now - health.silent_since > SILENT_SECONDS
+                silent = health.silent_since is not None and now - health.silent_since > self.patience.silent
                 moved_at = max(health.progress_at, self._waiting_since)
-                if not silent and now - moved_at <= STALLED_SECONDS:
+                if not silent and now - moved_at <= self.patience.stalled:
                     lonely = slots.difference(lonely, peer.slots)
             if lonely != NO_SLOTS:
                 _log.info("no peer gives some slots of %s: they are read from the source", self.path)

@@ -33,9 +33,13 @@ class PeerCarrier:
         disk, room: where they go, and what fits.
         journal: whose blocks they are.
         stopped: set when the process ends.
+        answer_seconds: a peer that sends nothing for so long is taken for dead.
     """
 
-    def __init__(self, *, disk: Disk, room: Room, journal: str, stopped: threading.Event) -> None:
+    def __init__(
+        self, *, disk: Disk, room: Room, journal: str, stopped: threading.Event, answer_seconds: float
+    ) -> None:
+        self._answer_seconds: Final = answer_seconds
         self._disk: Final = disk
         self._room: Final = room
         self._journal: Final = journal
@@ -47,7 +51,9 @@ class PeerCarrier:
         if ledger is None:
             return
         try:
-            with BlockClient(address=peer.address, journal=self._journal) as client:
+            with BlockClient(
+                address=peer.address, journal=self._journal, answer_seconds=self._answer_seconds
+            ) as client:
                 self._pull(mount, ledger, peer, client)
         except DiskError as error:
             mount.no_room(ledger, [], str(error))
@@ -67,13 +73,12 @@ class PeerCarrier:
             numbers = ledger.manifest.blocks_at(np.asarray(news.blocks, dtype=np.int64))
             numbers = numbers[numbers >= 0]
             has[numbers] = True
-            with mount.lock:
-                useful = bool((ledger.missing(from_peers=True)[numbers]).any())
-            mount.peer_answered(peer.node, news=useful)
             taken = self._batches(mount, ledger, peer, client, has)
+            if not taken:
+                mount.peer_waits(peer.node)
             if self._idle(mount, ledger, peer):
                 return
-            wait = 0.0 if taken or len(news.blocks) else _NEWS_WAIT_SECONDS
+            wait = 0.0 if taken or len(news.blocks) else min(_NEWS_WAIT_SECONDS, self._answer_seconds / 2)
 
     def _over(self, mount: MountWork, ledger: Ledger) -> bool:
         current = mount.peers
@@ -173,6 +178,7 @@ class PeerCarrier:
         self._room.keep(length)
         mount.lies(ledger, block, spooled=True)
         mount.has_room()
+        mount.peer_gave(peer.node)
         mount.peer_bytes.add(length)
 
     def _wrong(

@@ -104,10 +104,12 @@ async def run(settings: ProcessSettings) -> None:
         blocks = BlockService(disk=disk, journal=journal, feed=agent.feed)
         stack.callback(blocks.close)
         blocks.start(host=settings.host, port=settings.block_port)
-        runner = web.AppRunner(application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None)
+        runner = web.AppRunner(
+            application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None, shutdown_timeout=1.0
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, settings.host, settings.control_port, shutdown_timeout=1.0).start()
+        await web.TCPSite(runner, settings.host, settings.control_port).start()
         work = asyncio.create_task(agent.run())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

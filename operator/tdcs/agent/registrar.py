@@ -35,11 +35,29 @@ LANES: Final = 16
 BUSY_LANES: Final = 2
 """Blocks that are registered at the same time, at rest and while blocks are being brought."""
 
+_IDLE_ENOUGH: Final = 0.3
+_MOST_WAIT_SECONDS: Final = 30.0
+
 SETTLED_SECONDS: Final = 3.0
 """Heartbeats of a worker come every second: by then the master has heard of a removal."""
 
 _MOST_PAUSE: Final = 30.0
 _OPEN_PAUSE: Final = 5.0
+
+
+def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
+    """How many blocks may be registered at the same time.
+
+    Args:
+        bringing: whether blocks are being brought.
+        idle: processors that have nothing to do.
+        waited: seconds since something was registered.
+    """
+    if not bringing:
+        return LANES
+    if idle >= _IDLE_ENOUGH:
+        return BUSY_LANES
+    return 1 if waited > _MOST_WAIT_SECONDS else 0
 
 
 class Registrar:
@@ -68,6 +86,7 @@ class Registrar:
         self._until = 0.0
         self._refused: dict[int, tuple[int, float]] = {}
         self.registered = 0
+        self.registered_at = clock()
         self.removed = 0
 
     @property
@@ -180,6 +199,7 @@ class Registrar:
         self._failures = 0
         self._refused.pop(identity, None)
         self.registered += 1
+        self.registered_at = self._clock()
         self._disk.unspool(identity)
         mount.lies(ledger, block, spooled=False, registered=True)
 
