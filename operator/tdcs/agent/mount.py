@@ -38,8 +38,9 @@ class Patience:
     stalled: float = 120.0
 
 
-_COMMON_FAILURES: Final = 8
+_REFUSALS: Final = 32
 """Files that the source refuses in a row before it is given a pause as a whole."""
+_MOST_REFUSED_PAUSE: Final = 10.0
 
 _RATE_SECONDS: Final = 5.0
 _MOST_PAUSE: Final = 60.0
@@ -87,6 +88,8 @@ class MountWork:
         ledger: None until the manifest is here.
         forgotten: everything of it is to be dropped.
         source_until, room_until: pulling rests until then.
+        source_lanes: threads that read from the source.
+        pieces_waiting: pieces of large blocks under way that no thread reads yet.
     """
 
     path: str
@@ -104,6 +107,7 @@ class MountWork:
     peers: dict[str, Peer] = field(default_factory=dict)
     health: dict[str, PeerHealth] = field(default_factory=dict)
     source_lanes: int = 0
+    pieces_waiting: int = 0
     source_until: float = 0.0
     source_failures: int = 0
     source_failure: FileFailure | None = None
@@ -170,11 +174,16 @@ class MountWork:
                 ledger.release([block])
             else:
                 ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
-            if error.common and now >= self.source_until:
-                self.source_failures += 1
-                over = self.source_failures - (0 if error.code == "SourceAway" else _COMMON_FAILURES)
-                if over > 0:
-                    self.source_until = now + pause(over, most=_MOST_PAUSE)
+            if not error.common or now < self.source_until:
+                return
+            self.source_failures += 1
+            if error.code == "SourceAway":
+                self.source_until = now + pause(self.source_failures, most=_MOST_PAUSE)
+            elif self.source_failures % _REFUSALS == 0:
+                # All files, or many single ones? Go on slowly, so that those that can be had are found.
+                self.source_until = now + pause(
+                    self.source_failures // _REFUSALS, most=_MOST_REFUSED_PAUSE
+                )
 
     def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
         """Blocks do not fit for now: they are given back, and tried in a moment."""
@@ -215,7 +224,8 @@ class MountWork:
         if self.source_lanes >= most:
             return 0
         with self.lock:
-            return min(most - self.source_lanes, ledger.ready(now=now, from_peers=False))
+            ready = ledger.ready(now=now, from_peers=False) + self.pieces_waiting
+            return min(most - self.source_lanes, ready)
 
     def peers_wanted(self, *, most: int) -> list[Peer]:
         """Peers that should be asked now, those with complete slots first."""

@@ -96,7 +96,7 @@ class SourceCarrier:
         except SourceFailureError as error:
             self._room.cancel(length)
             mount.source_refused(ledger, block, error)
-            return not error.common
+            return mount.clock() >= mount.source_until
         except DiskError as error:
             self._room.cancel(length)
             mount.no_room(ledger, [block], str(error))
@@ -137,6 +137,7 @@ class SourceCarrier:
         large = LargeBlock(ledger=ledger, block=block, partial=partial, cleanup=cleanup, left=pieces)
         with self._large_lock:
             self._large.setdefault(mount.path, deque()).append(large)
+            mount.pieces_waiting += len(pieces)
         return True
 
     def _piece_of_large(self, mount: MountWork, source: SourceReader) -> bool:
@@ -148,6 +149,7 @@ class SourceCarrier:
             large = waiting[0]
             offset, length = large.left.popleft()
             large.running += 1
+            mount.pieces_waiting -= 1
             if not large.left:
                 waiting.popleft()
         try:
@@ -175,6 +177,7 @@ class SourceCarrier:
     def _give_up(self, mount: MountWork, large: LargeBlock, error: Exception) -> None:
         with self._large_lock:
             large.error = large.error or error
+            mount.pieces_waiting -= len(large.left)
             large.left.clear()
             waiting = self._large.get(mount.path)
             if waiting and large in waiting:
