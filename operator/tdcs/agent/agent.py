@@ -176,6 +176,7 @@ class Agent:
             self._assignments.write(assignment)
             mount.assign(assignment)
             self.checker.assign(assignment.mount, assignment.check)
+        self._publish(at_once=True)
         self.wake()
 
     def forget(self, mounts: Sequence[str]) -> None:
@@ -457,9 +458,9 @@ class Agent:
 
     # State.
 
-    def _publish(self) -> None:
+    def _publish(self, *, at_once: bool = False) -> None:
         now = self._clock()
-        if now < self._state_due:
+        if now < self._state_due and not at_once:
             return
         mounts: dict[str, MountState] = {}
         for path, mount in self.mounts.items():

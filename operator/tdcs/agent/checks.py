@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -181,14 +182,17 @@ class Checker:
             os.close(file)
 
     async def _load_again(self, mount: MountWork, ledger: Ledger, run: CheckRun, blocks: list[int]) -> None:
-        await self._registrar.drop_blocks(mount, blocks)
         with mount.lock:
             for block in blocks:
                 ledger.from_source_instead(block)
-        async with asyncio.timeout(_RELOAD_SECONDS):
-            while self._current(mount, ledger, run):
-                with mount.lock:
-                    left = ledger.awaited(blocks)
-                if not left:
-                    return
-                await asyncio.sleep(_POLL_SECONDS)
+        left = set(blocks)
+        with suppress(TimeoutError):  # what could not be loaded again is compared as it is
+            async with asyncio.timeout(_RELOAD_SECONDS):
+                while self._current(mount, ledger, run):
+                    if left:  # some may be open, or claimed by a registration
+                        left -= await self._registrar.drop_blocks(mount, ledger, sorted(left))
+                    with mount.lock:
+                        awaited = ledger.awaited(blocks)
+                    if not left and not awaited:
+                        return
+                    await asyncio.sleep(_POLL_SECONDS)

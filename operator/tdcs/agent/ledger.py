@@ -242,9 +242,15 @@ class Ledger:
         free[skip] = False
         return self._claim(np.flatnonzero(free)[:most].tolist(), cursor="")
 
-    def to_drop(self, *, most: int, skip: Numbers, all_blocks: bool = False) -> list[int]:
-        """Claim blocks that lie here and shall not; with `all_blocks` all that lie here."""
-        free = self.held & ~self.claimed
+    def to_drop(
+        self, *, most: int, skip: Numbers, all_blocks: bool = False, spooled_only: bool = False
+    ) -> list[int]:
+        """Claim blocks that lie here and shall not; with `all_blocks` all that lie here.
+
+        Args:
+            spooled_only: only what the worker does not know.
+        """
+        free = (self.in_spool & ~self.registered if spooled_only else self.held) & ~self.claimed
         if not all_blocks:
             free &= self._dropped
         free[skip] = False

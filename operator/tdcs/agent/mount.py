@@ -181,9 +181,7 @@ class MountWork:
                 self.source_until = now + pause(self.source_failures, most=_MOST_PAUSE)
             elif self.source_failures % _REFUSALS == 0:
                 # All files, or many single ones? Go on slowly, so that those that can be had are found.
-                self.source_until = now + pause(
-                    self.source_failures // _REFUSALS, most=_MOST_REFUSED_PAUSE
-                )
+                self.source_until = now + pause(self.source_failures // _REFUSALS, most=_MOST_REFUSED_PAUSE)
 
     def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
         """Blocks do not fit for now: they are given back, and tried in a moment."""

@@ -111,30 +111,34 @@ class Registrar:
     async def drop(self, mount: MountWork, *, most: int) -> int:
         """Drop up to `most` blocks of a mount that shall not lie here; how many were tried."""
         ledger = mount.ledger
-        if ledger is None or self.resting:
+        if ledger is None:
             return 0
         skip = self._resting_blocks(ledger)
         with mount.lock:
-            blocks = ledger.to_drop(most=most, skip=skip, all_blocks=mount.forgotten)
+            blocks = ledger.to_drop(
+                most=most, skip=skip, all_blocks=mount.forgotten, spooled_only=self.resting
+            )
         await self._each(mount, ledger, blocks, LANES, lambda block: self._drop(mount, ledger, block))
         return len(blocks)
 
-    async def drop_blocks(self, mount: MountWork, blocks: list[int]) -> None:
-        """Drop these blocks, as far as that is possible now."""
-        ledger = mount.ledger
-        if ledger is None:
-            return
+    async def drop_blocks(self, mount: MountWork, ledger: Ledger, blocks: list[int]) -> set[int]:
+        """Drop these blocks, as far as that is possible now; those that were dropped."""
+        removed: set[int] = set()
+
+        async def drop(block: int) -> None:
+            if await self._drop(mount, ledger, block):
+                removed.add(block)
+
         with mount.lock:
             claimed = ledger.claim(blocks)
-        await self._each(mount, ledger, claimed, LANES, lambda block: self._drop(mount, ledger, block))
+        await self._each(mount, ledger, claimed, LANES, drop)
+        return removed
 
     async def remove(self, identity: int) -> bool:
         """Remove a block that belongs to no ledger; whether it is gone."""
-        if self.resting:
-            return False
         try:
             await self._remove(identity)
-        except (OpenBlockError, RpcFailureError) as error:
+        except (OpenBlockError, RpcFailureError, _WorkerAwayError) as error:
             self._note(error)
             return False
         return True
@@ -145,7 +149,7 @@ class Registrar:
         ledger: Ledger,
         blocks: list[int],
         lanes: int,
-        action: Callable[[int], Awaitable[None]],
+        action: Callable[[int], Awaitable[object]],
     ) -> None:
         waiting = list(reversed(blocks))
 
@@ -153,8 +157,6 @@ class Registrar:
             while waiting:
                 block = waiting.pop()
                 try:
-                    if self.resting:
-                        raise _WorkerAwayError
                     await action(block)
                 except BaseException as error:
                     with mount.lock:
@@ -171,6 +173,8 @@ class Registrar:
     async def _register(self, mount: MountWork, ledger: Ledger, block: int, pinned: bool) -> None:
         identity = int(ledger.manifest.block_ids[block])
         length = int(ledger.manifest.block_lengths[block])
+        if self.resting:
+            raise _WorkerAwayError
         try:
             if self._disk.size(identity) != length:
                 # Cut off by a crash of the machine: it is brought again.
@@ -217,7 +221,7 @@ class Registrar:
         with mount.lock:
             ledger.release([block])
 
-    async def _drop(self, mount: MountWork, ledger: Ledger, block: int) -> None:
+    async def _drop(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
         identity = int(ledger.manifest.block_ids[block])
         try:
             await self._remove(identity)
@@ -225,7 +229,7 @@ class Registrar:
             self._refused[identity] = (1, self._clock() + _OPEN_PAUSE)
             with mount.lock:
                 ledger.release([block])
-            return
+            return False
         except RpcFailureError as failure:
             self._note(failure)
             raise _WorkerAwayError from failure
@@ -234,6 +238,7 @@ class Registrar:
         self.removed += 1
         self._room.removed(int(ledger.manifest.block_lengths[block]))
         mount.lies(ledger, block, spooled=False)
+        return True
 
     async def _remove(self, identity: int) -> None:
         if self._disk.registered(identity):
@@ -241,6 +246,8 @@ class Registrar:
         self._disk.unspool(identity)
 
     async def _remove_registered(self, identity: int) -> None:
+        if self.resting:
+            raise _WorkerAwayError
         try:
             await self._worker.remove(identity)
         except UnknownBlockError:
