@@ -60,9 +60,9 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 	  --custom-compile-command "make lock" -o requirements.txt
 	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
-	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" -o training/requirements-compile.txt
-	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --group pyproject.toml:compile -c training/requirements-compile.txt --universal \
+	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --group pyproject.toml:compile -c training/requirements-compile.txt --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" \
 	  -o training/requirements-compile-tests.txt
 

@@ -49,3 +49,31 @@ def test_the_parameter_server_job_has_a_chief_and_gives_gpus_to_workers_only() -
     for spec in roles.values():
         (container,) = spec.template["spec"]["containers"]
         assert container["command"][1].removeprefix("/opt/train/bin/") in SPECS["train-tensorflow"].files
+
+
+def test_the_compile_jobs_write_where_the_dataset_of_compiled_models_reads() -> None:
+    jobs = list(yaml.safe_load_all((EXAMPLES / "compile-digits.yaml").read_text()))
+    dataset = Dataset.model_validate(_example("dataset-compiled.yaml"))
+    targets = set()
+    for job in jobs:
+        pod = job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        words = dict(word.removeprefix("--").split("=", 1) for word in container["args"] if "=" in word)
+        assert words["output"] == dataset.spec.source.uri
+        assert words["endpoint"] == dataset.spec.source.options.endpoint == operations.ENDPOINT
+        assert pod["nodeSelector"] == {"tdcs.io/target": words["target"]}
+        assert container["args"][1].split(":")[0].removeprefix("/opt/train/bin/") in SPECS["train-tvm"].files
+        targets.add(words["target"])
+    assert len(targets) == len(jobs) == 2
+
+
+def test_the_score_job_needs_no_framework_and_has_a_pod_for_each_node_of_the_artifacts() -> None:
+    job = TrainingJob.model_validate(_example("trainingjob-score.yaml"))
+    assert job.spec.framework == "None"
+    compiled = Dataset.model_validate(_example("dataset-compiled.yaml"))
+    assert [use.name for use in job.spec.datasets] == ["mnist", "compiled"]
+    worker = job.spec.replica_specs.worker
+    assert worker.replicas == compiled.spec.placement.node_count
+    (container,) = worker.template["spec"]["containers"]
+    assert container["env"] == [{"name": "PODS", "value": str(worker.replicas)}]
+    assert container["command"][1].removeprefix("/opt/train/bin/") in SPECS["train-tvm"].files

@@ -160,6 +160,10 @@ def _nothing_usable(
     if not node.targets:
         return f"no artifact of {model} in {root} can run on this node ({why})"
     command = command_line(
-        model=source, target=node.targets[0].name, backends=tuple(prefer), output="s3://BUCKET/PREFIX"
+        model=source,
+        target=node.targets[0].name,
+        backends=tuple(prefer),
+        output="s3://BUCKET/PREFIX",
+        name=model if model != source else None,
     )
     return f"no artifact of {model} in {root} can run on this node ({why}). This makes one: {command}"

@@ -111,10 +111,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     digest: str = ""
 
 
-def command_line(*, model: str, target: str, backends: tuple[str, ...], output: str) -> str:
-    """The command that compiles a model for a target."""
-    chosen = "".join(f" --backend {name}" for name in backends)
-    return f"tdcs-train compile {model} --target {target}{chosen} -o {output}"
+def command_line(
+    *, model: str, target: str, backends: tuple[str, ...], output: str, name: str | None = None
+) -> str:
+    """The command that compiles a model for a target; `name` is the one to give it, if it is not the file's."""
+    chosen = "".join(f" --backend {backend}" for backend in backends)
+    named = f" --name {name}" if name else ""
+    return f"tdcs-train compile {model}{named} --target {target}{chosen} -o {output}"
 
 
 def encode(manifest: Manifest) -> bytes:

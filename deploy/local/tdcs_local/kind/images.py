@@ -76,6 +76,15 @@ _SPECS = (
         everywhere=False,
         torch=True,
     ),
+    Spec(
+        name="train-tvm",
+        files={
+            "tdcs_train": "training/tdcs_train",
+            "requirements-compile.txt": "training/requirements-compile.txt",
+            **{name: f"deploy/examples/{name}" for name in ("digits_model.py", "score_images.py")},
+        },
+        everywhere=False,
+    ),
     Spec(name="toolbox", everywhere=False),
 )
 SPECS: Mapping[str, Spec] = {spec.name: spec for spec in _SPECS}
