@@ -39,7 +39,7 @@ class Metrics:
             f"{_PREFIX}_answers",
             "Answers to prioritize requests by kind: "
             "scored, no_dataset, no_data, unknown_dataset (named by the pod, and not there), bad_annotation (of the "
-            "pod), not_synced (Datasets not listed yet).",
+            "pod), no_reader (a worker of a pipeline that reads none), not_synced (Datasets not listed yet).",
             ["kind"],
             registry=self.registry,
         )

@@ -77,7 +77,12 @@ _CONTAINER: dict[str, Any] = {
             "minLength": 1,
             "maxLength": 1024,
         },
-        "env": _objects("Its variables; they win over those that are added.", limit=1024),
+        "env": _objects(
+            "Its variables; they win over those that are added.",
+            limit=1024,
+            required=["name"],
+            properties={"name": {"type": "string", "description": "The variable's name.", "maxLength": 1024}},
+        ),
         "volumeMounts": _objects("What it mounts; the datasets are added.", limit=256),
     },
 }
@@ -217,11 +222,15 @@ class _Resources(Model):
     requests: Quantities | None = None
 
 
+class _Variable(Model):
+    name: str
+
+
 class _Container(Model):
     name: Annotated[str, Field(min_length=1)]
     image: Annotated[str, Field(min_length=1)]
     resources: _Resources | None = None
-    env: list[dict[str, Any]] | None = None
+    env: list[_Variable] | None = None
     volume_mounts: list[dict[str, Any]] | None = None
 
 

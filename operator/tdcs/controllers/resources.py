@@ -5,6 +5,7 @@ CPU counts in thousandths of a core, everything else in its own unit (bytes, GPU
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from tdcs.api.quantities import parse_quantity
@@ -29,9 +30,9 @@ def amount(resource: str, quantity: object) -> int:
         value = parse_quantity(str(quantity))
     except (ValueError, ArithmeticError):
         return 0
-    value = value * 1000 if resource == CPU else value
-    # An exponent may be so large that the number itself does not fit the memory.
-    return math.ceil(value) if abs(value) < MOST else MOST if value > 0 else -MOST
+    # An exponent may be so large that the number itself fits no memory.
+    value = max(min(value, Decimal(MOST)), Decimal(-MOST))
+    return min(math.ceil(value * 1000), MOST) if resource == CPU else math.ceil(value)
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
