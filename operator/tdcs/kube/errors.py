@@ -54,9 +54,15 @@ class UnavailableError(KubeError):
     """No answer, a timeout, 429 or 5xx: worth another try later."""
 
 
-MISFITS = ("failed to create typed patch object", "failed to convert new object", "quantities must match")
+MISFITS = (
+    "failed to create typed patch object",
+    "failed to create typed live object",
+    "failed to convert new object",
+    "quantities must match",
+)
 """What is in the server's complaint about an applied object with a field of the wrong type, with two entries of
-one name in a list, or with a quantity that is none. It answers 500, as if it had failed itself."""
+one name in a list, or with a quantity that is none; or about a live one that is older than its definition and does not
+fit it. It answers 500, as if it had failed itself."""
 
 
 def error_class(*, code: int, detail: str = "") -> type[KubeError]:

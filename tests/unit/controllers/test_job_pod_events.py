@@ -9,7 +9,7 @@ from tests.unit.kube.fake import ScriptedApi
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.context import Context
 from tdcs.controllers.trainingjob import report, unplaced
-from tdcs.controllers.trainingjob.decision import JobView, Observed
+from tdcs.controllers.trainingjob.observed import JobView, Observed
 from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.kube.api import Object, ObjectList

@@ -8,7 +8,7 @@ from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.publish import QUIET
 from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob import report
-from tdcs.controllers.trainingjob.decision import Observed
+from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pod_events import held_up
 from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, pod_view
 from tdcs.kube.api import Object

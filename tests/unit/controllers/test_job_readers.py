@@ -16,7 +16,7 @@ from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.cli.explain_report import World, explain
 from tdcs.controllers.trainingjob import children, report
 from tdcs.controllers.trainingjob import decision as decisions
-from tdcs.controllers.trainingjob.decision import JobView, Observed
+from tdcs.controllers.trainingjob.observed import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import environment
 from tdcs.kube.api import Object

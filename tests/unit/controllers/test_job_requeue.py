@@ -12,7 +12,7 @@ from tests.unit.controllers.jobs import Jobs
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.queueing.requeue import Requeues, Short
-from tdcs.controllers.trainingjob.decision import JobView, Observed
+from tdcs.controllers.trainingjob.observed import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade
 from tdcs.controllers.trainingjob.unplaced import short_of
 from tdcs.kube.resources import DATASETS, PODS

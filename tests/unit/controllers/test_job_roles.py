@@ -10,7 +10,7 @@ from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.trainingjob import children
 from tdcs.controllers.trainingjob import decision as decisions
-from tdcs.controllers.trainingjob.decision import JobView, Observed
+from tdcs.controllers.trainingjob.observed import JobView, Observed, job_view
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import environment, too_long
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError
@@ -158,7 +158,7 @@ def test_the_other_workers_get_time_to_end_by_themselves() -> None:
     [("0", True), ("0-2,5", True), ("0,3", True), ("1-3", False), ("10", False), ("", False)],
 )
 def test_whether_worker_0_succeeded_is_read_from_the_completed_indexes(indexes: str, first: bool) -> None:
-    assert decisions.job_view({"status": {"completedIndexes": indexes}}).first_succeeded is first
+    assert job_view({"status": {"completedIndexes": indexes}}).first_succeeded is first
 
 
 def test_a_limit_that_nobody_asks_for_any_more_is_lifted() -> None:

@@ -7,7 +7,7 @@ from tests.unit.controllers.builders import NOW, job_spec
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.trainingjob import start_order
-from tdcs.controllers.trainingjob.decision import JobView, Observed
+from tdcs.controllers.trainingjob.observed import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.kube.api import Object
 

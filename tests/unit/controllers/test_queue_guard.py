@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.jobs import Jobs
+from tests.unit.controllers.jobs import Jobs, role
 from tests.unit.controllers.test_operator import ScriptedLease
-from tests.unit.kube.fake import ScriptedApi
+from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.controllers import operator as module
 from tdcs.controllers.context import Settings
@@ -18,6 +18,7 @@ from tdcs.controllers.queueing import schedule as schedule_module
 from tdcs.controllers.queueing.pod_demand import PodDemands
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object
+from tdcs.kube.errors import InvalidError
 from tdcs.kube.resources import TRAINING_JOBS
 
 
@@ -116,3 +117,21 @@ async def test_whatever_one_job_makes_the_queue_stumble_over_the_others_are_admi
         await jobs.until(lambda: jobs.bound("good") == 4)
         await jobs.until(lambda: jobs.condition("Admitted", "trapped").get("reason") == "InvalidSpec")
         assert "a defect" in jobs.status("trapped")["message"]
+
+
+async def test_a_bad_job_that_takes_no_status_is_reported_by_an_event() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        real = jobs.server.apply_status
+
+        async def apply_status(resource: Any, *, obj: Object) -> Object:
+            if obj["metadata"]["name"] == "bad":
+                raise error(InvalidError)
+            return await real(resource, obj=obj)
+
+        jobs.server.apply_status = apply_status  # type: ignore[method-assign]
+        bad = role(1)
+        bad["template"]["spec"]["nodeSelector"] = ["gpu"]
+        await jobs.create("bad", replicaSpecs={"Worker": bad})
+        await jobs.create("good", workers=4)
+        await jobs.until(lambda: jobs.bound("good") == 4)
+        await jobs.until(lambda: "InvalidSpec" in jobs.events())

@@ -13,7 +13,8 @@ from tdcs.api.trainingjob import DatasetUse, Role, RunPolicy, TrainingJobSpec
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
 from tdcs.controllers.trainingjob import children, report
 from tdcs.controllers.trainingjob import decision as decisions
-from tdcs.controllers.trainingjob.decision import Decision, JobView, Observed, job_view
+from tdcs.controllers.trainingjob.decision import Decision
+from tdcs.controllers.trainingjob.observed import JobView, Observed, job_view
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import tf_config
 from tdcs.controllers.validation import explain_invalid

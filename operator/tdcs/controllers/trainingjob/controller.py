@@ -16,15 +16,16 @@ from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.queueing.queue import GangQueue
-from tdcs.controllers.queueing.requeue import Short
-from tdcs.controllers.trainingjob import children, report, start_order, unplaced
+from tdcs.controllers.trainingjob import children, report, start_order
 from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
 from tdcs.controllers.trainingjob.copy_choice import CopyChoices
 from tdcs.controllers.trainingjob.data_location import wanted_near
-from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed
+from tdcs.controllers.trainingjob.decision import Decision, JobOutcome
+from tdcs.controllers.trainingjob.gang import Gangs
+from tdcs.controllers.trainingjob.observed import Observed, job_view
 from tdcs.controllers.trainingjob.pod_events import PodEvents
-from tdcs.controllers.trainingjob.pods import pod_view, scheduled_at
+from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.controllers.trainingjob.rendezvous import too_long
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
@@ -61,6 +62,7 @@ class TrainingJobController:
         self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
         self._gangs = gangs
+        self._places = Gangs(context=context, queue=gangs)
         self._pod_events = PodEvents(context=context)
         self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
@@ -93,7 +95,7 @@ class TrainingJobController:
             own = await self._ensure(obj, seen, live)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            seen = self._sized(obj, seen, now=now)
+            seen = self._places.sized(obj, seen, now=now)
             outcome = decisions.outcome(seen, now=now)
             decision = self._decide(obj, seen, now=now, over=outcome is not None)
             if decision is None:
@@ -113,7 +115,11 @@ class TrainingJobController:
         self._gangs.withdraw(obj["metadata"]["uid"])
         found = finding(names.ADMITTED, False, "InvalidSpec", why)
         changed = {"state": "Waiting", "reason": found.reason, "message": found.message}
-        await self._publish(obj, known.model_copy(update=changed), [found])
+        try:
+            await self._publish(obj, known.model_copy(update=changed), [found])
+        except InvalidError:
+            # An object that is older than its definition and does not fit it takes no status any more.
+            await self._context.recorder.record(about=obj, reason=found.reason, message=why, type_="Warning")
 
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that runs is not stopped for that."""
@@ -129,31 +135,10 @@ class TrainingJobController:
         await self._publish(obj, seen.known.model_copy(update=changed), [found])
         return GOING_RETRY if going else REFUSED_RETRY
 
-    def _sized(self, obj: Object, seen: Observed, *, now: str) -> Observed:
-        """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
-        if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
-            return seen
-        uid, elastic = obj["metadata"]["uid"], seen.spec.elastic
-        idle, requeues = unplaced.idle_workers(seen), self._gangs.requeues
-        if not seen.was_admitted or not idle or unplaced.short_of(seen) is not None:
-            return replace(seen, workers=self._gangs.workers(uid))
-        # Workers that get no node in time are given back; the job goes on with the others.
-        fewer = max(seen.replicas("Worker") - idle, elastic.min_replicas)
-        short = unplaced.short_of(seen, spare=False)
-        if (
-            short is not None
-            and fewer < seen.replicas("Worker")
-            and requeues.left(uid, short=short, now=now) == 0
-        ):
-            requeues.requeue(uid, short=short)
-            self._gangs.return_workers(uid)
-            return replace(seen, workers=fewer)
-        return replace(seen, workers=self._gangs.workers(uid))
-
     def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
         """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
         data, uid = decisions.data(seen, now=now), obj["metadata"]["uid"]
-        decision = self._requeue(seen, uid=uid, now=now) if not over else None
+        decision = self._places.requeue(seen, uid=uid, now=now) if not over else None
         if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
             decision = decisions.decision_of(seen=seen, data=data)
         elif decision is None and (
@@ -180,40 +165,6 @@ class TrainingJobController:
         passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
         return replace(decision, copies=copies, passed=passed, growth=growth)
 
-    def _requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
-        """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
-        requeues = self._gangs.requeues
-        if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
-            return None
-        short = self._short_of(seen)
-        left = requeues.left(uid, short=short, now=now)
-        if short is not None and left == 0:
-            waits = decisions.data(seen, now=now, runs=False)
-            return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
-        if unplaced.all_placed(seen):
-            requeues.settled(uid)
-        return None
-
-    def _short_of(self, seen: Observed) -> Short | None:
-        """Which pods of a gang have no place. One that its scheduler has not looked at does not count while that
-        decides about others."""
-        short = unplaced.short_of(seen)
-        if short is None or not short.unseen or not short.since:
-            return short
-        names_ = {
-            pod.scheduler for pod in seen.pods if unplaced.is_without_place(pod) and pod.waiting is None
-        }
-        recent = max(
-            (
-                scheduled_at(pod)
-                for pod in self._context.stores.pods.values()
-                if (pod["spec"].get("schedulerName") or "") in names_
-            ),
-            default="",
-        )
-        works = recent and seconds_between(recent, self._context.now()) < self._gangs.requeues.patience
-        return unplaced.without_unseen(short) if works else short
-
     def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
         """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
         if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
@@ -227,7 +178,7 @@ class TrainingJobController:
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
         places = requeues.pause_left(uid)
         if places is None and seen.was_admitted and seen.spec.scheduling.gang:
-            places = requeues.left(uid, short=self._short_of(seen), now=now)
+            places = requeues.left(uid, short=self._places.short_of(seen), now=now)
         if places is not None:
             dues.append(places)
         waits_for_larger = start_order.next_start(seen, now=now) if seen.was_admitted else None
@@ -274,7 +225,7 @@ class TrainingJobController:
             datasets=datasets,
             present=frozenset(present),
             deleting=frozenset(deleting),
-            jobs={role: decisions.job_view(found) for role, found in own.items()},
+            jobs={role: job_view(found) for role, found in own.items()},
             pods=[
                 pod_view(pod)
                 for (where, _), pod in stores.pods.items()

@@ -9,7 +9,7 @@ from tdcs.controllers.context import Stores
 from tdcs.controllers.publish import conditions_of
 from tdcs.controllers.trainingjob.children import FIRST_COPY
 from tdcs.controllers.trainingjob.data_location import copies_of
-from tdcs.controllers.trainingjob.decision import Observed
+from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.kube.api import Object
 from tdcs.policy.admission import choose_copy
 

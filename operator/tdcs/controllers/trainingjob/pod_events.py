@@ -6,7 +6,7 @@ from dataclasses import replace
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context
-from tdcs.controllers.trainingjob.decision import Observed
+from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade, newest, problem_of, quoted
 from tdcs.kube.api import Object
 from tdcs.kube.resources import EVENTS

@@ -17,7 +17,8 @@ from tdcs.api.trainingjob_status import (
 )
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, selector_of
 from tdcs.controllers.trainingjob.data_location import held
-from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, Observed, suspended_seconds
+from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, suspended_seconds
+from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.policy.admission import Reason
 from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality

@@ -8,7 +8,7 @@ from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.resources import CPU, pod_requests
-from tdcs.controllers.trainingjob.decision import Observed
+from tdcs.controllers.trainingjob.observed import Observed
 
 LONGEST_WAIT = 20.0
 """Seconds that the smaller pods of a gang wait at most until the larger ones have a node."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tdcs.controllers.queueing.requeue import Short
-from tdcs.controllers.trainingjob.decision import Observed
+from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import GATED, UNSCHEDULABLE, VOLUME_NOT_BOUND, PodView, newest
 
 

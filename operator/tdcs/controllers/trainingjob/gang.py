@@ -1,0 +1,82 @@
+"""A gang after its admission: which of its pods have no place, how many workers it may have, when it queues again."""
+
+from dataclasses import replace
+
+from tdcs.controllers.clock import seconds_between
+from tdcs.controllers.context import Context
+from tdcs.controllers.queueing.queue import GangQueue
+from tdcs.controllers.queueing.requeue import Short
+from tdcs.controllers.trainingjob import decision as decisions
+from tdcs.controllers.trainingjob import unplaced
+from tdcs.controllers.trainingjob.decision import Decision
+from tdcs.controllers.trainingjob.observed import Observed
+from tdcs.controllers.trainingjob.pods import scheduled_at
+from tdcs.kube.api import Object
+
+
+class Gangs:
+    """Watches over the places of admitted gangs.
+
+    Args:
+        context: the controller's world.
+        queue: which admitted them.
+    """
+
+    def __init__(self, *, context: Context, queue: GangQueue) -> None:
+        self._context = context
+        self._queue = queue
+
+    def short_of(self, seen: Observed) -> Short | None:
+        """Which pods of a gang have no place. One that its scheduler has not looked at does not count while that
+        decides about others."""
+        short = unplaced.short_of(seen)
+        if short is None or not short.unseen or not short.since:
+            return short
+        names_ = {
+            pod.scheduler for pod in seen.pods if unplaced.is_without_place(pod) and pod.waiting is None
+        }
+        recent = max(
+            (
+                scheduled_at(pod)
+                for pod in self._context.stores.pods.values()
+                if (pod["spec"].get("schedulerName") or "") in names_
+            ),
+            default="",
+        )
+        works = recent and seconds_between(recent, self._context.now()) < self._queue.requeues.patience
+        return unplaced.without_unseen(short) if works else short
+
+    def sized(self, obj: Object, seen: Observed, *, now: str) -> Observed:
+        """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
+        if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
+            return seen
+        uid, elastic = obj["metadata"]["uid"], seen.spec.elastic
+        idle, requeues = unplaced.idle_workers(seen), self._queue.requeues
+        if not seen.was_admitted or not idle or unplaced.short_of(seen) is not None:
+            return replace(seen, workers=self._queue.workers(uid))
+        # Workers that get no node in time are given back; the job goes on with the others.
+        fewer = max(seen.replicas("Worker") - idle, elastic.min_replicas)
+        short = unplaced.short_of(seen, spare=False)
+        if (
+            short is not None
+            and fewer < seen.replicas("Worker")
+            and requeues.left(uid, short=short, now=now) == 0
+        ):
+            requeues.requeue(uid, short=short)
+            self._queue.return_workers(uid)
+            return replace(seen, workers=fewer)
+        return replace(seen, workers=self._queue.workers(uid))
+
+    def requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
+        """A gang whose pods did not all find a place in time gives back what it has; None when it goes on."""
+        requeues = self._queue.requeues
+        if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
+            return None
+        short = self.short_of(seen)
+        left = requeues.left(uid, short=short, now=now)
+        if short is not None and left == 0:
+            waits = decisions.data(seen, now=now, runs=False)
+            return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
+        if unplaced.all_placed(seen):
+            requeues.settled(uid)
+        return None
