@@ -147,7 +147,7 @@ def main() -> None:
         for _ in range(options.repeat):
             with tempfile.TemporaryDirectory() as scratch:
                 words = ["-m", "bench.training.bubbles", "--all", "--count", str(options.count)]
-                program = processes.start(words, scratch=Path(scratch))
+                program = processes.start(words, scratch=Path(scratch), sleeps=True)
                 rows += processes.answers([program], within=600)
         bound = 2 * SECONDS
         for row in rows:

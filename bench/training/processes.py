@@ -23,8 +23,13 @@ def start(
     namespace: str = "",
     environment: Mapping[str, str] | None = None,
     data: Mapping[str, Path] | None = None,
+    sleeps: bool = False,
 ) -> "subprocess.Popen[str]":
-    """A program inside the root; with a namespace it has that network, else a loopback interface of its own."""
+    """A program inside the root; with a namespace it has that network, else a loopback interface of its own.
+
+    It runs before other work on the machine, because a worker that is woken late is measured as a slow link; one that
+    mostly `sleeps` runs in real time.
+    """
     run = Run(
         command=["python3", *words],
         results=scratch,
@@ -34,8 +39,8 @@ def start(
     )
     command = torch_root.arguments(run, root=torch_root.ensure_folder(reporter=Reporter()))
     prefix = ["ip", "netns", "exec", namespace] if namespace else []
-    # before other work on the machine: a worker that is woken late is measured as a slow link
-    return subprocess.Popen(["nice", "-n", "-15", *prefix, *command], stdout=subprocess.PIPE, text=True)
+    first = ["chrt", "--fifo", "10"] if sleeps else ["nice", "-n", "-15"]
+    return subprocess.Popen([*first, *prefix, *command], stdout=subprocess.PIPE, text=True)
 
 
 def answers(programs: Sequence["subprocess.Popen[str]"], *, within: float) -> list[dict[str, Any]]:

@@ -59,7 +59,11 @@ def schedule(model: SplitModel, place: Place, *, loss: Loss, micro_batches: int)
     stage = PipelineStage(
         StageModule(model, place.stage), place.stage, len(place.replicas), torch.device("cpu")
     )
-    return Schedule1F1B(stage, n_microbatches=micro_batches, loss_fn=loss)
+    if "scale_grads" in inspect.signature(Schedule1F1B).parameters:
+        return Schedule1F1B(stage, n_microbatches=micro_batches, loss_fn=loss, scale_grads=True)
+    # PyTorch 2.6 adds the gradients of the micro-batches up; the mean is what the whole mini-batch gives
+    mean = lambda output, labels: loss(output, labels) / micro_batches  # noqa: E731
+    return Schedule1F1B(stage, n_microbatches=micro_batches, loss_fn=mean)
 
 
 def drops_transfers() -> bool:

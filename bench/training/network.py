@@ -1,0 +1,63 @@
+"""Two or more network namespaces joined by a switch, each with a link of a given rate; removed with the block."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+DEVICE = "eth0"
+"""The interface inside each namespace."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A namespace and its address."""
+
+    namespace: str
+    address: str
+
+
+@contextlib.contextmanager
+def hosts(count: int) -> Iterator[list[Host]]:
+    """`count` namespaces whose interfaces lie on one bridge, in a namespace of its own."""
+    stem = f"tdcs-bench-{os.getpid()}"
+    switch = f"{stem}-switch"
+    made = [Host(f"{stem}-{number}", f"10.77.0.{number + 1}") for number in range(count)]
+    try:
+        _run("ip", "netns", "add", switch)
+        _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        _run("ip", "-n", switch, "link", "set", "bridge", "up")
+        for number, host in enumerate(made):
+            port = f"port{number}"
+            _run("ip", "netns", "add", host.namespace)
+            _run(
+                *("ip", "-n", switch, "link", "add", port, "type", "veth"),
+                *("peer", "name", DEVICE, "netns", host.namespace),
+            )
+            _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+            _run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", DEVICE)
+            _run("ip", "-n", host.namespace, "link", "set", DEVICE, "up")
+            _run("ip", "-n", host.namespace, "link", "set", "lo", "up")
+        yield made
+    finally:
+        for namespace in [switch, *(host.namespace for host in made)]:
+            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+
+def shape(made: Sequence[Host], *, bits_per_second: float) -> None:
+    """Gives each host's link a rate in both directions by tbf: at its own end and at the switch's."""
+    switch = made[0].namespace.rpartition("-")[0] + "-switch"
+    burst = max(128 << 10, int(bits_per_second / 8 / 500))
+    for number, host in enumerate(made):
+        for namespace, device in ((host.namespace, DEVICE), (switch, f"port{number}")):
+            _run(
+                *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
+                *("rate", f"{int(bits_per_second)}bit", "burst", str(burst), "limit", str(4 << 20)),
+            )
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
