@@ -1,6 +1,8 @@
 """The loader: what it gives, in what order and memory, and what it says of the time."""
 
 import io
+import multiprocessing
+import os
 import re
 import subprocess
 import sys
@@ -79,9 +81,10 @@ def test_an_incomplete_last_batch_is_dropped_or_kept(folder: Path, drop: bool, s
 
 def test_a_training_loop_that_stops_early_leaves_no_thread_behind(folder: Path) -> None:
     samples, _ = find_images(folder)
+    loader = Loader(samples, batch=2, shape=SHAPE)
     before = threading.active_count()
     for _ in range(3):
-        batches = Loader(samples, batch=2, shape=SHAPE).epoch(0)
+        batches = loader.epoch(0)
         next(batches)
         batches.close()  # type: ignore[attr-defined]
     deadline = time.monotonic() + 5
@@ -113,7 +116,7 @@ def test_20_ms_put_into_a_stage_are_reported_as_that_stages_time(folder: Path, s
     functions: dict[str, Callable[..., Any]] = {"read": read_file, "decode": decode_image, "batch": put_image}
     slow = Slowed(functions.get(stage, lambda: None))
     own = {"read": {"read": slow}, "decode": {"decode": slow}, "batch": {"put": slow}}.get(stage, {})
-    loader = Loader(samples, batch=3, shape=SHAPE, readers=1, decoders=1, **own)  # type: ignore[arg-type]
+    loader = Loader(samples, batch=3, shape=SHAPE, readers=1, decoders=1, processes=False, **own)  # type: ignore[arg-type]
     for _ in loader.epoch(0):
         if stage == "train":
             slow()
@@ -218,3 +221,35 @@ def test_an_image_is_resized_to_the_wanted_shape() -> None:
     target = numpy.zeros((10, 10, 3), dtype=numpy.uint8)
     decode_image(memoryview(content.getvalue()), target, path="x.png")
     assert (target == numpy.array([200, 100, 50])).all()
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_decoders_are_processes_or_threads_with_equal_results(folder: Path, processes: bool) -> None:
+    samples, _ = find_images(folder)
+    loader = Loader(samples, batch=4, shape=SHAPE, decoders=3, processes=processes)
+    first = [contents(loader, epoch) for epoch in range(2)]
+    loader.close()
+    again = Loader(samples, batch=4, shape=SHAPE, processes=not processes)
+    assert first == [contents(again, epoch) for epoch in range(2)]
+    again.close()
+
+
+def test_a_decoder_that_is_killed_is_reported_with_its_file(folder: Path) -> None:
+    def die(content: memoryview, target: Any, *, path: str) -> None:
+        os._exit(9)
+
+    samples, _ = find_images(folder)
+    loader = Loader(samples, batch=4, shape=SHAPE, decode=die)
+    with pytest.raises(InputError, match=r"the process that decoded .*\.png has died"):
+        contents(loader, 0)
+    loader.close()
+
+
+def test_closing_a_loader_ends_its_processes(folder: Path) -> None:
+    samples, _ = find_images(folder)
+    before = set(multiprocessing.active_children())
+    loader = Loader(samples, batch=4, shape=SHAPE, decoders=2)
+    started = set(multiprocessing.active_children()) - before
+    assert len(started) == 2
+    loader.close()
+    assert not any(process.is_alive() for process in started)

@@ -8,13 +8,15 @@ import numpy
 class Register:
     """One of the registers of a descriptor: fixed memory, and a small value beside it."""
 
-    __slots__ = ("index", "length", "memory", "name", "reading", "value")
+    __slots__ = ("index", "length", "memory", "name", "offset", "reading", "value")
 
-    def __init__(self, *, name: str, index: int, memory: memoryview) -> None:
+    def __init__(self, *, name: str, index: int, memory: memoryview, offset: int = 0) -> None:
         self.name = name
         self.index = index
         """Its number among the registers of its descriptor; with the name it is the token of its memory."""
         self.memory = memory
+        self.offset = offset
+        """Where its memory begins in the machine's."""
         self.value: Any = None
         """What does not need fixed memory: a label, a length, a shape; travels between machines as JSON."""
         self.length = 0
@@ -23,16 +25,20 @@ class Register:
         """Consumers that have not returned it."""
 
 
-def allocate(names: list[tuple[str, int, int]]) -> dict[str, list[Register]]:
+def allocate(
+    names: list[tuple[str, int, int]], memory: memoryview | None = None
+) -> dict[str, list[Register]]:
     """Registers for (name, count, bytes of each) in one piece of memory, each at its offset."""
     total = sum(count * aligned(size) for _, count, size in names)
-    chunk = numpy.empty(total, dtype=numpy.uint8).data
+    chunk = numpy.empty(total, dtype=numpy.uint8).data if memory is None else memory
     registers: dict[str, list[Register]] = {}
     offset = 0
     for name, count, size in names:
         registers[name] = []
         for index in range(count):
-            registers[name].append(Register(name=name, index=index, memory=chunk[offset : offset + size]))
+            registers[name].append(
+                Register(name=name, index=index, memory=chunk[offset : offset + size], offset=offset)
+            )
             offset += aligned(size)
     return registers
 

@@ -29,10 +29,17 @@ class Runtime:
         traced: Keep a record of every act.
         machine: Which of the plan's machines this is.
         network: What carries registers to and from the others, if the plan has any.
+        memory: Where to put the registers, `plan.memory_bytes` of it; new memory otherwise.
     """
 
     def __init__(
-        self, plan: ActorPlan, *, traced: bool = False, machine: int = 0, network: Network | None = None
+        self,
+        plan: ActorPlan,
+        *,
+        traced: bool = False,
+        machine: int = 0,
+        network: Network | None = None,
+        memory: memoryview | None = None,
     ) -> None:
         check(plan)
         self.plan = plan
@@ -47,11 +54,11 @@ class Runtime:
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._stopped_by: str = ""
-        self._build()
+        self._build(memory)
         self._living = len(self.actors)
 
-    def _build(self) -> None:
-        registers = allocate(self.plan.held(self._machine))
+    def _build(self, memory: memoryview | None) -> None:
+        registers = allocate(self.plan.held(self._machine), memory)
         for task in self.plan.tasks:
             if task.machine == self._machine:
                 self._make(task, registers)

@@ -1,9 +1,11 @@
 """The loader: actors that read, decode and batch the files of a dataset."""
 
+import mmap
 import queue
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,12 +13,12 @@ from numpy.typing import NDArray
 from tdcs_train.actors import ActorError, ActorPlan, Kind, RegisterSpec, Runtime, Task
 from tdcs_train.actors.pool import PooledKernel
 from tdcs_train.actors.register import Register
-from tdcs_train.actors.task import Done
 from tdcs_train.actors.trace import critical_path
 from tdcs_train.errors import InputError
 from tdcs_train.loader import stages
 from tdcs_train.loader.decoding import decode_image
 from tdcs_train.loader.files import Sample, epoch_order, read_file
+from tdcs_train.loader.processes import DecoderProcesses
 from tdcs_train.loader.report import TRAIN, EpochReport
 
 BATCHES_A_LOOK = 16
@@ -44,6 +46,7 @@ class Loader:
         prefetch: Batches that may wait for training.
         max_file_bytes: Memory of a file; larger ones are refused by name.
         drop_last: Leave out the last batch of an epoch if it is not full.
+        processes: Decode in processes, as many as there are decoders; else in threads of this one.
         read, decode, put: What the stages do, if not the usual.
     """
 
@@ -62,6 +65,7 @@ class Loader:
         max_file_bytes: int = 4 << 20,
         shuffle: bool = True,
         drop_last: bool = True,
+        processes: bool = True,
         read: stages.Read = read_file,
         decode: stages.Decode = decode_image,
         put: Any = stages.put_image,
@@ -89,6 +93,11 @@ class Loader:
             raise InputError(
                 f"{len(samples)} samples for {world_size} workers make no batch of {batch}; take a smaller batch"
             )
+        self._processes: DecoderProcesses | None = None
+        self._memory_bytes = self._plan([], stages.HandOver())[0].memory_bytes(0)
+        self._memory = mmap.mmap(-1, self._memory_bytes)
+        if processes:
+            self._processes = DecoderProcesses(decode, count=decoders, shape=shape, memory=self._memory)
 
     def __len__(self) -> int:
         """Batches of an epoch of this worker."""
@@ -98,7 +107,12 @@ class Loader:
     @property
     def memory_bytes(self) -> int:
         """Memory of all registers; nothing else grows with the dataset but the list of its files."""
-        return self._plan([], stages.HandOver())[0].memory_bytes(0)
+        return self._memory_bytes
+
+    def close(self) -> None:
+        """End the decoders; the loader gives nothing afterwards. The end of the program does it, too."""
+        if self._processes is not None:
+            self._processes.close()
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of an epoch; afterwards `report` says what training waited for.
@@ -116,10 +130,11 @@ class Loader:
         )
         hand_over = stages.HandOver()
         plan, pools = self._plan(order, hand_over)
-        runtime = Runtime(plan, traced=True)
+        runtime = Runtime(plan, traced=True, memory=memoryview(self._memory))
         look = _Look(runtime)
         runtime.start()
-        waited, done = 0.0, None
+        waited = 0.0
+        done: Callable[[], None] | None = None
         try:
             for place in range(len(self)):
                 begin = time.monotonic()
@@ -153,7 +168,8 @@ class Loader:
     ) -> tuple[ActorPlan, tuple[PooledKernel, PooledKernel]]:
         image_bytes = self.shape[0] * self.shape[1] * self.shape[2]
         read = PooledKernel("read", stages.reading(self._read), workers=self._readers)
-        decode = PooledKernel("decode", stages.decoding(self._decode, self.shape), workers=self._decoders)
+        decoding = self._processes or stages.decoding(self._decode, self.shape)
+        decode = PooledKernel("decode", decoding, workers=self._decoders)
         # A register of each stage for every thread that fills one, and as many that the next stage works on.
         files = RegisterSpec(name="file", count=self._readers + self._decoders, size=self._max_file_bytes)
         images = RegisterSpec(name="image", count=2 * self._decoders, size=image_bytes)
@@ -213,12 +229,18 @@ class _Look:
                 del account.records[: max(0, over - 1)]
 
 
-def _next(hand_over: stages.HandOver, runtime: Runtime) -> tuple[Register, Done]:
+def _next(hand_over: stages.HandOver, runtime: Runtime) -> tuple[Register, Callable[[], None]]:
+    """The next batch, and what to call when it has been used."""
+    asked = time.monotonic_ns()
     while True:
         try:
-            return hand_over.queue.get(timeout=0.2)
+            offer = hand_over.queue.get(timeout=0.2)
         except queue.Empty:
             _await_end(runtime, timeout=0)
+            continue
+        # A batch that was there before it was asked for had to wait for the training on the one before.
+        after = (TRAIN, offer.number - 1) if offer.number and offer.offered < asked else None
+        return offer.register, partial(offer.done, started=time.monotonic_ns(), after=after)
 
 
 def _await_end(runtime: Runtime, *, timeout: float = 60) -> None:

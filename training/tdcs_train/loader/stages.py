@@ -1,7 +1,9 @@
 """The kernels of a loader's actors."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
+from time import monotonic_ns
 from typing import Any
 
 import numpy
@@ -83,12 +85,23 @@ def batch_arrays(register: Register, size: int, shape: tuple[int, ...]) -> tuple
     return images.reshape((size, *shape)), labels
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A batch that the training loop may take."""
+
+    register: Register
+    done: Done
+    number: int
+    offered: int
+    """When (ns)."""
+
+
 class HandOver:
     """Gives registers to the training loop, one at a time; an act lasts until the loop gives it back."""
 
     def __init__(self) -> None:
-        self.queue: SimpleQueue[tuple[Register, Done]] = SimpleQueue()
+        self.queue: SimpleQueue[Offer] = SimpleQueue()
 
     def submit(self, inputs: Registers, outputs: Registers, number: int, done: Done) -> None:
         """Offer a batch."""
-        self.queue.put((inputs["batch"], done))
+        self.queue.put(Offer(inputs["batch"], done, number, monotonic_ns()))

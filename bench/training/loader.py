@@ -1,0 +1,134 @@
+"""The loader of tdcs-train beside PyTorch's DataLoader on JPEG files of 100 KB, with as many decoders.
+
+    python -m bench.training.loader
+
+Runs inside the root of the image train-pytorch, from a local folder. Both use the same decoder and give batches of
+bytes; each is run in turn, five times after one that does not count. Writes results/loader.jsonl.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+FILES, BATCH, DECODERS, ROUNDS = 480, 32, 2, 5
+SHAPE = (224, 224, 3)
+
+
+def make(folder: Path) -> int:
+    """Files of about 100 KB: smooth pictures with noise; the mean size."""
+    import numpy
+    from PIL import Image
+
+    chooser = numpy.random.default_rng(0)
+    sizes = []
+    for number in range(FILES):
+        place = folder / f"class{number % 4}"
+        place.mkdir(exist_ok=True)
+        coarse = Image.fromarray(chooser.integers(0, 255, (12, 16, 3), dtype=numpy.uint8)).resize((500, 375))
+        pixels = numpy.asarray(coarse).astype(numpy.int16) + chooser.integers(-14, 15, (375, 500, 3))
+        image = Image.fromarray(numpy.clip(pixels, 0, 255).astype(numpy.uint8))
+        path = place / f"{number:04}.jpg"
+        image.save(path, quality=90)
+        sizes.append(path.stat().st_size)
+    return round(statistics.mean(sizes))
+
+
+def inside() -> None:
+    """The measurement itself, where PyTorch is."""
+    import numpy
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    from tdcs_train.loader import Batch, Loader, Sample, decode_image, find_images
+
+    class Files(Dataset[tuple[torch.Tensor, int]]):
+        def __init__(self, samples: list[Sample]) -> None:
+            self.samples = samples
+
+        def __len__(self) -> int:
+            return len(self.samples)
+
+        def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+            sample = self.samples[number]
+            pixels = numpy.empty(SHAPE, dtype=numpy.uint8)
+            content = Path(sample.path).read_bytes()
+            decode_image(memoryview(content), pixels, path=sample.path)
+            return torch.from_numpy(pixels), sample.label
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        size = make(Path(name))
+        samples, _ = find_images(Path(name))
+        # made before any thread: its decoders are forked
+        own = Loader(samples, batch=BATCH, shape=SHAPE, decoders=DECODERS)
+        theirs = DataLoader(
+            Files(samples), batch_size=BATCH, shuffle=True, num_workers=DECODERS, drop_last=True,
+            persistent_workers=True,
+        )  # fmt: skip
+        rates: dict[str, list[float]] = {"tdcs_train.loader": [], "torch DataLoader": []}
+        for turn in range(ROUNDS + 1):
+            for which, batches in (
+                ("tdcs_train.loader", own.epoch(turn)),
+                ("torch DataLoader", iter(theirs)),
+            ):
+                begin, count = time.monotonic(), 0
+                for batch in batches:
+                    count += len(batch.images if isinstance(batch, Batch) else batch[0])
+                if turn:
+                    rates[which].append(count / (time.monotonic() - begin))
+        medians = {which: statistics.median(found) for which, found in rates.items()}
+        ratio = medians["tdcs_train.loader"] / medians["torch DataLoader"]
+        rows: list[dict[str, Any]] = [
+            {
+                "loader": which,
+                "images a second (median)": round(medians[which], 1),
+                "lowest": round(min(found), 1),
+                "highest": round(max(found), 1),
+                "bytes a file": size,
+                "decoders": DECODERS,
+            }
+            for which, found in rates.items()
+        ]
+        rows[0]["over DataLoader"] = round(ratio, 3)
+        report = own.report
+        assert report is not None
+        rows[0]["bottleneck"] = report.bottleneck
+        for row in rows:
+            print(json.dumps(row), flush=True)
+
+
+def main() -> None:
+    """Run it inside the root, and keep what it prints."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    if parser.parse_args().inside:
+        inside()
+        return
+    from bench.training.records import keep
+
+    with tempfile.TemporaryDirectory() as scratch:
+        words = [sys.executable, "-m", "tdcs_local", "torch", f"--results={scratch}"]
+        words += [
+            "--environment=OMP_NUM_THREADS=1",
+            "--environment=PYTHONPATH=/checkout/training:/checkout",
+            "--",
+        ]
+        words += ["python3", "-m", "bench.training.loader", "--inside"]
+        variables = {**os.environ, "PYTHONPATH": "deploy/local"}
+        result = subprocess.run(words, env=variables, capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"the benchmark failed: {result.stderr[-3000:]}")
+    keep("loader", [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")])
+
+
+if __name__ == "__main__":
+    main()
