@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training compile controlplane engine e2e crds lock simulation-docs
+.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training compile controlplane engine e2e crds lock simulation-docs training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -72,3 +72,11 @@ simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.m
 	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
 	@$(BIN)/python bench/placement_optimum.py --results bench/results/placement.jsonl > bench/results/placement.json
 	@$(BIN)/python -m bench.simulation_page
+
+PROFILES ?= ../shared/data/pipedream
+training-docs: venv ## rerun the benchmarks of tdcs-train and write docs/training-results.md; minutes; PROFILES=FOLDER
+	@$(BIN)/python -m bench.training.plans --profiles $(PROFILES)
+	@$(BIN)/python -m bench.training.orders --profiles $(PROFILES)
+	@$(BIN)/python -m bench.training.actors
+	@$(BIN)/python -m bench.training.loader
+	@$(BIN)/python -m bench.training.page
