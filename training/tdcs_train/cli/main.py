@@ -10,6 +10,7 @@ from tdcs_train.errors import InputError
 
 COMMANDS = {
     "compile": ("tdcs_train.cli.compile", "Compile a model into an artifact for one target."),
+    "link": ("tdcs_train.cli.link", "Measure the links between the pods of a job."),
     "order": ("tdcs_train.cli.order", "Order the transfers of a profiled model."),
     "plan": ("tdcs_train.cli.plan", "Plan the parallelism of a profiled model."),
     "profile": ("tdcs_train.cli.profile", "Measure a model layer by layer."),

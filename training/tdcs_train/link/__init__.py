@@ -1,0 +1,1 @@
+"""Bandwidth and latency between the workers of a job. No torch."""
