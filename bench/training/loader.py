@@ -88,6 +88,7 @@ def inside() -> None:
         rows: list[dict[str, Any]] = [
             {
                 "loader": which,
+                "decodes in": "processes",
                 "images a second (median)": round(medians[which], 1),
                 "lowest": round(min(found), 1),
                 "highest": round(max(found), 1),

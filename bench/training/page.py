@@ -38,8 +38,9 @@ What does not gain: links on which transfers take a small part of the computatio
     "loader": (
         "The loader beside PyTorch's DataLoader",
         """\
-The same JPEG files and decoder, from a local folder, with as many decoder processes; nothing else is done. Median of
-five runs in turn.""",
+The same JPEG files and decoder, from a local folder, with as many decoders, nothing else computed; median of five runs
+in turn. A row that does not say where the loader decodes was measured with decoders in threads; now they are
+processes.""",
     ),
 }
 """Titles and words of the tables, in order."""
