@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,6 +12,9 @@ from pathlib import Path
 import pytest
 from tests.engine.agent_nodes import AgentCluster, agents_of
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
+from tests.engine.test_names import NAMES
+from tests.support.agents import fill
+from tests.support.waiting import eventually_async
 
 from tdcs.engine.agents import NO_SLOTS
 from tdcs.engine.protocol import Source
@@ -43,6 +48,46 @@ def bucket_of(s3: S3Server, files: dict[str, bytes]) -> Source:
     s3.make_bucket(bucket)
     s3.put_files(bucket, {f"data/{name}": content for name, content in files.items()})
     return s3.source(f"s3://{bucket}/data")
+
+
+async def test_every_name_is_brought_from_a_bucket_and_from_a_folder(
+    agents: AgentCluster, s3: S3Server, tmp_path: Path
+) -> None:
+    files = {name: os.urandom(random.randint(1, 3_000)) for name in [*NAMES, "tab\tand\nline/\x7f.bin"]}
+    folder = fill(tmp_path / "source", files)
+    for source in (bucket_of(s3, files), Source(uri=f"file://{folder}")):
+        version = await agents.version(source)
+        await agents.give(ONE, version)
+        await agents.holds(ONE, version)
+        assert agents.nodes[ONE].content(version) == files
+
+
+async def test_an_agent_killed_in_the_middle_goes_on_from_what_lies_on_its_disk(
+    agents: AgentCluster, s3: S3Server
+) -> None:
+    files = {f"{number:04}.bin": os.urandom(50_000) for number in range(400)}
+    version = await agents.version(bucket_of(s3, files))
+    node = agents.nodes[ONE]
+    await agents.give(ONE, version, bandwidth=10_000_000)
+    for kept in (2_000_000, 8_000_000):
+        await eventually_async(
+            lambda kept=kept: agents.mount(ONE, version).held_bytes > kept,  # type: ignore[misc]
+            deadline=60,
+            describe=agents.describe,
+        )
+        await asyncio.to_thread(node.process.kill)
+        await eventually_async(lambda: agents.state(ONE) is None, deadline=30)
+        await asyncio.to_thread(node.process.start)
+        await eventually_async(
+            lambda kept=kept: agents.mount(ONE, version).held_bytes > kept,  # type: ignore[misc]
+            deadline=30,
+            describe=agents.describe,
+        )
+        assert agents.mount(ONE, version).version == 0
+        await agents.give(ONE, version, bandwidth=10_000_000)
+    await agents.holds(ONE, version)
+    assert node.content(version) == files
+    assert (await agents.placed(version))[ONE] == set(version.manifest.block_ids.tolist())
 
 
 async def test_blocks_come_from_the_source_once_and_are_registered_on_both_nodes(

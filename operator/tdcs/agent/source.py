@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 from obstore.store import S3Store
+from urllib3 import PoolManager, Timeout
+from urllib3.exceptions import HTTPError
 
+from tdcs.agent.signed_request import object_url
 from tdcs.engine.agents import FailureCode, SourceAccess
 from tdcs.engine.redaction import redact
 
 _CHUNK: Final = 1 << 20
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TIME_TAG: Final = "mtime-ms"
 _LONGEST_REASON: Final = 300
 _NAMES_REFUSED: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
@@ -149,6 +156,15 @@ class BucketReader:
         endpoint = options.get("endpoint", "").rstrip("/")
         path_style = options.get("pathStyle", "true" if endpoint else "false") == "true"
         self._secrets: Final = (access.secret_access_key, access.access_key_id)
+        self._address: Final[dict[str, Any]] = {
+            "endpoint": endpoint,
+            "bucket": parts.netloc,
+            "region": options.get("region", "us-east-1"),
+            "path_style": path_style,
+            "access_key_id": access.access_key_id,
+            "secret_access_key": access.secret_access_key,
+        }
+        self._plain_http: Final = PoolManager(timeout=Timeout(connect=10, read=30))
         prefix = access.uri.removeprefix(f"s3://{parts.netloc}").strip("/")
         self._prefix: Final = f"{prefix}/" if prefix else ""
         keys: dict[str, Any] = (
@@ -178,6 +194,9 @@ class BucketReader:
             key = self._prefix + extent.path.decode("utf-8")
         except UnicodeDecodeError as error:
             raise SourceFailureError("BadName", "the file's name is no UTF-8, as S3 demands") from error
+        if _CONTROL.search(key):
+            self._read_signed(key, extent, write)
+            return
         asked: dict[str, Any] = {"if_match": extent.tag} if extent.tag.startswith('"') else {}
         if extent.length != extent.size:
             asked["range"] = (extent.offset, extent.offset + extent.length)
@@ -207,6 +226,39 @@ class BucketReader:
         if len(data) != extent.length:
             raise SourceFailureError("Changed", f"{len(data)} bytes came, and {extent.length} were asked for")
         write(data)
+
+    def _read_signed(self, key: str, extent: Extent, write: Write) -> None:
+        """Read an object whose name has control characters, which the client library refuses to ask for."""
+        headers = {"Range": f"bytes={extent.offset}-{extent.offset + extent.length - 1}"}
+        if extent.tag.startswith('"'):
+            headers["If-Match"] = extent.tag
+        url = object_url(**self._address, key=key, now=datetime.now(UTC))
+        try:
+            answer = self._plain_http.request("GET", url, headers=headers, redirect=False, retries=False)
+        except HTTPError as error:
+            reason = f"the source does not answer: {type(error).__name__}"
+            raise SourceFailureError("SourceAway", reason, common=True) from error
+        if answer.status == 412:
+            raise _changed("its ETag is another one (412)")
+        if answer.status == 416:
+            raise _changed("it became shorter (416)")
+        if answer.status == 404:
+            raise SourceFailureError("Missing", "the file is not at the source any more (404)")
+        if answer.status in (401, 403):
+            reason = "the source refuses the credentials or the file (403)"
+            raise SourceFailureError("Denied", reason, common=True)
+        if answer.status == 400:
+            raise SourceFailureError("BadName", "the source refuses the file's name (400)")
+        if answer.status not in (200, 206):
+            reason = f"the source does not answer: status {answer.status}"
+            raise SourceFailureError("SourceAway", reason, common=True)
+        size = answer.headers.get("Content-Range", "").rpartition("/")[2]
+        if len(answer.data) != extent.length or (size.isdecimal() and int(size) != extent.size):
+            raise _changed(f"{len(answer.data)} bytes came of {size or 'its'} bytes")
+        listed, time = _listed_time(extent.tag), answer.headers.get("Last-Modified")
+        if listed is not None and time and int(parsedate_to_datetime(time).timestamp()) != listed // 1000:
+            raise _changed("its time is another one")
+        write(memoryview(answer.data))
 
     def _absent(self, error: Exception) -> SourceFailureError:
         if "NoSuchBucket" in str(error):
