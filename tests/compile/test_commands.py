@@ -153,3 +153,18 @@ def test_a_full_disk_is_named_and_leaves_nothing(model: Path, tmp_path: Path) ->
         assert list(small.iterdir()) == []
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_bucket_that_does_not_answer_is_named_with_no_secret_in_the_message(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "account")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-9c1f")
+    words = ["-o", "s3://artifacts/models", "--endpoint", "http://127.0.0.1:1"]
+    done = run("compile", str(model), "--target", "x86-64", *words)
+    refused(
+        done,
+        "s3://artifacts/models cannot be read",
+        "check the bucket's name, --endpoint and the AWS_* variables",
+    )
+    assert "secret-9c1f" not in done.stderr
