@@ -13,7 +13,7 @@ import pytest
 from tdcs_train.actors import END, ActorPlan, Kind, RegisterSpec, Runtime, Task
 from tdcs_train.actors.network import frames
 from tdcs_train.actors.network.classes import DSCP, prepare
-from tdcs_train.actors.network.connection import Payload
+from tdcs_train.actors.network.connection import Connection, Payload
 from tdcs_train.actors.network.meeting import digest_of
 from tdcs_train.actors.network.network import Network
 from tdcs_train.actors.network.peer import Peer
@@ -210,6 +210,20 @@ def test_an_urgent_register_overtakes_one_that_is_on_its_way() -> None:
         assert set(order[1:]) == {3}
         assert high.payload_sent == len(small)
         assert low.payload_sent == under_way
+
+
+def test_frames_that_came_before_the_end_of_a_connection_are_not_lost() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        connection = Connection(ours, peer="machine 1")
+        theirs.sendall(frames.Frame(frames.Kind.ABORT, body=b"disk full").head() + b"disk full")
+        theirs.close()
+        with ours:
+            ((frame, body),) = connection.receive(lambda head, length: memoryview(b""))
+            assert (frame.kind, bytes(body)) == (frames.Kind.ABORT, b"disk full")
+            with pytest.raises(ConnectionResetError):
+                connection.receive(lambda head, length: memoryview(b""))
 
 
 def test_each_class_has_its_mark_and_little_unsent_data() -> None:

@@ -99,6 +99,10 @@ class Connection:
                 self._frame, self._filled, self._body = None, 0, memoryview(b"")
         except BlockingIOError:
             pass
+        except OSError:
+            if not found:
+                raise
+            # What came before the end, as the reason of it, counts; the next call meets the end again.
         return found
 
     def close(self) -> None:
