@@ -80,24 +80,29 @@ class Tree:
             present = {entry.name: entry for entry in entries}
         if not present:
             return
-        for file in self._manifest.in_folder(number):
-            entry = present.get(self._manifest.name(file))
-            if entry is not None:
-                self.forms[file] = self._form(file=file, folder=folder, entry=entry)
-                self.linked[file] = entry.inode() if self.forms[file] == Form.LINK else 0
+        files = self._manifest.in_folder(number)
+        places = slice(files.start, files.stop)
+        forms, linked = self.forms[places].tolist(), self.linked[places].tolist()
+        lengths, kinds = self._manifest.lengths[places].tolist(), self.kinds[places].tolist()
+        for place, (_, _, name) in enumerate(self._manifest.entries(files)):
+            entry = present.get(name)
+            if entry is None:
+                continue
+            forms[place] = form = self._form(
+                entry=entry, folder=folder, kind=kinds[place], length=lengths[place]
+            )
+            linked[place] = entry.inode() if form == Form.LINK else 0
+        self.forms[places], self.linked[places] = forms, linked
 
-    def _form(self, *, file: int, folder: bytes, entry: "os.DirEntry[bytes]") -> Form:
+    def _form(self, *, entry: "os.DirEntry[bytes]", folder: bytes, kind: int, length: int) -> Form:
         """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
         if entry.is_symlink():
             return Form.SYMLINK if os.readlink(entry.path) == self._target(folder, entry.name) else Form.OTHER
-        if not entry.is_file(follow_symlinks=False):
+        if not entry.is_file(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_size != length:
             return Form.OTHER
-        length = entry.stat(follow_symlinks=False).st_size
-        if length != int(self._manifest.lengths[file]):
-            return Form.OTHER
-        if self.kinds[file] == Kind.EMPTY:
+        if kind == Kind.EMPTY:
             return Form.EMPTY
-        return Form.LINK if self.kinds[file] == Kind.BLOCK else Form.OTHER
+        return Form.LINK if kind == Kind.BLOCK else Form.OTHER
 
     def apply(self, steps: Steps) -> Outcome:
         """Take the steps; a file becomes a symbolic link when its block has gone or has another length.
@@ -108,27 +113,28 @@ class Tree:
         wrong: list[int] = []
         with self._store.opened() as folders, _Writer(tree=self.folder, scratch=self._scratch) as writer:
             entries = self._manifest.entries(steps.files.tolist())
-            plan = zip(steps.forms.tolist(), steps.fresh.tolist(), entries, strict=True)
-            for wanted, fresh, (file, folder, name) in plan:
-                form = Form(wanted)
+            lengths = self._manifest.lengths[steps.files].tolist()
+            plan = zip(steps.forms.tolist(), steps.fresh.tolist(), lengths, entries, strict=True)
+            for form, fresh, wanted_length, (file, folder, name) in plan:
                 writer.enter(folder)
-                if form is Form.LINK:
-                    length = self._link(file=file, name=name, fresh=fresh, folders=folders, writer=writer)
-                    if length == int(self._manifest.lengths[file]):
-                        self.forms[file] = form
+                if form == Form.LINK:
+                    block = int(self._manifest.block_ids[self._manifest.block_ends[file] - 1])
+                    found = _link(block, wanted_length, name, fresh=fresh, folders=folders, writer=writer)
+                    if found is not None and found.st_size == wanted_length:
+                        self.forms[file], self.linked[file] = Form.LINK, found.st_ino
                         linked += 1
                         continue
-                    if length is not None:
-                        wrong.append(self._block(file))
+                    if found is not None:
+                        wrong.append(block)
                     if self.forms[file] == Form.SYMLINK:
                         continue
-                    form = Form.SYMLINK
-                if form is Form.SYMLINK:
-                    writer.symlink(self._target(folder, name), name, fresh=fresh)
-                    symlinked += 1
-                else:
+                if form == Form.EMPTY:
                     writer.empty(name)
-                self.forms[file] = form
+                    self.forms[file] = Form.EMPTY
+                else:
+                    writer.symlink(self._target(folder, name), name, fresh=fresh)
+                    self.forms[file] = Form.SYMLINK
+                    symlinked += 1
         return Outcome(linked=linked, symlinked=symlinked, wrong_length=tuple(wrong))
 
     def _target(self, folder: bytes, name: bytes) -> bytes:
@@ -137,33 +143,29 @@ class Tree:
         there = os.fsencode(for_alluxio(os.fsdecode(os.path.join(folder, name))))
         return b"../" * depth + os.path.join(self._gateway_folder, os.fsencode(TARGET), there)
 
-    def _block(self, file: int) -> int:
-        return int(self._manifest.block_ids[self._manifest.blocks_of(file).start])
 
-    def _link(
-        self, *, file: int, name: bytes, fresh: bool, folders: list[int], writer: "_Writer"
-    ) -> int | None:
-        """Link the block's file if its length is right; the length found, None when there is no block."""
-        block = b"%d" % self._block(file)
-        for folder in folders:
-            try:
-                found = os.stat(block, dir_fd=folder, follow_symlinks=False)
-                if not stat.S_ISREG(found.st_mode):
-                    return None
-                if found.st_size != int(self._manifest.lengths[file]):
-                    return found.st_size
+def _link(
+    block: int, length: int, name: bytes, *, fresh: bool, folders: list[int], writer: "_Writer"
+) -> os.stat_result | None:
+    """Link a block's file if it is as long as it shall be; what was found, None when there is no block."""
+    own = b"%d" % block
+    for folder in folders:
+        try:
+            found = os.stat(own, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            if found.st_size == length:
                 if stat.S_IMODE(found.st_mode) != FILE_MODE:
-                    os.chmod(block, FILE_MODE, dir_fd=folder)  # the worker makes it writable by everyone
-                writer.link(block, folder, name, fresh=fresh)
-            except OSError as error:
-                if error.errno == errno.ENOENT:
-                    continue  # in the next folder, or gone meanwhile: to be read through the client
-                if error.errno == errno.EXDEV:
-                    return None  # seen through another mount than the tree
-                raise
-            self.linked[file] = found.st_ino
-            return found.st_size
-        return None
+                    os.chmod(own, FILE_MODE, dir_fd=folder)  # the worker makes it writable by everyone
+                writer.link(own, folder, name, fresh=fresh)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                continue  # in the next folder, or gone meanwhile: to be read through the client
+            if error.errno == errno.EXDEV:
+                return None  # seen through another mount than the tree
+            raise
+        return found
+    return None
 
 
 class _Writer:
