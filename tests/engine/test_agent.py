@@ -16,7 +16,7 @@ from tests.engine.test_names import NAMES
 from tests.support.agents import fill
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agents import NO_SLOTS
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
 from tdcs.engine.protocol import Source
 
 ONE, TWO = "node-1", "node-2"
@@ -88,6 +88,44 @@ async def test_an_agent_killed_in_the_middle_goes_on_from_what_lies_on_its_disk(
     await agents.holds(ONE, version)
     assert node.content(version) == files
     assert (await agents.placed(version))[ONE] == set(version.manifest.block_ids.tolist())
+
+
+async def test_agent_and_worker_killed_together_lose_nothing_that_was_readable(
+    agents: AgentCluster, s3: S3Server
+) -> None:
+    files = {f"{number:04}.bin": os.urandom(20_000) for number in range(200)}
+    version = await agents.version(bucket_of(s3, files))
+    node, worker = agents.nodes[ONE], agents.cluster.workers[ONE]
+    await agents.give(ONE, version)
+    await agents.holds(ONE, version, registered=False)
+    for process in (node.process, worker):
+        await asyncio.to_thread(process.kill)
+    await asyncio.to_thread(node.process.start)
+    await eventually_async(lambda: agents.mount(ONE, version).held_bytes == version.bytes, deadline=30)
+    await asyncio.to_thread(worker.start)
+    await agents.give(ONE, version, source=None)
+    await agents.holds(ONE, version, deadline=120)
+    ids = set(version.manifest.block_ids.tolist())
+
+    async def known() -> bool:
+        return (await agents.placed(version))[ONE] == ids
+
+    await eventually_async(known, deadline=60)
+
+
+async def test_blocks_that_leave_and_come_again_are_registered_again(
+    agents: AgentCluster, s3: S3Server
+) -> None:
+    files = {f"{number:04}.bin": os.urandom(10_000) for number in range(100)}
+    version = await agents.version(bucket_of(s3, files))
+    await agents.give(ONE, version)
+    await agents.holds(ONE, version)
+
+    await agents.give(ONE, version, parts=(), drop=ALL_SLOTS)
+    await eventually_async(lambda: not agents.mount(ONE, version).held_bytes, deadline=30)
+    await agents.give(ONE, version)  # at once: within the heartbeat that tells the master of the removals
+    await agents.holds(ONE, version)
+    assert agents.nodes[ONE].content(version) == files
 
 
 async def test_blocks_come_from_the_source_once_and_are_registered_on_both_nodes(

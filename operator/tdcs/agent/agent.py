@@ -237,7 +237,8 @@ class Agent:
             self._start("kept", asyncio.to_thread(self.kept.look))
         busy = False
         bringing = False
-        for mount in list(self.mounts.values()):
+        working = [mount for mount in self.mounts.values() if not mount.at_rest()]
+        for mount in working:
             self._follow_manifest(mount)
             self._start_lanes(mount)
             mount.pass_over_silent_peers()
@@ -248,8 +249,9 @@ class Agent:
             waited=self._clock() - self.registrar.registered_at,
         )
         for mount in list(self.mounts.values()):
-            busy = self._start_registration(mount, lanes=lanes) or busy
             busy = self.checker.start(mount, self._start) or busy
+        for mount in working:
+            busy = self._start_registration(mount, lanes=lanes) or busy
             if mount.forgotten and self._forgotten(mount):
                 self._remove(mount)
         self._start_strays()
@@ -320,6 +322,8 @@ class Agent:
             return
         with self._lock:
             before, mount.ledger = mount.ledger, ledger
+            if before is not None:
+                ledger.adopt(before)
             if mount.wanted is not None and mount.wanted.manifest == digest:
                 ledger.assign(mount.wanted)
         mount.readable.restart(())

@@ -58,12 +58,16 @@ class Ledger:
     Attributes:
         in_spool, registered: blocks that lie in the spool, and in the worker's folder.
         claimed: blocks that somebody is bringing, registering or dropping.
+        looked_at: whether a look at the folders was made; before that nobody knows what is missing.
+        changes: grows with every change, so that nothing has to be counted anew while there was none.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         count = manifest.blocks
         self.manifest: Final = manifest
         self.assignment: Assignment | None = None
+        self.changes = 0
+        self.looked_at = False
         self.in_spool: Mask = np.zeros(count, dtype=np.bool_)
         self.registered: Mask = np.zeros(count, dtype=np.bool_)
         self.claimed: Mask = np.zeros(count, dtype=np.bool_)
@@ -93,6 +97,7 @@ class Ledger:
 
     def assign(self, assignment: Assignment) -> None:
         """Work by an assignment from now on. What failed is tried at once when the access to the source is another."""
+        self.changes += 1
         before, self.assignment = self.assignment, assignment
         if before is not None and before.source != assignment.source:
             self._retry_at[:] = 0.0  # other credentials, or another address
@@ -181,10 +186,12 @@ class Ledger:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give claimed blocks back."""
+        self.changes += 1
         self.claimed[blocks] = False
 
     def lies(self, block: int, *, spooled: bool, registered: bool) -> None:
         """A claimed block lies in these folders now, and is given back."""
+        self.changes += 1
         self.in_spool[block] = spooled
         self.registered[block] = registered
         self.claimed[block] = False
@@ -198,18 +205,21 @@ class Ledger:
 
     def from_source_instead(self, block: int) -> None:
         """No peer can give this block: it is to be read from the source."""
+        self.changes += 1
         if self._from_peers[block]:
             self._from_peers[block] = False
             self._from_source[block] = True
 
     def slots_from_source(self, lonely: bytes) -> None:
         """No peer answers for these slots: what is missing of them is to be read from the source."""
+        self.changes += 1
         moved = self._from_peers & self._may_read & slots.mask_of(lonely)[self.manifest.block_slots]
         self._from_peers = self._from_peers & ~moved
         self._from_source = self._from_source | moved
 
     def failed(self, block: int, failure: Failure, *, now: float) -> None:
         """A claimed block could not be brought; it is tried again after a pause that grows."""
+        self.changes += 1
         attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
         self._attempts[block] = attempts
         self._retry_at[block] = now + pause(attempts)
@@ -219,6 +229,12 @@ class Ledger:
             self._reasons[block] = failure.reason
         self.claimed[block] = False
 
+    def adopt(self, before: Ledger) -> None:
+        """Take over what the ledger of another version knows of blocks that both have."""
+        for mine, theirs in ((self.in_spool, before.in_spool), (self.registered, before.registered)):
+            numbers = self.manifest.blocks_at(before.manifest.block_ids[theirs])
+            mine[numbers[numbers >= 0]] = True
+
     def look(self) -> None:
         """A look at the folders begins: what changes from now on is known better here than it finds."""
         self._touched = self.claimed.copy()
@@ -227,12 +243,14 @@ class Ledger:
         """What the look has found, as numbers of blocks; those that appeared since the one before it."""
         known = self.claimed if self._touched is None else self.claimed | self._touched
         self._touched = None
+        self.looked_at = True
         before = self.held
         for column, found in ((self.in_spool, spooled), (self.registered, registered)):
             seen = np.zeros(self.manifest.blocks, dtype=np.bool_)
             seen[found] = True
             np.copyto(column, seen, where=~known)
         held = self.held
+        self.changes += 1
         self._failed &= ~held
         return np.flatnonzero(held & ~before)
 
@@ -294,6 +312,10 @@ class Ledger:
             or (held & self._dropped).any()
             or self.claimed.any()
         )
+
+    def done(self) -> bool:
+        """Whether nothing is left to do, and nothing has failed."""
+        return not self.left() and not self._failed.any()
 
     def held_bytes(self) -> int:
         """Bytes of the blocks that lie here."""
@@ -363,6 +385,7 @@ class Ledger:
 
     def _claim(self, blocks: list[int], *, cursor: str) -> list[int]:
         if blocks:
+            self.changes += 1
             self.claimed[blocks] = True
             if cursor:
                 self._cursors[cursor] = blocks[-1] + 1

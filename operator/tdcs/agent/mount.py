@@ -116,6 +116,8 @@ class MountWork:
     wrong_from_peers: dict[int, int] = field(default_factory=dict)
     _access: SourceAccess | None = None
     _waiting_since: float | None = None
+    _rest_at: tuple[int, int] | None = None
+    _counted: tuple[tuple[int, int], MountState] | None = None
 
     def assign(self, assignment: Assignment) -> None:
         """Work by this assignment; its manifest is that of the ledger, or follows."""
@@ -208,12 +210,26 @@ class MountWork:
 
     # What is to be done.
 
+    def at_rest(self) -> bool:
+        """Whether nothing is to be done; looked at anew only after a change."""
+        ledger = self.ledger
+        if ledger is None or self.forgotten or self.wanted is None:
+            return False
+        if self.wanted.manifest != ledger.manifest.digest:
+            return False
+        with self.lock:
+            now = (id(ledger), ledger.changes)
+            if self._rest_at != now:
+                self._rest_at = now if ledger.done() else None
+            return self._rest_at == now
+
     def source_lanes_wanted(self) -> int:
         """Threads that should read from the source now, besides those that do."""
         ledger, source, now = self.ledger, self.source, self.clock()
         if (
             ledger is None
             or source is None
+            or not ledger.looked_at
             or self.forgotten
             or now < max(self.source_until, self.room_until)
         ):
@@ -228,7 +244,9 @@ class MountWork:
     def peers_wanted(self, *, most: int) -> list[Peer]:
         """Peers that should be asked now, those with complete slots first."""
         ledger, now = self.ledger, self.clock()
-        if ledger is None or self.forgotten or now < self.room_until or not self.peers:
+        if ledger is None or not ledger.looked_at or self.forgotten or not self.peers:
+            return []
+        if now < self.room_until:
             return []
         with self.lock:
             if not ledger.ready(now=now, from_peers=True):
@@ -292,8 +310,13 @@ class MountWork:
         """What the operator hears of it."""
         with self.lock:
             ledger = self.ledger
-            absent = MountState(mount=self.path, busy=self.wanted is not None)
-            state = absent if ledger is None else ledger.state()
+            if ledger is None:
+                state = MountState(mount=self.path, busy=self.wanted is not None)
+            else:
+                now = (id(ledger), ledger.changes)
+                if self._counted is None or self._counted[0] != now:
+                    self._counted = (now, ledger.state())
+                state = self._counted[1]
             common = [each for each in (self.source_failure, self.room_failure) if each is not None]
             return msgspec.structs.replace(
                 state,

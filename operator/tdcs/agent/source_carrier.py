@@ -59,7 +59,7 @@ class SourceCarrier:
         """Read blocks of a mount from its source until none can be taken. Runs in a thread of its own."""
         while not self._stopped.is_set():
             ledger, source = mount.ledger, mount.source
-            if ledger is None or source is None:
+            if ledger is None or source is None or not ledger.looked_at:
                 return
             if self._piece_of_large(mount, source):
                 continue

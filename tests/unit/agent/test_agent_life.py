@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.support.agents import (
     JOURNAL,
@@ -24,6 +26,8 @@ from tdcs.agent import room
 from tdcs.agent.backoff import pause
 from tdcs.agent.disk import Disk
 from tdcs.agent.epoch import enter_epoch, read_epoch
+from tdcs.agent.ledger import Ledger
+from tdcs.agent.mount import MountWork
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import ALL_SLOTS, AgentError, Check, Part
 
@@ -48,7 +52,7 @@ async def test_a_restarted_agent_counts_what_lies_there_and_waits_for_its_assign
     (tmp_path / "one" / "agent" / "partial" / "7.1").write_bytes(b"half")
 
     async with running_agent(tmp_path / "one") as again:
-        await eventually_async(lambda: again.mount().held_bytes == version.bytes - 2_000, deadline=10)
+        await eventually_async(lambda: again.mount().held_bytes == version.bytes - 2_000, deadline=30)
         state = again.mount()
         assert again.agent.state.instance != first
         assert (state.version, state.manifest) == (0, version.manifest.digest)
@@ -96,7 +100,7 @@ async def test_a_wiped_disk_is_filled_again(tmp_path: Path, version: Version) ->
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         shutil.rmtree(tmp_path / "one" / "agent")
-        await eventually_async(lambda: one.mount().source_bytes == 2 * version.bytes, deadline=15)
+        await eventually_async(lambda: one.mount().source_bytes == 2 * version.bytes, deadline=30)
         await one.holds(version)
         assert one.content(version) == FILES
 
@@ -108,7 +112,7 @@ async def test_nothing_is_done_at_rest(tmp_path: Path, version: Version) -> None
         looks = []
         original = one.agent.inventory.look
         one.agent.inventory.look = lambda mounts: (looks.append(1), original(mounts))  # type: ignore
-        await eventually_async(lambda: not one.agent.inventory._again, deadline=10)
+        await eventually_async(lambda: not one.agent.inventory._again, deadline=30)
         looks.clear()
         end = time.monotonic() + 2.5
         await eventually_async(lambda: time.monotonic() > end, deadline=5)
@@ -123,7 +127,7 @@ async def test_slots_that_are_dropped_leave_and_the_others_stay(tmp_path: Path, 
         part = Part(name="Dataset a/b", slots=half)
         one.give(version.assignment(version=2, parts=(part,), drop=ALL_SLOTS))
         expected = int(version.manifest.totals().sizes[:2048].sum())
-        await eventually_async(lambda: one.mount().held_bytes == expected, deadline=10)
+        await eventually_async(lambda: one.mount().held_bytes == expected, deadline=30)
         assert one.agent.room.used == expected
         one.give(version.assignment(version=3))
         await one.holds(version)
@@ -134,9 +138,9 @@ async def test_a_mount_that_is_forgotten_leaves_nothing(tmp_path: Path, version:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
         one.agent.forget([MOUNT, "/datasets/unknown"])
-        await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=10)
+        await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=30)
         assert not list(one.disk.spool.iterdir())
-        await eventually_async(lambda: not one.agent.manifests.digests(), deadline=10)
+        await eventually_async(lambda: not one.agent.manifests.digests(), deadline=30)
 
 
 async def test_a_forgotten_mount_is_dropped_although_the_agent_was_killed_meanwhile(
@@ -147,8 +151,8 @@ async def test_a_forgotten_mount_is_dropped_although_the_agent_was_killed_meanwh
         await one.holds(version)
         one.agent._assignments.forget(MOUNT)  # what `forget` writes first
     async with running_agent(tmp_path / "one") as again:
-        await eventually_async(lambda: not list(again.disk.spool.iterdir()), deadline=10)
-        await eventually_async(lambda: MOUNT not in again.agent.state.mounts, deadline=10)
+        await eventually_async(lambda: not list(again.disk.spool.iterdir()), deadline=30)
+        await eventually_async(lambda: MOUNT not in again.agent.state.mounts, deadline=30)
 
 
 async def test_a_new_version_keeps_what_is_the_same_and_removes_what_is_not(
@@ -164,7 +168,7 @@ async def test_a_new_version_keeps_what_is_the_same_and_removes_what_is_not(
         await one.holds(newer)
         assert one.content(newer) == FILES | {"007": b"new content"}
         assert one.mount().source_bytes == version.bytes + len(b"new content")
-        await eventually_async(lambda: len(list(one.disk.spool.iterdir())) == len(FILES), deadline=15)
+        await eventually_async(lambda: len(list(one.disk.spool.iterdir())) == len(FILES), deadline=30)
 
 
 async def test_what_does_not_fit_waits_for_room_and_is_brought_when_there_is(
@@ -173,13 +177,13 @@ async def test_what_does_not_fit_waits_for_room_and_is_brought_when_there_is(
     capacity = 50 * 2_000 + 100
     async with running_agent(tmp_path / "one", capacity=capacity) as one:
         one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: one.mount().held_bytes == 50 * 2_000, deadline=10)
-        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=10)
+        await eventually_async(lambda: one.mount().held_bytes == 50 * 2_000, deadline=30)
+        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=30)
         assert one.agent.state.used_bytes <= capacity
         (part,) = one.mount().parts
         assert part.failed_bytes == 0, "nothing is wrong with the files"
         one.agent.room.capacity = 1 << 30  # type: ignore[misc]
-        await one.holds(version, deadline=15)
+        await one.holds(version, deadline=30)
         assert not one.mount().failed
 
 
@@ -190,11 +194,11 @@ async def test_a_disk_that_somebody_else_fills_is_waited_for(
     monkeypatch.setattr(Disk, "free_bytes", lambda _: left + room.SLACK_BYTES)
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
-        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=10)
+        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["NoRoom"], deadline=30)
         assert "disk" in one.mount().failed[0].reason
         assert one.mount().held_bytes == 0
         left = 1 << 30
-        await one.holds(version, deadline=15)
+        await one.holds(version, deadline=30)
 
 
 async def test_a_clock_that_jumps_changes_nothing(
@@ -252,7 +256,7 @@ async def test_a_check_says_which_files_cannot_be_compared(tmp_path: Path, versi
 async def connected(one: RunningAgent) -> HttpAgents:
     client = HttpAgents(poll_seconds=1.0, call_seconds=3.0)
     client.connect({"node-1": AgentAddress(url=one.url, blocks=one.address)})
-    await eventually_async(lambda: "node-1" in client.states(), deadline=10)
+    await eventually_async(lambda: "node-1" in client.states(), deadline=30)
     return client
 
 
@@ -267,7 +271,7 @@ async def test_the_operators_client_assigns_follows_and_forgets(tmp_path: Path, 
             assignment = version.assignment(version=3, manifest_urls=(url_of(zero, version),))
             await client.assign(node="node-1", assignments=[assignment])
             await eventually_async(
-                lambda: client.states()["node-1"].mounts[MOUNT].held_bytes == version.bytes, deadline=15
+                lambda: client.states()["node-1"].mounts[MOUNT].held_bytes == version.bytes, deadline=30
             )
             state = client.states()["node-1"]
             assert (state.address, state.url, state.journal) == (one.address, one.url, JOURNAL)
@@ -275,7 +279,7 @@ async def test_the_operators_client_assigns_follows_and_forgets(tmp_path: Path, 
                 await client.assign(node="node-1", assignments=[version.assignment(version=2)])
             assert client.states()["node-1"].mounts[MOUNT].version == 3
             await client.forget(node="node-1", mounts=[MOUNT])
-            await eventually_async(lambda: MOUNT not in client.states()["node-1"].mounts, deadline=15)
+            await eventually_async(lambda: MOUNT not in client.states()["node-1"].mounts, deadline=30)
             with pytest.raises(AgentError, match="no such agent"):
                 await client.forget(node="node-9", mounts=[MOUNT])
         finally:
@@ -288,8 +292,8 @@ async def test_an_agent_that_is_away_is_not_among_the_states_until_it_is_back(tm
     try:
         async with running_agent(tmp_path / "one") as one:
             client.connect({"node-1": AgentAddress(url=one.url, blocks=one.address)})
-            await eventually_async(lambda: "node-1" in client.states(), deadline=10)
-        await eventually_async(lambda: "node-1" not in client.states(), deadline=10)
+            await eventually_async(lambda: "node-1" in client.states(), deadline=30)
+        await eventually_async(lambda: "node-1" not in client.states(), deadline=30)
         with pytest.raises(AgentError, match="node-1"):
             await client.assign(node="node-1", assignments=[])
         assert len(changes) >= 2
@@ -341,3 +345,23 @@ def test_bytes_that_only_views_keep_alive_are_counted(tmp_path: Path) -> None:
     (view / "1").unlink()
     kept.look()
     assert kept.bytes == 0
+
+
+def test_a_mount_is_counted_anew_only_after_a_change(
+    version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(version.manifest)
+    mount = MountWork(path=MOUNT, lock=threading.RLock(), ledger=ledger)
+    mount.assign(version.assignment())
+    assert not mount.at_rest()
+    everything = np.arange(version.manifest.blocks)
+    ledger.observe(spooled=everything[:0], registered=everything)
+    assert mount.at_rest()
+    assert mount.state().held_bytes == version.bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "held", property(lambda _: pytest.fail("all blocks were looked at")))
+        assert mount.at_rest()
+        assert mount.state().held_bytes == version.bytes
+    ledger.observe(spooled=everything[:0], registered=everything[1:])
+    assert not mount.at_rest()
+    assert mount.state().held_bytes == version.bytes - 2_000
