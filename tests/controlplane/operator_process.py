@@ -10,18 +10,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary
 
+from tests.support.caches import MemoryCaches, caches_of
 from tests.support.waiting import eventually_async
 
 from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Settings
-from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.api import Object
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ApiAccess, load_access
 from tdcs.kube.resources import Resource
+
+AGENTS: WeakKeyDictionary[MemoryEngine, MemoryCaches] = WeakKeyDictionary()
+"""Agents outlive operators, as they do on nodes."""
 
 
 class CountingApi(KubernetesClient):
@@ -134,9 +138,13 @@ class RunningOperator:
             return_seconds=0.5,
             gang_patience_seconds=self._gang_patience,
         )
-        pool = EnginePool(make=lambda _: self.engine)
-        operator = Operator(api=api, engines=pool, settings=settings)
-        await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
+        caches = caches_of(self.engine, AGENTS)
+        caches.resume()
+        operator = Operator(api=api, caches=caches, settings=settings)
+        try:
+            await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
+        finally:
+            await caches.pause()
 
 
 class Gate:

@@ -171,7 +171,7 @@ def test_once_all_is_as_wanted_nothing_is_written(world: World) -> None:
 
 def test_a_killed_operator_goes_on_where_it_was(world: World) -> None:
     world.create_cluster()
-    world.make_engine(seconds_per_block=0.15)
+    world.make_engine(seconds_per_block=0.5)
     world.create_dataset()
     world.create_job()
     loaded = 0

@@ -12,11 +12,14 @@ from pathlib import Path
 
 from tests.engine.servers import AlluxioCluster, listens
 from tests.support.agents import Version
+from tests.support.ports import free_ports
 from tests.support.processes import Process
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.disk import Disk
 from tdcs.api import names
+from tdcs.cli.caches import serve_manifests
+from tdcs.controllers.caches import Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import (
     ALL_SLOTS,
@@ -215,3 +218,38 @@ async def agents_of(
             yield agents
         finally:
             await agents.close()
+
+
+class AgentCaches(CachePool):
+    """A real cache and its agents, for controllers under test; the agents outlive the controllers.
+
+    Args:
+        agents: the agents.
+        port: where the manifests are served.
+    """
+
+    def __init__(self, agents: AgentCluster, *, port: int) -> None:
+        cache = Cache(
+            engine=agents.engine,
+            agents=agents.client,
+            lister=LocalLister(engine=agents.engine, folder=agents.manifests),
+        )
+        super().__init__(
+            make=lambda _: cache, folder=agents.manifests, manifest_url=f"http://127.0.0.1:{port}"
+        )
+
+    async def close(self) -> None:
+        """The controllers end; the cache does not."""
+
+
+@asynccontextmanager
+async def caches_of(
+    cluster: AlluxioCluster, *, folder: Path, capacity: int, block_size: int = 1 << 30
+) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
+    """Agents beside all workers of a running cluster, and what controllers under test reach them by."""
+    (port,) = free_ports(1)
+    async with (
+        agents_of(cluster, folder=folder, capacity=capacity, block_size=block_size) as agents,
+        serve_manifests(agents.manifests, port=port),
+    ):
+        yield AgentCaches(agents, port=port), agents

@@ -9,11 +9,13 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.conftest import LARGE, SMALL, registered
-from tests.engine.contract import BLOCK_SIZE, MIB, placed
+from tests.engine.agent_nodes import AgentCaches, AgentCluster, caches_of
+from tests.engine.conftest import LARGE, SMALL
+from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.test_smoke import checksums, source_away
 from tests.support.loading import listed
@@ -41,14 +43,22 @@ def own(own_alluxio: Callable[[], AlluxioCluster]) -> AlluxioCluster:
 
 
 @pytest.fixture
-async def engine(own: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
-    async with AlluxioEngine(master=own.target, block_size=BLOCK_SIZE) as engine:
-        await registered(engine)
-        yield engine
+async def served(own: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
+    async with caches_of(
+        own, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY, block_size=BLOCK_SIZE
+    ) as found:
+        yield found
 
 
 @pytest.fixture
-async def cluster(engine: AlluxioEngine, s3: S3Server) -> AsyncIterator[Cluster]:
+def engine(served: tuple[AgentCaches, AgentCluster]) -> AlluxioEngine:
+    return served[1].engine
+
+
+@pytest.fixture
+async def cluster(
+    served: tuple[AgentCaches, AgentCluster], engine: AlluxioEngine, s3: S3Server
+) -> AsyncIterator[Cluster]:
     """Controllers with the product's own rhythms."""
     nodes = {LARGE: {"cache": "yes"}, SMALL: {"cache": "yes"}}
     async with Cluster(
@@ -56,6 +66,7 @@ async def cluster(engine: AlluxioEngine, s3: S3Server) -> AsyncIterator[Cluster]
         nodes=nodes,
         settings=Settings(),
         most_wait=math.inf,
+        caches=served[0],
     ) as made:
         pair = s3.credentials
         await made.create_keys(account=pair.access_key_id, key=pair.secret_access_key)

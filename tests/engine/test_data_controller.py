@@ -7,20 +7,27 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.engine.agent_nodes import caches_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.servers import S3Server
+from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
+from tests.engine.servers import AlluxioCluster, S3Server
 from tests.unit.controllers.cluster import Cluster
 
-from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.kube.resources import DATASETS, PRELOADS
 
 STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "+plus&and", "deep/er/still"]
 
 
 @pytest.fixture
-async def cluster(engine: AlluxioEngine, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[Cluster]:
     nodes: dict[str, dict[str, str]] = {LARGE: {}, SMALL: {}}
-    async with Cluster(engine=engine, nodes=nodes) as made:  # type: ignore[arg-type]
+    async with (
+        caches_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY, block_size=BLOCK_SIZE) as (
+            caches,
+            agents,
+        ),
+        Cluster(engine=agents.engine, nodes=nodes, caches=caches) as made,  # type: ignore[arg-type]
+    ):
         await made.create_keys()
         await made.create_cache(sourceFolders=[str(tmp_path)])
         yield made

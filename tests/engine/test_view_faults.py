@@ -21,7 +21,7 @@ from tests.engine.viewing import (
 from tests.support.waiting import at_this_load, eventually_async
 
 from tdcs.api import names
-from tdcs.controllers.dataset.data import READ_TYPE
+from tdcs.controllers.mounts.path_settings import READ_TYPE
 from tdcs.engine.alluxio.master import Master
 from tdcs.engine.alluxio.rpc import CONFIGURATION
 

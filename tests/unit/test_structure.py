@@ -18,8 +18,6 @@ PACKAGES = (
 BEING_REWRITTEN = (
     "operator/tdcs/agent",
     "operator/tdcs/controllers/cachecluster",
-    "operator/tdcs/controllers/dataset",
-    "operator/tdcs/controllers/preload",
     "operator/tdcs/engine",
 )
 """Folders whose rooms and names are still those of before. To become empty."""

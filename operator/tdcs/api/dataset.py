@@ -8,6 +8,7 @@ from tdcs.api import names
 from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration
+from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 from tdcs.api.source_uri import canonical_source_uri
 
@@ -312,6 +313,13 @@ class DatasetStatus(Model):
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
     """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
     to which Preloads of this Dataset brought some of the data."""
+    failed_file_count: int = 0
+    """Files that cannot be loaded for now: unreadable ones, names that the source refuses, those that vanished. They
+    are tried again, and the rest is loaded all the same."""
+    failed_files: Annotated[
+        list[FailedFile], Field(max_length=FAILED_FILES_KEPT, json_schema_extra=list_map("path"))
+    ] = Field(default=[])
+    """The first of them, with the reasons."""
     last_source_check_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When the source was last listed for changes. A check that found nothing new is reported once an hour only, so
     that Datasets at rest cause no writes: the last one may be up to an hour newer than this. Whether it succeeded

@@ -1,5 +1,6 @@
-"""Lengths of time as users write them: ``90s``, ``10m``, ``1h30m``, ``2d``."""
+"""Lengths of time as users write them (``90s``, ``10m``, ``1h30m``, ``2d``) and between two times of day."""
 
+import datetime
 import re
 from typing import Annotated
 
@@ -19,6 +20,11 @@ def to_seconds(duration: str) -> int:
     if not duration or re.match(DURATION_PATTERN, duration) is None:
         raise ValueError(f"{duration!r} is not a duration; write days, hours, minutes, seconds, as in 1h30m")
     return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9]+)([dhms])", duration))
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    """Seconds from one time (RFC 3339) to another; negative when they are the other way round."""
+    return (datetime.datetime.fromisoformat(later) - datetime.datetime.fromisoformat(earlier)).total_seconds()
 
 
 def _checked(value: str) -> str:

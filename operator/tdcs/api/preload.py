@@ -6,13 +6,11 @@ from pydantic import Field
 
 from tdcs.api.base import LABEL_PATTERN, Model, list_map, rule, rules
 from tdcs.api.conditions import Conditions
+from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 
 Verify = Literal["None", "Sampled", "All"]
 PreloadState = Literal["Pending", "Scheduled", "Loading", "Verifying", "Suspended", "Complete", "Failed"]
-
-FAILED_FILES_KEPT = 20
-"""How many failed files a status names."""
 
 _FROZEN = ("dataset", "paths", "fraction", "amount", "copies", "nodes", "startTime")
 
@@ -49,15 +47,6 @@ class PreloadSpec(Selection):
     """True stops loading and keeps what was loaded; false goes on with what is missing."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after its end at which the Preload is deleted; left out, it stays. What it loaded is kept."""
-
-
-class FailedFile(Model):
-    """A file that could not be loaded whole."""
-
-    path: str
-    """The file, relative to the source."""
-    reason: str
-    """Why."""
 
 
 class PreloadStatus(Model):

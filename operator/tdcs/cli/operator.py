@@ -1,28 +1,27 @@
 """`tdcs operator`: the process that keeps cache clusters, datasets and training jobs as they are asked for."""
 
 import asyncio
-import json
 import logging
 import os
 import socket
+import tempfile
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
+import aiohttp
 import click
 import kopf
 from prometheus_client import start_http_server
 
 from tdcs.api import names
+from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
 from tdcs.controllers import kopf_adapter
-from tdcs.controllers.context import Engines, Settings
-from tdcs.controllers.engines import EnginePool, alluxio_engines
+from tdcs.controllers.context import Settings
 from tdcs.controllers.operator import Operator
-from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
+from tdcs.listing.folder import ManifestFolder
 
 
 @click.command(name="operator")
@@ -93,6 +92,27 @@ from tdcs.kube.lease import Lease
     help="Port of /metrics; 0: none.",
 )
 @click.option(
+    "--manifest-port",
+    type=click.IntRange(0, 65535),
+    default=names.MANIFEST_PORT,
+    show_default=True,
+    help="Port at which agents and node plugins fetch manifests; 0: none, and agents have them from each other.",
+)
+@click.option(
+    "--manifest-address",
+    envvar="POD_IP",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address of this process under which agents reach that port. Also $POD_IP.",
+)
+@click.option(
+    "--manifest-folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(tempfile.gettempdir()) / "tdcs-manifests",
+    show_default=True,
+    help="Where manifests are kept: about 60 bytes a file of every dataset. It may be empty at each start.",
+)
+@click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
@@ -112,6 +132,9 @@ def command(
     lease: str,
     health_port: int,
     metrics_port: int,
+    manifest_port: int,
+    manifest_address: str,
+    manifest_folder: Path,
     kubeconfig: Path | None,
     log_format: str,
     verbose: bool,
@@ -135,9 +158,7 @@ def command(
             access = await load_access(kubeconfig=kubeconfig)
         except ConfigurationError as error:
             raise click.ClickException(str(error)) from error
-        engines: Engines = (
-            _memory_engines(memory_engine) if memory_engine else alluxio_engines(namespace=namespace)
-        )
+        folder = ManifestFolder(manifest_folder)
         settings = Settings(
             namespace=namespace,
             image=image,
@@ -158,35 +179,25 @@ def command(
 
         # A pod's container that starts again is the same holder: the one before it is certainly dead.
         identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        operator = Operator(
-            api=api,
-            engines=engines,
-            settings=settings,
-            lease=Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None,
-            on_lease_lost=on_lease_lost,
-        )
-        if metrics_port:
-            start_http_server(metrics_port, registry=operator.metrics.registry)
-        await kopf_adapter.run(operator=operator, access=access, liveness_endpoint=endpoint, stop=stop)
+        async with aiohttp.ClientSession() as session, serve_manifests(folder, port=manifest_port):
+            operator = Operator(
+                api=api,
+                caches=memory_caches(memory_engine, folder=folder)
+                if memory_engine
+                else alluxio_caches(
+                    namespace=namespace,
+                    folder=folder,
+                    manifest_url=f"http://{manifest_address}:{manifest_port}" if manifest_port else "",
+                    session=session,
+                ),
+                settings=settings,
+                lease=Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None,
+                on_lease_lost=on_lease_lost,
+            )
+            if metrics_port:
+                start_http_server(metrics_port, registry=operator.metrics.registry)
+            await kopf_adapter.run(operator=operator, access=access, liveness_endpoint=endpoint, stop=stop)
         if lost:
             raise click.ClickException("the lease was lost")
 
     asyncio.run(run())
-
-
-def _memory_engines(description: Path) -> EnginePool:
-    """An engine without a cache behind it, for tests: sources, workers and speed come from a JSON file."""
-    given: dict[str, Any] = json.loads(description.read_text())
-    speed = float(given.get("bytesPerSecond", 0))
-    engine = MemoryEngine(
-        sources=given["sources"], workers=given["workers"], before=_paced(speed) if speed else None
-    )
-    return EnginePool(make=lambda _: engine)
-
-
-def _paced(speed: float) -> Callable[[Operation], Awaitable[None]]:
-    async def pace(operation: Operation) -> None:
-        if operation.name == "put":
-            await asyncio.sleep(operation.length / speed)
-
-    return pace

@@ -1,13 +1,12 @@
-"""What every controller needs, in one value: API access, live views, engines, clock."""
+"""What every controller needs, in one value: API access, live views, caches, clock."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tdcs.api import names
+from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.usage import Usage
-from tdcs.engine.protocol import Engine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder
@@ -31,9 +30,11 @@ class Settings:
         poll_seconds: how often a cache cluster's workers are asked for. The master misses a dead one after 12 s at
             most, and the status is to be true 15 s after a change.
         progress_seconds: how often a load's progress is written to the status.
-        survey_seconds: how often the blocks of a dataset that rests are looked at.
+        survey_seconds: how soon what has failed at a cache is tried again, and how often its mounts are looked through.
+        listing_seconds: after so long a listing counts as stuck, and lets others go on.
         return_seconds: how long a worker that holds data may be away before its data is planned elsewhere. One that
             restarts is back sooner, with what it held; and so are all of them after a restart of the master.
+        give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
         resync_seconds: how often every object is looked at, whatever happened.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
@@ -48,21 +49,11 @@ class Settings:
     poll_seconds: float = 2.0
     progress_seconds: float = 2.0
     survey_seconds: float = 30.0
+    listing_seconds: float = 120.0
     return_seconds: float = 20.0
+    give_up_seconds: float = 30.0
     resync_seconds: float = 300.0
     gang_patience_seconds: float = 45.0
-
-
-class Engines(Protocol):
-    """Gives the engine of a cache cluster."""
-
-    def get(self, *, cluster: str) -> Engine:
-        """The engine of this cache cluster; the same object each time."""
-        ...
-
-    async def close(self) -> None:
-        """Close all of them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +99,7 @@ class Context:
     api: KubeApi
     applier: Applier
     recorder: EventRecorder
-    engines: Engines
+    caches: Caches
     stores: Stores
     queue: KeyedQueue[WorkKey]
     settings: Settings = field(default_factory=Settings)

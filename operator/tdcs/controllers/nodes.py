@@ -5,9 +5,9 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.context import Store
-from tdcs.controllers.dataset.plan import NodeView
 from tdcs.controllers.resources import amounts
 from tdcs.controllers.usage import Usage
+from tdcs.planning.placement import NodeView
 
 
 def node_views(*, nodes: Store, usage: Usage) -> dict[str, NodeView]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.cachecluster.controller import CacheClusterController
+from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
-from tdcs.controllers.context import Context, Engines, Settings, Stores, WorkKey
+from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
@@ -71,7 +72,7 @@ class Operator:
 
     Args:
         api: the API server.
-        engines: gives the engine of a cache cluster; closed by `stop`.
+        caches: gives the cache of a cache cluster; closed by `stop`.
         settings: names and rhythms.
         lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
         on_lease_lost: called then; the process must end.
@@ -81,7 +82,7 @@ class Operator:
         self,
         *,
         api: KubeApi,
-        engines: Engines,
+        caches: Caches,
         settings: Settings,
         lease: Lease | None = None,
         on_lease_lost: Callable[[], None] = lambda: None,
@@ -122,7 +123,7 @@ class Operator:
             api=api,
             applier=Applier(api=api),
             recorder=EventRecorder(api=api, component="tdcs-operator", now=utc_now),
-            engines=engines,
+            caches=caches,
             stores=Stores(
                 cache_clusters=self._own[CACHE_CLUSTERS],
                 datasets=self._own[DATASETS],
@@ -160,12 +161,18 @@ class Operator:
             timed=self.metrics.timed_schedule,
         )
         self._datasets = DatasetController(context=self.context)
+        self._datasets.on_cache = lambda cluster: self._add(CACHE_CLUSTERS, ("", cluster))
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(
-                context=self.context, ledgers=lambda cluster: self._datasets.ledgers(cluster=cluster)
+                context=self.context,
+                ledgers=lambda cluster: self._datasets.ledgers(cluster=cluster),
+                observe=self._datasets.observer.view,
             ).reconcile,
             DATASETS: self._datasets.reconcile,
-            PRELOADS: PreloadController(context=self.context, datasets=self._datasets).reconcile,
+            PRELOADS: PreloadController(
+                context=self.context,
+                reports=lambda cluster, path: self._datasets.report_of(cluster=cluster, path=path),
+            ).reconcile,
             TRAINING_JOBS: TrainingJobController(context=self.context, gangs=self._gangs).reconcile,
         }
         self._tasks: list[asyncio.Task[None]] = []
@@ -202,7 +209,7 @@ class Operator:
         await self._datasets.close()
         if self._lease is not None:
             await self._lease.release()  # after the last write
-        await self.context.engines.close()
+        await self.context.caches.close()
         await self.context.api.close()
 
     def seen(self, resource: Resource, obj: Object, *, deleted: bool) -> None:

@@ -95,20 +95,20 @@ class MemoryEngine:
         self.copied_bytes = 0
         self.corrupted: set[tuple[str, int]] = set()
         """Copies (worker and block id) whose content is not the source's."""
-        self._state = State(workers=workers)
+        self.state = State(workers=workers)
 
     # What a test does to the world.
 
     def set_worker(self, *, name: str, capacity: int | None = None, live: bool = True) -> None:
         """Add a worker, change its capacity, lose it (`live=False`) or let it come back with what it held."""
-        worker = self._state.workers.setdefault(name, Worker(capacity=capacity or 0))
+        worker = self.state.workers.setdefault(name, Worker(capacity=capacity or 0))
         worker.live = live
         if capacity is not None:
             worker.capacity = capacity
 
     def holdings(self, *, worker: str) -> Mapping[int, int]:
         """Block ids that a worker holds, with their lengths; of a lost worker too."""
-        return MappingProxyType(self._state.workers[worker].blocks)
+        return MappingProxyType(self.state.workers[worker].blocks)
 
     # The protocol.
 
@@ -116,7 +116,7 @@ class MemoryEngine:
         checked_path(path)
         uri = canonical_uri(source.uri)
         await self._announce(Operation(name="mount", path=path))
-        check_mountable(path=path, uri=uri, mounts={at: held.uri for at, held in self._state.mounts.items()})
+        check_mountable(path=path, uri=uri, mounts={at: held.uri for at, held in self.state.mounts.items()})
         expected = self.credentials.get(uri)
         if expected is not None and source.credentials != expected:
             raise SourceError(
@@ -126,28 +126,28 @@ class MemoryEngine:
                 path=path,
             )
         self._source_files(uri=uri, path=path)
-        self._state.add_mount(path=path, uri=uri)
+        self.state.add_mount(path=path, uri=uri)
 
     async def unmount(self, *, path: str) -> None:
         await self._announce(Operation(name="unmount", path=path))
-        mount = self._state.mounts.pop(path, None)
+        mount = self.state.mounts.pop(path, None)
         if mount is None:
             return
         self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
         self.path_properties.pop(path, None)
         self.known_versions.pop(path, None)
         for _length, blocks in (mount.known or {}).values():
-            self._state.forget(blocks)
+            self.state.forget(blocks)
 
     async def mounts(self) -> Mapping[str, str]:
         await self._announce(Operation(name="mounts"))
-        return {path: mount.uri for path, mount in sorted(self._state.mounts.items())}
+        return {path: mount.uri for path, mount in sorted(self.state.mounts.items())}
 
     async def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
         await self._announce(Operation(name="files", path=path))
-        mount = self._state.mount_at(path=path, attempted=f"list {path}")
+        mount = self.state.mount_at(path=path, attempted=f"list {path}")
         if mount.known is None or refresh:
-            self._state.learn(
+            self.state.learn(
                 mount=mount,
                 files=self._source_files(uri=mount.uri, path=path),
                 block_size=self.block_size,
@@ -158,7 +158,7 @@ class MemoryEngine:
                 CachedFile(
                     path=name,
                     length=length,
-                    blocks=tuple(self._state.located(block) for block in blocks),
+                    blocks=tuple(self.state.located(block) for block in blocks),
                     tag=f'"{mount.mount_id}-{blocks[0].id if blocks else 0}"',
                 )
                 for name, (length, blocks) in batch
@@ -177,18 +177,18 @@ class MemoryEngine:
                 continue
             held.blocks[block.id] = block.length
             self.source_bytes_read += block.length
-        changed = self._state.changed(blocks, sources=self.sources, block_size=self.block_size)
+        changed = self.state.changed(blocks, sources=self.sources, block_size=self.block_size)
         return failures + [
             PutFailure(block_id=block_id, reason=CHANGED, retryable=False, outdated=True)
             for block_id in changed
         ]
 
     async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
-        self._state.live_worker(source)
+        self.state.live_worker(source)
         failures = []
         async for block, held in self._placing(name="copy", worker=worker, blocks=blocks):
             reason = f"worker {source} does not hold it"
-            if block.id in self._state.live_worker(source).blocks:
+            if block.id in self.state.live_worker(source).blocks:
                 reason = (self.refuse_copy and self.refuse_copy(source, worker, block)) or ""
             if reason:
                 failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))
@@ -199,7 +199,7 @@ class MemoryEngine:
 
     async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
         await self._announce(Operation(name="drop", worker=worker))
-        held = self._state.live_worker(worker)
+        held = self.state.live_worker(worker)
         for block_id in block_ids:
             held.blocks.pop(block_id, None)
         return []
@@ -207,11 +207,11 @@ class MemoryEngine:
     async def digest(self, *, block: Block, worker: str | None = None) -> str:
         await self._announce(Operation(name="digest", worker=worker or "", length=block.length))
         if worker is None:
-            self._state.live_worker(
-                next((name for name, each in self._state.workers.items() if each.live), "any")
+            self.state.live_worker(
+                next((name for name, each in self.state.workers.items() if each.live), "any")
             )
             self.source_bytes_read += block.length
-        elif block.id not in self._state.live_worker(worker).blocks:
+        elif block.id not in self.state.live_worker(worker).blocks:
             raise EngineError(
                 attempted=f"read {block.source_path} on worker {worker}",
                 reason="it does not hold it",
@@ -223,9 +223,9 @@ class MemoryEngine:
 
     async def retire(self, *, worker: str) -> None:
         await self._announce(Operation(name="retire", worker=worker))
-        if worker not in self._state.workers:
-            self._state.live_worker(worker)
-        self._state.workers[worker].live = False
+        if worker not in self.state.workers:
+            self.state.live_worker(worker)
+        self.state.workers[worker].live = False
 
     async def workers(self) -> list[WorkerInfo]:
         await self._announce(Operation(name="workers"))
@@ -237,7 +237,7 @@ class MemoryEngine:
                 used_bytes=worker.used if worker.live else 0,
                 live=worker.live,
             )
-            for name, worker in sorted(self._state.workers.items())
+            for name, worker in sorted(self.state.workers.items())
         ]
 
     async def set_path_properties(self, *, path: str, properties: Mapping[str, str]) -> None:
@@ -254,8 +254,8 @@ class MemoryEngine:
 
     async def pin(self, *, path: str, pinned: bool) -> None:
         await self._announce(Operation(name="pin", path=path))
-        mount = next((at for at in self._state.mounts if inside(inner=path, outer=at)), path)
-        self._state.mount_at(path=mount, attempted=f"{'pin' if pinned else 'unpin'} {path}")
+        mount = next((at for at in self.state.mounts if inside(inner=path, outer=at)), path)
+        self.state.mount_at(path=mount, attempted=f"{'pin' if pinned else 'unpin'} {path}")
         if not pinned:  # with all that lies below
             self.pinned = {one for one in self.pinned if not inside(inner=one, outer=path)}
         if pinned:
@@ -275,7 +275,7 @@ class MemoryEngine:
     ) -> AsyncIterator[tuple[Block, Worker]]:
         """The blocks that a worker lacks, each announced, once it is known that all of them fit."""
         await self._announce(Operation(name=name, worker=worker))
-        held = self._state.live_worker(worker)
+        held = self.state.live_worker(worker)
         missing = {block.id: block for block in blocks if block.id not in held.blocks}
         needed, free = sum(block.length for block in missing.values()), held.capacity - held.used
         if needed > free:
@@ -288,7 +288,7 @@ class MemoryEngine:
             )
         for block in missing.values():
             await self._announce(Operation(name=name, worker=worker, length=block.length))
-            yield block, self._state.live_worker(worker)
+            yield block, self.state.live_worker(worker)
 
     async def _announce(self, operation: Operation) -> None:
         if not self.available:

@@ -45,6 +45,7 @@ class State:
     def __init__(self, *, workers: Mapping[str, int]) -> None:
         self.workers = {name: Worker(capacity=capacity) for name, capacity in workers.items()}
         self.mounts: dict[str, Mount] = {}
+        self._by_id: dict[int, Block] = {}
         self._ids = itertools.count(16777216)
         self._mount_ids = itertools.count(1)
 
@@ -105,7 +106,7 @@ class State:
         return found
 
     def _cut(self, *, mount: Mount, name: str, length: int, block_size: int) -> tuple[Block, ...]:
-        return tuple(
+        blocks = tuple(
             Block(
                 id=next(self._ids),
                 length=min(block_size, length - offset),
@@ -115,6 +116,12 @@ class State:
             )
             for offset in range(0, length, block_size)
         )
+        self._by_id.update({block.id: block for block in blocks})
+        return blocks
+
+    def block(self, block_id: int) -> Block | None:
+        """A block that some mount has, by its id."""
+        return self._by_id.get(block_id)
 
     def located(self, block: Block) -> Block:
         """A block with the live workers that hold it."""

@@ -78,9 +78,20 @@ class Subset:
                 raise ValueError(f"path {path!r} leads out of the source: leave '..' out")
 
     @property
+    def plain_paths(self) -> tuple[str, ...]:
+        """The paths in order, without slashes around them; empty when one of them names the whole source."""
+        return tuple(sorted(set(_plain(self.paths))))
+
+    @property
     def whole(self) -> bool:
         """Whether it is all of the dataset."""
         return not any(_plain(self.paths)) and self.fraction in {None, 1.0} and self.amount is None
+
+    def limit(self, total: int) -> int:
+        """Bytes that are asked for, of so many that lie under its paths."""
+        if self.fraction is not None:
+            return int(total * self.fraction)
+        return total if self.amount is None else min(total, self.amount)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,18 +6,20 @@ import contextlib
 import copy
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
+from tests.support.caches import MemoryCaches
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.passes import work_off
 from tests.unit.kube.fake import error
 
+from tdcs.agent.memory import MemoryAgents
 from tdcs.api import names
 from tdcs.controllers.cachecluster.controller import CacheClusterController
+from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
-from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.preload.controller import PreloadController
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object, ObjectList, WatchEvent
@@ -170,7 +172,13 @@ def _merged(known: Any, patch: Any) -> Any:
 
 
 QUICK = Settings(
-    progress_seconds=0.05, survey_seconds=0.3, return_seconds=0.1, poll_seconds=0.05, resync_seconds=1.0
+    progress_seconds=0.05,
+    survey_seconds=0.3,
+    return_seconds=0.1,
+    poll_seconds=0.05,
+    resync_seconds=1.0,
+    listing_seconds=0.3,
+    give_up_seconds=0.3,
 )
 """Nobody waits for long in a test."""
 
@@ -183,6 +191,7 @@ class Cluster:
         nodes: labels of the nodes, by name.
         settings: rhythms; quick ones by default.
         most_wait: seconds after which a key is looked at again at the latest.
+        caches: what the operator talks to; the engine with agents in memory when left out.
     """
 
     def __init__(
@@ -192,11 +201,15 @@ class Cluster:
         nodes: Mapping[str, Mapping[str, str]],
         settings: Settings = QUICK,
         most_wait: float = 0.3,
+        caches: Caches | None = None,
     ) -> None:
         self.server = Server()
         self._settings = settings
         self._most_wait = most_wait
         self.engine = engine
+        memory = MemoryCaches(engine) if caches is None else None
+        self._memory = memory
+        self._caches: Caches = memory or cast(Caches, caches)
         self.cluster_spec: Object = {}
         for name, labels in nodes.items():
             self.server.store(NODES)["", name] = {"metadata": {"name": name, "labels": dict(labels)}}
@@ -210,6 +223,14 @@ class Cluster:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+        if self._memory is not None:
+            await self._memory.end()
+
+    @property
+    def agents(self) -> MemoryAgents:
+        """The agents in memory."""
+        assert self._memory is not None
+        return self._memory.agents
 
     async def start(self) -> None:
         """An operator begins, with nothing in its memory."""
@@ -218,7 +239,7 @@ class Cluster:
             api=server,
             applier=Applier(api=server),
             recorder=EventRecorder(api=server, component="test", now=utc_now),
-            engines=EnginePool(make=lambda _: self.engine),
+            caches=self._caches,
             stores=Stores(
                 cache_clusters=server.store(CACHE_CLUSTERS),
                 datasets=server.store(DATASETS),
@@ -234,9 +255,14 @@ class Cluster:
         self.datasets = DatasetController(context=self.context)
         self._passes = {
             DATASETS: self.reconcile_dataset,
-            PRELOADS: PreloadController(context=self.context, datasets=self.datasets).reconcile,
+            PRELOADS: PreloadController(
+                context=self.context,
+                reports=lambda cluster, path: self.datasets.report_of(cluster=cluster, path=path),
+            ).reconcile,
             CACHE_CLUSTERS: CacheClusterController(
-                context=self.context, ledgers=lambda cluster: self.datasets.ledgers(cluster=cluster)
+                context=self.context,
+                ledgers=lambda cluster: self.datasets.ledgers(cluster=cluster),
+                observe=self.datasets.observer.view,
             ).reconcile,
         }
         server.on_change = self._changed
@@ -257,7 +283,7 @@ class Cluster:
                 self.context.queue.add(WorkKey(resource, namespace, name))
 
     async def stop(self) -> None:
-        """The operator ends as if it were killed: nothing is tidied up, but its loads stop."""
+        """The operator ends as if it were killed: nothing is tidied up, and the agents go on."""
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -352,6 +378,17 @@ class Cluster:
             for one in self.status(name).get("copies", ())
             for node in one["nodes"]
         }
+
+    async def set_capacity(self, size: int, *nodes: str) -> None:
+        """Workers have another size from now on, and the operator knows it."""
+        for node in nodes:
+            self.engine.set_worker(name=node, capacity=size)
+
+        def known() -> bool:
+            agents = self.datasets.observer.view("default").agents
+            return all(node in agents and agents[node].capacity_bytes == size for node in nodes)
+
+        await self.until(known)
 
     def held(self) -> dict[str, int]:
         """Bytes that lie on the workers that hold any."""

@@ -5,14 +5,15 @@ import datetime
 from collections.abc import Callable
 from typing import Any, Self, cast
 
+from tests.support.caches import MemoryCaches
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.passes import work_off
 
 from tdcs.api import names
-from tdcs.controllers.clock import seconds_between, utc_now
+from tdcs.api.durations import seconds_between
+from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
-from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS
 from tdcs.controllers.trainingjob.controller import TrainingJobController
@@ -118,7 +119,7 @@ class Jobs:
             api=api,
             applier=Applier(api=api),
             recorder=EventRecorder(api=api, component="test", now=utc_now),
-            engines=EnginePool(make=lambda _: engine),
+            caches=MemoryCaches(engine),
             stores=stores,
             queue=KeyedQueue(),
             settings=Settings(),

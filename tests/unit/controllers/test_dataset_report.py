@@ -4,94 +4,118 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.controllers.builders import dataset_object
+from tests.unit.planning.builders import totals_of
 
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.dataset import identity, report, verdicts, volumes
-from tdcs.controllers.dataset.plan import Want, WantPlan
-from tdcs.controllers.dataset.report import Holdings, Known, Progress, Trouble
-from tdcs.controllers.dataset.work import LoadWork
+from tdcs.api.failures import printable
+from tdcs.controllers.dataset import report
+from tdcs.controllers.dataset.report import Known
 from tdcs.controllers.humanize import human
+from tdcs.controllers.mounts import conditions, identity, volumes
 from tdcs.csi.volume import parse_volume
+from tdcs.engine.agents import FileFailure
 from tdcs.engine.protocol import Credentials, Source
-from tdcs.engine.table import BlockTable
 from tdcs.kube.apply import belongs
-from tdcs.policy.placement import CopyPlan, Mode, NodeBudget
+from tdcs.planning.holdings import Failures, Holdings, WantProgress
+from tdcs.planning.placement import PlacedCopy, WantPlacement
+from tdcs.planning.wants import Want
+from tdcs.policy import slots
+from tdcs.policy.placement import Mode
 
 HELD = Holdings(
     total_bytes=3_000_000, total_files=30, cached_bytes=1_200_000, node_bytes={"a": 700_000, "b": 500_000}
 )
-PROGRESS = Progress(placed_bytes=1_200_000, wanted_bytes=3_000_000, nodes=2)
+PROGRESS = WantProgress(
+    placed_bytes=1_200_000, wanted_bytes=3_000_000, copies=({"a": 700_000, "b": 500_000},)
+)
 URI = "s3://bucket/prefix"
 
 
-def plan_of(
-    *nodes: str, unplaced: int = 0, eligible: int = 9, placed: dict[str, int] | None = None, **want: object
-) -> WantPlan:
-    chosen = tuple(NodeBudget(name=name, weight=1, limit_bytes=1) for name in nodes)
-    return WantPlan(
+def placement_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: object) -> WantPlacement:
+    return WantPlacement(
         want=Want(key="x", **want),  # type: ignore[arg-type]
-        copies=(CopyPlan(mode=Mode.PARTITION, nodes=chosen, dataset_bytes=0, fits=True),),
+        totals=totals_of([10]),
+        chosen=slots.prefix(slots.SLOTS),
+        copies=(PlacedCopy(mode=Mode.PARTITION, nodes=dict.fromkeys(nodes, slots.bitmap([0]))),),
         eligible=eligible,
-        work=LoadWork(table=BlockTable()),
         subset_bytes=10,
         asked_bytes=10,
         wanted_bytes=10,
-        placed_bytes=10,
         unplaced_bytes=unplaced,
-        copy_bytes=[placed or {}],
     )
 
 
 def test_progress_reads_like_a_sentence() -> None:
-    found = verdicts.loading(progress=PROGRESS, uri=URI, plan=plan_of("a", "b"), trouble=None)
-    ready = found[-1]
+    ready = conditions.loading(progress=PROGRESS, uri=URI, placement=placement_of("a", "b"))[-1]
     assert ready.message == "1.2 MB of 3.0 MB on 2 nodes"
-    assert verdicts.state_of([ready]) == "Loading"
+    assert conditions.state_of([ready]) == "Loading"
 
 
-def test_a_load_that_left_blocks_out_says_why() -> None:
-    trouble = Trouble(failed_blocks=1, cause="the source said 403")
-    ready = verdicts.loading(progress=PROGRESS, uri=URI, plan=plan_of("a"), trouble=trouble)[-1]
+def test_a_load_that_the_source_gives_nothing_says_why() -> None:
+    cause = "the source does not answer"
+    ready = conditions.loading(progress=PROGRESS, uri=URI, placement=placement_of("a"), cause=cause)[-1]
     assert ready.reason == "LoadFailed"
-    assert "1 block could not be loaded and will be tried again: the source said 403" in ready.message
+    assert "it is tried again: the source does not answer" in ready.message
 
 
 @pytest.mark.parametrize(
-    ("plan", "reason", "state"),
+    ("placement", "reason", "state"),
     [
-        (plan_of("a"), "Loaded", "Ready"),
-        (plan_of("a", unplaced=9), "NotAllFits", "Degraded"),
-        (plan_of("a", node_count=2, eligible=1), "TooFewNodes", "Degraded"),
-        (plan_of("a", copies=2, eligible=1), "TooFewNodes", "Degraded"),
-        (plan_of("a", nodes=("a", "gone")), "TooFewNodes", "Degraded"),
+        (placement_of("a"), "Loaded", "Ready"),
+        (placement_of("a", unplaced=9), "NotAllFits", "Degraded"),
+        (placement_of("a", node_count=2, eligible=1), "TooFewNodes", "Degraded"),
+        (placement_of("a", copies=2, eligible=1), "TooFewNodes", "Degraded"),
+        (placement_of("a", nodes=("a", "gone")), "TooFewNodes", "Degraded"),
     ],
 )
-def test_loaded_means_all_that_was_asked_for(plan: WantPlan, reason: str, state: str) -> None:
-    findings = verdicts.loaded(held=HELD, uri=URI, plan=plan)
+def test_loaded_means_all_that_was_asked_for(placement: WantPlacement, reason: str, state: str) -> None:
+    findings = conditions.loaded(held=HELD, uri=URI, placement=placement, progress=PROGRESS)
     by_type = {finding.type: finding for finding in findings}
     assert (by_type["Loaded"].status, by_type["Ready"].status) == ("True", "True")
     assert by_type["Placed"].status == ("True" if state == "Ready" else "False")
-    assert (findings[-1].reason, verdicts.state_of(findings)) == (reason, state)
+    assert (findings[-1].reason, conditions.state_of(findings)) == (reason, state)
 
 
 def test_a_source_that_is_out_of_reach_degrades_what_serves() -> None:
-    findings = [*verdicts.loaded(held=HELD, uri=URI, plan=plan_of("a")), verdicts.reachable(("Gone", "why"))]
-    assert verdicts.state_of(findings) == "Degraded"
+    loaded = conditions.loaded(held=HELD, uri=URI, placement=placement_of("a"), progress=PROGRESS)
+    assert conditions.state_of([*loaded, conditions.reachable(("Gone", "why"))]) == "Degraded"
+
+
+def test_files_that_cannot_be_had_leave_the_rest_ready() -> None:
+    lacks = WantProgress(placed_bytes=8, wanted_bytes=8, failed_bytes=2, copies=({"a": 8},))
+    failed = Failures(count=3, files=(FileFailure(path="bad", code="Unreadable", reason="it said 403"),))
+    findings = conditions.loaded(
+        held=HELD, uri=URI, placement=placement_of("a"), progress=lacks, failures=failed
+    )
+    by_type = {finding.type: finding for finding in findings}
+    assert (by_type["Loaded"].status, by_type["Ready"].status) == ("False", "True")
+    assert "2 bytes of 3 files cannot be had (bad: it said 403 and 1 more)" in by_type["Ready"].message
+    assert conditions.state_of(findings) == "Degraded"
+    status = report.status_of(held=HELD, state="Degraded", known=Known(), failures=failed)
+    assert (status.failed_file_count, [one.path for one in status.failed_files]) == (3, ["bad"])
+
+
+def test_names_that_are_no_text_can_be_shown() -> None:
+    assert printable("caf\udce9/a\x07b\u2028c") == "caf\\xe9/a\\x07b\\u2028c"
 
 
 def test_the_status_counts_bytes_once_and_by_copy() -> None:
     held = Holdings(
         total_bytes=100, total_files=10, cached_bytes=50, node_bytes={"a": 25, "b": 30, "other": 9}
     )
-    progress = Progress(
-        placed_bytes=55, wanted_bytes=200, nodes=2, bytes_per_second=1000, node_bytes={"b": 10}
+    progress = WantProgress(placed_bytes=55, wanted_bytes=200, source_rate=1000, copies=({"a": 20, "b": 25},))
+    status = report.status_of(
+        held=held, state="Loading", known=Known(), placement=placement_of("b", "a"), progress=progress
     )
-    plan = plan_of("b", "a", placed={"a": 20, "b": 15})
-    status = report.status_of(held=held, state="Loading", known=Known(), plan=plan, progress=progress)
     assert (status.cached_bytes, status.physical_bytes, status.cached_ratio) == (50, 64, 0.5)
     assert (status.wanted_bytes, status.loaded_bytes, status.loaded_ratio) == (200, 55, 0.275)
     assert (status.loaded, status.rate) == ("27%", "1.0 kB/s")
     assert [(node.name, node.bytes) for node in status.copies[0].nodes] == [("a", 20), ("b", 25)]
+
+
+def test_only_all_of_it_is_a_ratio_of_one() -> None:
+    assert report.ratio(999_999_999, 1_000_000_000) < 1
+    assert report.ratio(10, 10) == report.ratio(0, 0) == 1
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,9 @@ async def test_a_start_time_is_waited_for_and_a_past_one_means_now(
 
 
 async def test_what_does_not_fit_is_left_out_with_numbers(cluster: Cluster) -> None:
-    for node in ZONES:
-        cluster.engine.set_worker(name=node, capacity=TOTAL // 4)
+    await cluster.set_capacity(TOTAL // 4, *ZONES)
     await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
+    await cluster.until(lambda: cluster.condition("Loaded").get("status") == "True")
     await cluster.until_state("Degraded")
     placed = cluster.condition("Placed")
     assert (placed["reason"], placed["status"]) == ("NotAllFits", "False")
@@ -214,8 +214,7 @@ async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: C
 
 
 async def test_a_cache_smaller_than_a_block_says_so(cluster: Cluster) -> None:
-    for node in ZONES:
-        cluster.engine.set_worker(name=node, capacity=MB // 2)
+    await cluster.set_capacity(MB // 2, *ZONES)
     await cluster.create_dataset()
     await cluster.until_state("Degraded")
     assert "smaller than a block" in cluster.condition("Ready")["message"]
@@ -353,7 +352,7 @@ async def test_blocks_that_somebody_freed_are_loaded_again(cluster: Cluster) -> 
     await cluster.create_dataset(placement={"nodeCount": 1})
     await cluster.until_state("Ready")
     (node,) = cluster.held()
-    await cluster.engine.drop(worker=node, block_ids=list(cluster.engine.holdings(worker=node))[:7])
+    cluster.agents.evict(node, count=7)
     await cluster.until(lambda: cluster.held() == {node: TOTAL})
 
 
@@ -363,10 +362,11 @@ async def test_a_source_that_vanishes_during_the_load_is_told_and_the_load_ends_
     slow(cluster, 0.02)
     await cluster.create_dataset()
     await cluster.until(lambda: cluster.status().get("loadedBytes", 0) > 2 * MB)
-    cluster.engine.refuse = lambda worker, block: "the source does not answer"
+    files = cluster.engine.sources.pop("s3://pictures")
     await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "LoadFailed", deadline=60)
-    assert "the source does not answer" in cluster.condition("Ready")["message"]
-    cluster.engine.refuse = None
+    assert "there is no such bucket" in cluster.condition("Ready")["message"]
+    assert cluster.condition("Ready")["status"] == "False"
+    cluster.engine.sources["s3://pictures"] = files
     await cluster.until_state("Ready")
 
 
@@ -387,7 +387,8 @@ async def test_a_folder_of_a_hundred_thousand_files_is_counted_and_its_part_load
     await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=120)
     status = cluster.status()
     assert (status["totalFiles"], status["totalBytes"]) == (100_000, 100 * MB)
-    assert sum(cluster.held().values()) == MB
+    slot = 1.5 * 100 * MB / 4096
+    assert MB - slot < sum(cluster.held().values()) <= MB
 
 
 async def test_a_folder_must_lie_below_one_that_the_cache_may_read(cluster: Cluster) -> None:
@@ -405,7 +406,7 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
     lists: list[str] = []
     cluster.engine.before = lambda operation: _note(lists, operation)
     # Every look is a check of the source, as if its interval were always over.
-    monkeypatch.setattr("tdcs.controllers.dataset.checks._age", lambda *_, **__: float("inf"))
+    monkeypatch.setattr("tdcs.controllers.mounts.checks.to_seconds", lambda _: 0.001)
     before = list(cluster.server.writes)
     for wanted in range(3, 10, 3):
         cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
@@ -413,7 +414,7 @@ async def test_checks_of_the_source_that_change_nothing_are_no_writes(
     await cluster.until(lambda: len(cluster.context.queue) == 0)
     assert [write for write in cluster.server.writes[len(before) :] if "status Dataset" in write] == []
     # An hour later its time is told again.
-    monkeypatch.setattr("tdcs.controllers.dataset.checks.TOLD_AGAIN", 0.0)
+    monkeypatch.setattr("tdcs.controllers.mounts.checks.WRITTEN_AGAIN", 0.0)
     cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))
     await cluster.until(lambda: len(cluster.server.writes) > len(before))
 

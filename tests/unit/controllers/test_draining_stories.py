@@ -112,13 +112,10 @@ async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster
     await cluster.create_dataset(preload={"enabled": False})
     await cluster.until_state("Ready")
     (path,) = await cluster.engine.mounts()
-    blocks = [
-        block async for page in cluster.engine.files(path=path) for file in page for block in file.blocks
-    ]
-    await cluster.engine.put(worker="a", blocks=blocks[:40])
-    await cluster.engine.put(worker="b", blocks=blocks[10:60])
-    await cluster.engine.put(worker="c", blocks=blocks)
-    await cluster.engine.drop(worker="c", block_ids=[block.id for block in blocks[:20]])
+    files = sorted(FILES)
+    cluster.agents.read("a", path=path, files=files[:40])
+    cluster.agents.read("b", path=path, files=files[10:60])
+    cluster.agents.read("c", path=path, files=files[20:])
     await cluster.until(lambda: cluster.nodes() == {"a": 40 * LENGTH, "b": 50 * LENGTH, "c": 40 * LENGTH})
     read = cluster.engine.source_bytes_read
     await scale(cluster, 2)
@@ -132,8 +129,7 @@ async def test_what_jobs_have_read_into_the_cache_moves_as_well(cluster: Cluster
 
 async def test_what_has_no_room_elsewhere_is_told_before_and_after(cluster: Cluster) -> None:
     await partitioned(cluster)
-    for name in NAMES:
-        cluster.engine.set_worker(name=name, capacity=TOTAL // 2 + 4 * LENGTH)
+    await cluster.set_capacity(TOTAL // 2 + 4 * LENGTH, *NAMES)
     before = dict(cluster.held())
     await scale(cluster, 1)
     await cluster.until(lambda: len(worker_sets(cluster)) == 1)

@@ -1,7 +1,9 @@
 """Which workers leave a cache, and what becomes of what they hold: the decisions alone."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.controllers.builders import worker
 from tests.unit.controllers.test_cachecluster import node
@@ -19,14 +21,28 @@ from tdcs.controllers.cachecluster.leaving import (
     remaining,
 )
 from tdcs.controllers.context import WorkKey
-from tdcs.controllers.dataset.ledger import MountLedger, expected_paths, leaving_nodes
+from tdcs.controllers.mounts.placement import expected_paths, leaving_nodes
 from tdcs.kube.resources import DATASETS
+from tdcs.planning.ledger import MountLedger, NodeHolding
+from tdcs.policy import slots
 
 A, B, C, AB, ABC = (frozenset(names) for names in ("a", "b", "c", "ab", "abc"))
 
 
-def mount(path: str = "/m", **changes: Any) -> MountLedger:
-    return MountLedger(path=path, readers=frozenset({WorkKey(DATASETS, "n", path[1:])}), **changes)
+def mount(
+    path: str = "/m", *, held_by: Mapping[frozenset[str], int] | None = None, **changes: Any
+) -> MountLedger[WorkKey]:
+    """A mount of which each slot lies on a set of nodes."""
+    groups = list((held_by or {}).items())
+    sizes = np.zeros(slots.SLOTS, dtype=np.int64)
+    sizes[: len(groups)] = [size for _, size in groups]
+    nodes = {}
+    for name in frozenset[str]().union(*(names for names, _ in groups)):
+        mine = [number for number, (names, _) in enumerate(groups) if name in names]
+        held = slots.bitmap(mine)
+        nodes[name] = NodeHolding(held_bytes=int(sizes[mine].sum()), complete=held, present=held)
+    readers = frozenset({WorkKey(DATASETS, "n", path[1:])})
+    return MountLedger(path=path, readers=readers, sizes=sizes, nodes=nodes, **changes)
 
 
 def first(count: int = 1, **holdings: Any) -> set[str]:
@@ -76,7 +92,7 @@ def test_more_replicas_keep_a_worker_that_was_leaving_before_another_node_gets_o
     assert choose_nodes(spec=two, nodes=nodes, present="abc", holdings=held) == ["a", "c"]
 
 
-def drained(*mounts: MountLedger, leaving: frozenset[str] = A, complete: bool = True) -> bool:
+def drained(*mounts: MountLedger[WorkKey], leaving: frozenset[str] = A, complete: bool = True) -> bool:
     holdings = Holdings(mounts=mounts, complete=complete)
     return is_drained(node="a", leaving=leaving, staying=ABC - leaving, holdings=holdings)
 
@@ -89,6 +105,7 @@ def test_a_worker_is_drained_when_every_dataset_was_planned_without_it_and_nothi
     assert not drained(mount(**held, leaving=A, busy=True))
     assert drained(mount(**held, leaving=A))
     assert not drained(mount(**held, leaving=A), leaving=AB)
+    assert not drained(mount(**held, leaving=A, moving=True))
     # A load that has nothing to do with the worker does not hold it up.
     assert drained(mount(held_by={B: 1}, leaving=A, busy=True))
 

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
+from tests.support.caches import MemoryCaches
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi
 
 from tdcs.controllers import operator as module
 from tdcs.controllers.context import Settings, WorkKey
-from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator, StaleError
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object
@@ -20,7 +20,7 @@ from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOB
 @pytest.fixture
 def operator() -> Operator:
     engine = MemoryEngine(sources={}, workers={})
-    return Operator(api=ScriptedApi(), engines=EnginePool(make=lambda _: engine), settings=Settings())
+    return Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings())
 
 
 async def waiting(operator: Operator) -> list[str]:
@@ -116,7 +116,7 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
     lease, ended = ScriptedLease(), asyncio.Event()
     operator = Operator(
         api=ScriptedApi(),
-        engines=EnginePool(make=lambda _: engine),
+        caches=MemoryCaches(engine),
         settings=Settings(),
         lease=lease,
         on_lease_lost=ended.set,
@@ -147,7 +147,7 @@ async def test_a_deleted_object_leaves_the_view(operator: Operator) -> None:
 
 async def test_an_object_whose_deletion_no_event_told_leaves_the_view_with_its_next_pass() -> None:
     engine = MemoryEngine(sources={}, workers={})
-    operator = Operator(api=ScriptedApi(), engines=EnginePool(make=lambda _: engine), settings=Settings())
+    operator = Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings())
     async with asyncio.timeout(60):
         await operator.start()
         for resource, obj in ((TRAINING_JOBS, job("ghost")), (DATASETS, dataset_object("ghost"))):

@@ -61,10 +61,9 @@ async def test_a_load_that_nobody_wants_any_more_stops(cluster: Cluster) -> None
     cluster.engine.before = pace
     await cluster.create_dataset()
     await cluster.until(begun.is_set)
-    (data,) = cluster.datasets._data.values()
-    assert data.loading
     take_away(cluster, "pictures")
-    await cluster.until(lambda: not data.loading)
+    await cluster.until(lambda: not any(state.mounts for state in cluster.agents.states().values()))
+    assert cluster.held() == {}
 
 
 async def test_after_a_restart_the_mount_of_nobody_is_found_and_those_of_others_stay(

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api.dataset import KEPT_PRELOADS
-from tdcs.controllers.dataset.data import READ_TYPE
+from tdcs.controllers.mounts.path_settings import READ_TYPE
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.resources import DATASETS, PRELOADS
 
@@ -114,7 +114,6 @@ async def test_a_suspended_preload_goes_on_with_what_is_missing(cluster: Cluster
     await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("bytesDone", 0) > 2 * MB)
     await cluster.change(PRELOADS, "warm", suspend=True)
     await cluster.until_state("Suspended", "warm", resource=PRELOADS)
-    await cluster.until(lambda: not any(data.loading for data in cluster.datasets._data.values()))
     held = cluster.held()
     assert sum(held.values()) < 20 * MB
     await cluster.change(PRELOADS, "warm", suspend=False)
@@ -200,8 +199,7 @@ async def test_a_preload_warms_a_dataset_whose_own_preload_is_off(cluster: Clust
 
 
 async def test_a_preload_on_a_full_cache_holds_what_fits_and_fails_with_numbers(cluster: Cluster) -> None:
-    for node in "abcd":
-        cluster.engine.set_worker(name=node, capacity=12 * MB)
+    await cluster.set_capacity(12 * MB, *"abcd")
     await cluster.create_preload(nodes=["a"])
     await cluster.until_state("Failed", "warm", resource=PRELOADS)
     told = cluster.condition("Failed", "warm", resource=PRELOADS)
@@ -210,37 +208,25 @@ async def test_a_preload_on_a_full_cache_holds_what_fits_and_fails_with_numbers(
 
 
 async def test_what_was_loaded_is_compared_with_the_source_and_mended_once(cluster: Cluster) -> None:
-    rotten: list[tuple[str, int]] = []
+    rotten: set[tuple[str, int]] = set()
 
     async def rot(operation: Operation) -> None:
-        # The first block that is placed on b is not what the source has.
+        # What is placed on b is not what the source has.
         if operation.name == "digest" and not rotten:
-            rotten.append(("b", next(iter(cluster.engine.holdings(worker="b")))))
-            cluster.engine.corrupted.update(rotten)
+            rotten.update(("b", block) for block in cluster.engine.holdings(worker="b"))
+            cluster.agents.corrupted.update(rotten)
 
     cluster.engine.before = rot
-    drop = cluster.engine.drop
-
-    async def heal(*, worker: str, block_ids: Any) -> Any:
-        ids = list(block_ids)
-        cluster.engine.corrupted -= {(worker, number) for number in ids}
-        return await drop(worker=worker, block_ids=ids)
-
-    cluster.engine.drop = heal  # type: ignore[method-assign]
     await cluster.create_preload(paths=["train"], nodes=["b"], verify="All")
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
     assert rotten
-    assert not cluster.engine.corrupted
+    assert not cluster.agents.corrupted & {("b", block) for block in cluster.engine.holdings(worker="b")}
     assert cluster.status("warm", resource=PRELOADS)["verifiedBytes"] == 10 * MB
     assert "are as at the source" in cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
 
 
 async def test_copies_that_stay_wrong_fail_the_preload_and_are_named(cluster: Cluster) -> None:
-    class Always(set[tuple[str, int]]):
-        def __contains__(self, item: object) -> bool:
-            return True
-
-    cluster.engine.corrupted = Always()
+    cluster.agents.rotten = lambda node, path: True
     await cluster.create_preload(paths=["train"], nodes=["b"], verify="Sampled")
     await cluster.until_state("Failed", "warm", resource=PRELOADS)
     assert cluster.condition("Failed", "warm", resource=PRELOADS)["reason"] == "VerifyFailed"
@@ -273,17 +259,17 @@ async def test_what_a_preload_brought_is_protected_though_jobs_fill_the_rest_of_
     cluster: Cluster,
 ) -> None:
     await cluster.change(DATASETS, "pictures", preload={"enabled": False})
-    (data,) = cluster.datasets._data.values()
-    properties = cluster.engine.path_properties[data.path]
+    path = cluster.status()["mountPath"]
+    properties = cluster.engine.path_properties[path]
     await cluster.until(lambda: properties[READ_TYPE] == "CACHE")
     await cluster.until(lambda: not cluster.engine.pinned)
     await cluster.create_preload(paths=["train"], nodes=["a"])
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
-    await cluster.until(lambda: cluster.engine.pinned == {f"{data.path}/train"})
+    await cluster.until(lambda: cluster.engine.pinned == {f"{path}/train"})
     assert properties[READ_TYPE] == "CACHE"
     await cluster.create_preload("all", nodes=["b"])
     await cluster.until_state("Complete", "all", resource=PRELOADS)
-    await cluster.until(lambda: cluster.engine.pinned == {data.path})
+    await cluster.until(lambda: cluster.engine.pinned == {path})
     assert properties[READ_TYPE] == "NO_CACHE"  # reads must not push out what all of it needs
     await cluster.stop()
     await cluster.start()

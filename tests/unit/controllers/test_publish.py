@@ -3,7 +3,7 @@
 from tests.unit.controllers.builders import NOW
 
 from tdcs.api.conditions import Condition, Finding, finding, merge
-from tdcs.controllers.dataset import verdicts
+from tdcs.controllers.mounts.conditions import blocked
 from tdcs.controllers.publish import changed
 
 
@@ -16,14 +16,14 @@ def told(*, before: list[Condition], after: list[Condition]) -> list[tuple[str, 
 
 
 def test_one_cause_is_told_once() -> None:
-    refused = conditions(verdicts.blocked(reason="SecretNotFound", message="Secret n/keys does not exist"))
+    refused = conditions(blocked(reason="SecretNotFound", message="Secret n/keys does not exist"))
     assert len(refused) == 3
     assert told(before=[], after=refused) == [("Mounted", "SecretNotFound")]
 
 
 def test_another_cause_is_told_again_and_the_same_is_not() -> None:
-    first = conditions(verdicts.blocked(reason="SecretNotFound", message="no Secret"))
-    second = conditions(verdicts.blocked(reason="SecretIncomplete", message="no key"), first)
+    first = conditions(blocked(reason="SecretNotFound", message="no Secret"))
+    second = conditions(blocked(reason="SecretIncomplete", message="no key"), first)
     assert told(before=first, after=second) == [("Mounted", "SecretIncomplete")]
     assert told(before=second, after=second) == []
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.caches import MemoryCaches
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.jobs import Jobs, role
 from tests.unit.controllers.test_operator import ScriptedLease
@@ -11,7 +12,6 @@ from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.controllers import operator as module
 from tdcs.controllers.context import Settings
-from tdcs.controllers.engines import EnginePool
 from tdcs.controllers.operator import Operator, StaleError
 from tdcs.controllers.queueing import queue as queue_module
 from tdcs.controllers.queueing import schedule as schedule_module
@@ -40,7 +40,7 @@ def ready_job(name: str = "train") -> Object:
 
 def make_operator(**more: Any) -> Operator:
     engine = MemoryEngine(sources={}, workers={})
-    return Operator(api=ScriptedApi(), engines=EnginePool(make=lambda _: engine), settings=Settings(), **more)
+    return Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings(), **more)
 
 
 def samples(operator: Operator) -> dict[str, float]:

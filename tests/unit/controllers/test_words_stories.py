@@ -113,8 +113,7 @@ async def test_a_dataset_that_only_jobs_fill_says_that_others_of_its_source_have
 
 
 async def test_what_did_not_fit_is_no_part_of_the_own_extent(cluster: Cluster) -> None:
-    for node in ZONES:
-        cluster.engine.set_worker(name=node, capacity=TOTAL // 4)
+    await cluster.set_capacity(TOTAL // 4, *ZONES)
     await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
     await cluster.until_state("Degraded")
     assert cluster.condition("Ready")["message"].startswith(
@@ -200,7 +199,7 @@ async def test_a_preload_that_waits_or_has_failed_shows_no_hundred_percent(clust
         assert "progress" not in preload(cluster, name), name
     assert words(cluster, "held") == "spec.suspend keeps it from beginning; set it to false to go on"
     assert "there is no Dataset nowhere in its namespace" in words(cluster, "no-dataset")
-    cluster.engine.set_worker(name="a", capacity=12 * MB)
+    await cluster.set_capacity(12 * MB, "a")
     await cluster.create_preload("too-large", nodes=["a"])
     await cluster.until_state("Failed", "too-large", resource=PRELOADS)
     assert (preload(cluster, "too-large")["progress"], preload(cluster, "too-large")["bytesTotal"]) == (

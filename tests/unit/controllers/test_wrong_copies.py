@@ -1,43 +1,26 @@
 """Copies that differ from their source: loaded again once, and not served when they are wrong again."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.unit.controllers.cluster import Cluster
 
-from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import PutFailure
+from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.resources import PRELOADS
 
 MB = 1_000_000
 FILES = [f"f{number:02d}" for number in range(10)]
 
 
-class Rotten(MemoryEngine):
-    """What the rotten nodes hold of the rotten files is never what the source has."""
-
-    nodes: frozenset[str] = frozenset()
-    files_of: frozenset[str] = frozenset()
-    dies_at_drop: str = ""
-
-    async def digest(self, *, block, worker=None):  # type: ignore[no-untyped-def]
-        found = await super().digest(block=block, worker=worker)
-        rotten = worker in self.nodes and block.source_path.rsplit("/", 1)[1] in self.files_of
-        return f"not {found}" if rotten else found
-
-    async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
-        if worker == self.dies_at_drop:
-            self.set_worker(name=worker, live=False)
-        return await super().drop(worker=worker, block_ids=block_ids)
+@pytest.fixture
+async def engine() -> MemoryEngine:
+    return MemoryEngine(
+        sources={"s3://pictures": dict.fromkeys(FILES, MB)}, workers=dict.fromkeys("abc", 100 * MB)
+    )
 
 
 @pytest.fixture
-async def engine() -> Rotten:
-    return Rotten(sources={"s3://pictures": dict.fromkeys(FILES, MB)}, workers=dict.fromkeys("abc", 100 * MB))
-
-
-@pytest.fixture
-async def cluster(engine: Rotten) -> AsyncIterator[Cluster]:
+async def cluster(engine: MemoryEngine) -> AsyncIterator[Cluster]:
     async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abc"}) as made:
         await made.create_cache()
         await made.create_keys()
@@ -46,19 +29,21 @@ async def cluster(engine: Rotten) -> AsyncIterator[Cluster]:
         yield made
 
 
-def on(engine: Rotten, node: str, files: Sequence[str]) -> None:
-    engine.nodes, engine.files_of = frozenset(node), frozenset(files)
+def on(cluster: Cluster, nodes: str, files: Sequence[str]) -> None:
+    """What these nodes hold of these files is never what the source has."""
+    cluster.agents.rotten = lambda node, path: node in nodes and path in files
 
 
 async def test_copies_that_are_wrong_twice_are_dropped_and_the_dataset_names_them(
-    cluster: Cluster, engine: Rotten
+    cluster: Cluster,
 ) -> None:
-    on(engine, "a", FILES[:3])
+    on(cluster, "a", FILES[:3])
     await cluster.create_preload(nodes=["a"], verify="All")
     await cluster.until_state("Failed", "warm", resource=PRELOADS)
     assert cluster.condition("Failed", "warm", resource=PRELOADS)["reason"] == "VerifyFailed"
     await cluster.until(lambda: cluster.held() == {"a": 7 * MB})
-    await cluster.until_state("Degraded")
+    await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "CopiesWrong")
+    assert cluster.status()["state"] == "Degraded"
     loaded = cluster.condition("Loaded")
     assert (loaded["status"], loaded["reason"]) == ("False", "CopiesWrong")
     assert "3 files differed from the source on a" in loaded["message"]
@@ -69,7 +54,7 @@ async def test_copies_that_are_wrong_twice_are_dropped_and_the_dataset_names_the
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
     assert cluster.held() == {"a": 7 * MB}
 
-    on(engine, "a", [])
+    on(cluster, "a", [])
     await cluster.server.delete(PRELOADS, name="warm", namespace="n")
     await cluster.until(lambda: cluster.held() == {"a": 10 * MB})
     await cluster.until_state("Ready")
@@ -77,10 +62,15 @@ async def test_copies_that_are_wrong_twice_are_dropped_and_the_dataset_names_the
 
 
 async def test_a_worker_that_dies_between_the_comparison_and_the_drop_blocks_nothing(
-    cluster: Cluster, engine: Rotten
+    cluster: Cluster, engine: MemoryEngine
 ) -> None:
-    on(engine, "b", FILES[:2])
-    engine.dies_at_drop = "b"
+    on(cluster, "b", FILES[:2])
+
+    async def die(operation: Operation) -> None:
+        if operation.name == "digest" and operation.worker == "b":
+            engine.set_worker(name="b", live=False)
+
+    engine.before = die
     await cluster.create_preload(nodes=["b"], verify="All")
     await cluster.until(
         lambda: (
@@ -91,7 +81,7 @@ async def test_a_worker_that_dies_between_the_comparison_and_the_drop_blocks_not
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
     assert cluster.status()["state"] == "Ready"
-    engine.dies_at_drop = ""
-    on(engine, "b", [])
+    engine.before = None
+    on(cluster, "b", [])
     engine.set_worker(name="b")  # it comes back with what it held
     await cluster.until_state("Complete", "warm", resource=PRELOADS)

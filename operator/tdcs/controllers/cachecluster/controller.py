@@ -8,18 +8,18 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus
 from tdcs.api.conditions import Finding, finding
+from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachecluster import children, cleaning, leaving, plan, pods
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.draining import Departure, node_of, since_when
+from tdcs.controllers.cachecluster.draining import Departure, is_dead, node_of, since_when
 from tdcs.controllers.cachecluster.leaving import Holdings
 from tdcs.controllers.cachecluster.plan import FuseView
 from tdcs.controllers.context import Context, Store, WorkKey
-from tdcs.controllers.dataset import ledger
-from tdcs.controllers.dataset.ledger import MountLedger
 from tdcs.controllers.humanize import counted
+from tdcs.controllers.mounts import placement
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
-from tdcs.engine.protocol import EngineError, WorkerInfo
+from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs
 from tdcs.kube.errors import InvalidError
@@ -32,6 +32,7 @@ from tdcs.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from tdcs.planning.ledger import MountLedger
 
 LEDGER_PATIENCE = 60.0
 """Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
@@ -43,6 +44,7 @@ class CacheClusterController:
     Args:
         context: the controller's world.
         ledgers: what of every mount of a cache cluster lies on which workers.
+        observe: what a cache cluster says of itself.
         clock: seconds that only grow.
     """
 
@@ -50,13 +52,16 @@ class CacheClusterController:
         self,
         *,
         context: Context,
-        ledgers: Callable[[str], Sequence[MountLedger]],
+        ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
+        observe: Callable[[str], CacheView],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._ledgers = ledgers
+        self._observe = observe
         self._clock = clock
         self._incomplete_since: dict[str, float] = {}
+        self._dead_since: dict[tuple[str, str], float] = {}
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -89,9 +94,18 @@ class CacheClusterController:
             known = cluster.status or CacheClusterStatus()
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
-        found, failure = await self._workers(key.name)
+        view = self._observe(key.name)
+        if not view.answered:
+            return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
+        found = None if view.failure is not None else view.workers
+        failure = "" if view.failure is None else str(view.failure)
         departure = Departure(
-            context=self._context, plan=blueprint, staying=wanted, holdings=holdings, workers=found
+            context=self._context,
+            plan=blueprint,
+            staying=wanted,
+            holdings=holdings,
+            workers=found,
+            dead=self._dead_for(key.name, sets, found),
         )
         for child in sets:
             if node_of(child) in wanted:
@@ -177,7 +191,7 @@ class CacheClusterController:
 
     def _holdings(self, name: str, sets: list[Object]) -> Holdings:
         stores, mounts = self._context.stores, self._ledgers(name)
-        expected = ledger.expected_paths(datasets=stores.datasets, cluster=name)
+        expected = placement.expected_paths(datasets=stores.datasets, cluster=name)
         complete = expected <= {mount.path for mount in mounts}
         since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())
         if complete:
@@ -220,11 +234,17 @@ class CacheClusterController:
             live = await self._context.api.get(resource, name=name, namespace=namespace)
         await self._context.applier.apply(resource, wanted=wanted, live=live, owner=blueprint.owner)
 
-    async def _workers(self, name: str) -> tuple[list[WorkerInfo] | None, str]:
-        try:
-            return await self._context.engines.get(cluster=name).workers(), ""
-        except EngineError as error:
-            return None, str(error)
+    def _dead_for(
+        self, cluster: str, sets: Sequence[Object], workers: Sequence[WorkerInfo] | None
+    ) -> dict[str, float]:
+        """Seconds for which no worker has answered on the nodes that shall have, or had, one."""
+        if workers is None:
+            return {}
+        now, known = self._clock(), {worker.name: worker for worker in workers}
+        dead = {(cluster, node_of(child)) for child in sets if is_dead(child, known.get(node_of(child)))}
+        for place in [one for one in self._dead_since if one[0] == cluster and one not in dead]:
+            del self._dead_since[place]
+        return {place[1]: now - self._dead_since.setdefault(place, now) for place in dead}
 
     def _fuse(self, cluster: str) -> FuseView:
         namespace = self._context.settings.namespace

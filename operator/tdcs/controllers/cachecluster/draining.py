@@ -4,15 +4,15 @@ The Datasets' controller does the moving: the status lists the worker as Drainin
 worker leaves, and since when, is an annotation of its StatefulSet, so a restart of the operator forgets nothing.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheWorker
-from tdcs.api.durations import to_seconds
+from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.controllers.cachecluster import cleaning, leaving
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.leaving import Holdings
-from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context
 from tdcs.engine.protocol import EngineError, NoSuchWorkerError, WorkerInfo
 from tdcs.kube.api import Object
@@ -29,6 +29,18 @@ def since_when(worker_set: Object) -> str:
     return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_DRAINING, ""))
 
 
+RETIRE_SECONDS = 10.0
+"""How long a pass waits for a worker to be taken out of service."""
+
+
+def is_dead(worker_set: Object, info: WorkerInfo | None) -> bool:
+    """Whether no worker answers on a node. A master that has just started does not know all of its workers yet, so one
+    that it does not know counts while its pod is ready."""
+    if info is None:
+        return not (worker_set.get("status") or {}).get("readyReplicas")
+    return not info.live
+
+
 class Departure:
     """The workers that leave a cache cluster in one pass.
 
@@ -38,6 +50,7 @@ class Departure:
         staying: the nodes that shall have a worker.
         holdings: what lies where.
         workers: what the engine knows of the workers; None when it does not answer.
+        dead: seconds for which no worker has answered on a node, by node.
     """
 
     def __init__(
@@ -48,11 +61,13 @@ class Departure:
         staying: Collection[str],
         holdings: Holdings,
         workers: Sequence[WorkerInfo] | None,
+        dead: Mapping[str, float],
     ) -> None:
         self._context = context
         self._plan = plan
         self._staying = frozenset(staying)
         self._holdings = holdings
+        self._dead = dead
         self._workers: Mapping[str, WorkerInfo] | None = (
             None if workers is None else {worker.name: worker for worker in workers}
         )
@@ -88,8 +103,11 @@ class Departure:
         node = node_of(one)
         if one["spec"].get("replicas", 1) == 0 or one["metadata"].get("deletionTimestamp"):
             return True  # it is on its way
-        if ("", node) not in self._context.stores.nodes or self._is_dead(one):
+        if ("", node) not in self._context.stores.nodes:
             return True
+        if node in self._dead:
+            # One that restarts is back with what it holds, as everywhere else.
+            return self._dead[node] >= self._context.settings.return_seconds
         timeout = self._plan.spec.scaling.drain_timeout
         began = since_when(one)
         waited = seconds_between(began, self._context.now()) if began else 0.0
@@ -108,16 +126,6 @@ class Departure:
         await self._tell(reason="DataLeftBehind" if left else "Drained", message=text, warn=left > 0)
         return True
 
-    def _is_dead(self, worker_set: Object) -> bool:
-        """Whether no worker answers on the node. A master that has just started does not know all of its workers yet,
-        so one that it does not know counts while its pod is ready."""
-        if self._workers is None:
-            return False
-        info = self._workers.get(node_of(worker_set))
-        if info is None:
-            return not (worker_set.get("status") or {}).get("readyReplicas")
-        return not info.live
-
     async def _begin(self, worker_set: Object, *, gone: frozenset[str]) -> None:
         annotations = {names.ANNOTATION_DRAINING: self._context.now()}
         await self._merge(worker_set, {"metadata": {"annotations": annotations}})
@@ -132,10 +140,11 @@ class Departure:
 
     async def _retired(self, node: str, *, forced: bool) -> bool:
         try:
-            await self._context.engines.get(cluster=self._plan.cluster).retire(worker=node)
+            async with asyncio.timeout(RETIRE_SECONDS):
+                await self._context.caches.get(cluster=self._plan.cluster).engine.retire(worker=node)
         except NoSuchWorkerError:
             return True
-        except EngineError:
+        except (EngineError, TimeoutError):
             return forced  # the master is away: it comes back, or the time is over
         return True
 

@@ -7,11 +7,11 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster.plan import fitting_nodes, gpus
-from tdcs.controllers.context import Store
-from tdcs.controllers.dataset.ledger import MountLedger
+from tdcs.controllers.context import Store, WorkKey
 from tdcs.controllers.humanize import counted, human
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.objects import pod_has_ended
+from tdcs.planning.ledger import MountLedger
 from tdcs.policy import scaling
 
 
@@ -30,7 +30,7 @@ class Holdings:
 
     draining: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
-    mounts: Sequence[MountLedger] = ()
+    mounts: Sequence[MountLedger[WorkKey]] = ()
     complete: bool = True
     overdue: bool = False
     readers: Mapping[str, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def forecast(*, node: str, leaving: frozenset[str], holdings: Holdings, workers:
     return text
 
 
-def remaining(*, node: str, leaving: frozenset[str], mounts: Iterable[MountLedger]) -> int:
+def remaining(*, node: str, leaving: frozenset[str], mounts: Iterable[MountLedger[WorkKey]]) -> int:
     """Bytes on a worker that leaves and on no staying one."""
     return sum(mount.last_copies(node=node, leaving=leaving) for mount in mounts)
 
@@ -136,6 +136,7 @@ def is_drained(*, node: str, leaving: frozenset[str], staying: frozenset[str], h
     """
     return holdings.complete and all(
         leaving <= mount.leaving
+        and not mount.moving
         and (mount.last_copies(node=node, leaving=leaving) == 0 or (not mount.busy and staying <= mount.live))
         for mount in holdings.mounts
     )
@@ -161,7 +162,7 @@ def busy_nodes(*, pods: Store) -> frozenset[str]:
     )
 
 
-def readers_of(*, mounts: Iterable[MountLedger], jobs: Store) -> dict[str, int]:
+def readers_of(*, mounts: Iterable[MountLedger[WorkKey]], jobs: Store) -> dict[str, int]:
     """How many unfinished TrainingJobs read each mount, by path."""
     using: dict[tuple[str, str], int] = {}
     for (namespace, _), job in jobs.items():

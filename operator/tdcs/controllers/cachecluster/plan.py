@@ -7,10 +7,10 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import Finding, finding
-from tdcs.controllers.dataset.planner import matches
 from tdcs.controllers.humanize import human_binary
 from tdcs.controllers.resources import amounts
 from tdcs.engine.protocol import WorkerInfo
+from tdcs.planning.placement import matches
 
 TRANSIENT_TAINTS = "node.kubernetes.io/"
 """Taints that the cluster itself sets while a node is not ready, cordoned or short of something. A worker

@@ -1,1 +1,1 @@
-"""The Dataset controller: mount the source, choose nodes, load the blocks, give pods a claim."""
+"""The kind Dataset."""

@@ -1,179 +1,308 @@
-"""One pass over a Dataset: observe, plan, apply, report."""
+"""One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mounts.reconcile`."""
 
-import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.conditions import Finding
 from tdcs.api.dataset import Dataset
+from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.dataset import (
+from tdcs.controllers.dataset import report
+from tdcs.controllers.dataset.report import Known
+from tdcs.controllers.mounts import (
+    checks,
+    conditions,
+    credentials,
     identity,
-    ledger,
-    report,
-    sharing,
-    source,
-    teardown,
-    verdicts,
+    readers,
     volumes,
-    wants,
 )
-from tdcs.controllers.dataset.checks import Check, broken_off, next_check, untold
-from tdcs.controllers.dataset.comparing import mend
-from tdcs.controllers.dataset.data import MountedData
-from tdcs.controllers.dataset.ledger import MountLedger
-from tdcs.controllers.dataset.mounting import Outcome, see_to_mount
-from tdcs.controllers.dataset.orphans import Orphans
-from tdcs.controllers.dataset.report import Holdings, Known
-from tdcs.controllers.dataset.sharing import Reader
-from tdcs.controllers.dataset.source import NotYetError
-from tdcs.controllers.dataset.watching import watch
+from tdcs.controllers.mounts.checks import SourceCheck
+from tdcs.controllers.mounts.deletion import dataset as deletion
+from tdcs.controllers.mounts.deletion.orphans import Orphans
+from tdcs.controllers.mounts.mount import Mount, Mounts
+from tdcs.controllers.mounts.problem import RETRY_SOON, Problem
+from tdcs.controllers.mounts.readers import Reader
+from tdcs.controllers.mounts.reconcile import Asked, World, reconcile
+from tdcs.controllers.mounts.report import Decision, MountReport
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
-from tdcs.engine.protocol import Engine, EngineError, Source
+from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS
+from tdcs.listing.result import Listed
+from tdcs.planning import wants
+from tdcs.planning.holdings import Holdings, WantProgress
+from tdcs.planning.ledger import MountLedger, NodeHolding
 
 LOCKED_RETRY = 0.5
-"""Seconds after which a Dataset is looked at whose mount another pass is working on."""
+"""Seconds after which a Dataset is looked at again while another pass works on its mount."""
 
 
 class DatasetController:
-    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads.
-
-    What it remembers (`MountedData`) saves work only; after a restart all of it is found again.
-    """
+    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads."""
 
     def __init__(self, *, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
         self._clock = clock
-        self._data: dict[tuple[str, str], MountedData] = {}
-        self._orphans = Orphans(context=context, datas=self._data, clock=clock)
+        settings = context.settings
+        self.observer = CacheObserver(
+            caches=context.caches,
+            poll_seconds=settings.poll_seconds,
+            on_cache=self._cache_changed,
+            on_agents=self._agents_changed,
+            clock=clock,
+        )
+        self._mounts = Mounts(
+            caches=context.caches,
+            pause=settings.survey_seconds,
+            stuck_seconds=settings.listing_seconds,
+            looked=self.observer.look,
+            on_change=lambda cluster, path: self._wake(cluster, {path}),
+            now=context.now,
+            clock=clock,
+        )
+        self._world = World(
+            context=context, caches=context.caches, observer=self.observer, mounts=self._mounts, clock=clock
+        )
+        self._orphans = Orphans(world=self._world)
+        self.on_cache: Callable[[str], None] = lambda cluster: None
 
-    def data_of(self, *, cluster: str, path: str) -> MountedData | None:
-        """What is remembered of a mount; for reading only."""
-        return self._data.get((cluster, path))
+    def report_of(self, *, cluster: str, path: str) -> MountReport | None:
+        """What the last pass over a mount found."""
+        mount = self._mounts.find(cluster=cluster, path=path)
+        return mount.report if mount is not None else None
 
-    def ledgers(self, *, cluster: str) -> list[MountLedger]:
+    def ledgers(self, *, cluster: str) -> list[MountLedger[WorkKey]]:
         """What of every mount of a cache cluster lies on which workers, as far as it is known."""
-        return ledger.ledgers(datas=self._data, cluster=cluster)
+        found = []
+        for mount in sorted(self._mounts, key=lambda one: one.path):
+            known, decision = mount.report, mount.decision
+            if mount.cluster != cluster or known is None or known.listed is None or decision is None:
+                continue
+            users = readers.users_of(stores=self._context.stores, cluster=cluster, path=mount.path)
+            if users:
+                moving = self._mounts.assigner(cluster).moving(mount.path)
+                found.append(_ledger(decision, known, known.listed, users, moving=moving))
+        return found
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
         obj = await self._context.api.get(DATASETS, name=key.name, namespace=key.namespace)
         if obj is None:
             self._context.gone(key)
-            return await self._left(key)
+            return await self._gone(key)
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
         try:
             dataset = Dataset.model_validate(obj)
         except ValidationError as error:
-            if obj["metadata"].get("deletionTimestamp"):
-                return await teardown.unreadable(context=self._context, obj=obj)
-            await self._publish_blocked(
-                obj, NotYetError(reason="InvalidSpec", message=explain_invalid(error))
-            )
-            return None
-        try:
-            if obj["metadata"].get("deletionTimestamp"):
-                return await self._tear_down(key, obj, dataset)
-            return await self._keep(key, obj, dataset)
-        except NotYetError as cause:
-            # The pass may have written the status since it read the object, and that must stand.
-            latest = await self._context.api.get(DATASETS, name=key.name, namespace=key.namespace)
-            if latest is not None:
-                await self._publish_blocked(latest, cause)
-            return cause.retry_after
+            if deleting:
+                return await self._deleted(
+                    obj, await deletion.delete_unreadable(context=self._context, obj=obj)
+                )
+            return await self._blocked(obj, Problem(reason="InvalidSpec", message=explain_invalid(error)))
+        if deleting:
+            path = dataset.status.mount_path if dataset.status else ""
+            mount = self._mounts.get(cluster=dataset.spec.cache_cluster, path=path) if path else None
+            left = await deletion.delete(world=self._world, key=key, obj=obj, mount=mount)
+            if left is None and path:
+                self._wake(dataset.spec.cache_cluster, {path})
+            return await self._deleted(obj, left)
+        return await self._keep(key, obj, dataset)
 
     async def sweep(self, *, cluster: str) -> None:
-        """Unmount what no Dataset of a cache cluster has any more."""
+        """Unmount what no Dataset of a cache cluster has any more, and remove manifests that nobody works by."""
         await self._orphans.sweep(cluster)
 
-    async def _left(self, key: WorkKey) -> float | None:
-        """The Dataset is gone: nothing is loaded for it any more, and what it may have left mounted is seen to."""
-        alone = set()
-        for (cluster, _), data in list(self._data.items()):
-            data.users.discard(key)
-            if not data.users:
-                alone.add(cluster)
-                await data.stop()
-        for cluster in alone & {name for _, name in self._context.stores.cache_clusters}:
-            await self._orphans.sweep(cluster)
-        return self._context.settings.survey_seconds if alone else None
-
     async def close(self) -> None:
-        """Stop all loads."""
-        await self._orphans.close()
-        for data in self._data.values():
-            await data.close()
+        """Stop what goes on in the background."""
+        await self.observer.close()
+        await self._mounts.close()
 
-    async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float:
+    async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
+        context, settings = self._context, self._context.settings
         obj = await self._with_finalizer(obj)
         cluster = dataset.spec.cache_cluster
         new = dataset.status is None or not dataset.status.mount_path
-        source.require_cluster(context=self._context, spec=dataset.spec, new=new)
+        problem = credentials.cluster_problem(stores=context.stores, spec=dataset.spec, new=new)
+        if problem is not None:
+            return await self._blocked(obj, problem)
         await self._orphans.sweep(cluster)
-        live = await volumes.check(context=self._context, obj=obj)
-        trouble: NotYetError | None = None
-        origin: Source | None = None
-        try:
-            keys = await source.read_credentials(
-                context=self._context, namespace=key.namespace, spec=dataset.spec
-            )
-            origin = identity.source_of(spec=dataset.spec, credentials=keys)
-        except NotYetError as cause:
-            if not sharing.serves(dataset):
-                raise
-            trouble = cause  # the cache has the keys that it was mounted with
-        path = sharing.path_of(
-            dataset=dataset,
-            datas=self._data,
-            origin=origin,
-            claimed=volumes.mounted_path(live),
+        live = await volumes.find(context=context, obj=obj)
+        if isinstance(live, Problem):
+            return await self._blocked(obj, live)
+        keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=dataset.spec)
+        trouble = keys if isinstance(keys, Problem) else None
+        if trouble is not None and not readers.serves(dataset):
+            return await self._blocked(obj, trouble)
+        origin = (
+            None if isinstance(keys, Problem) else identity.source_of(spec=dataset.spec, credentials=keys)
         )
-        # The path is in the status before anything is mounted there, so that a deletion always finds it.
-        if dataset.status is None or dataset.status.mount_path != path:
-            found = verdicts.mounting(dataset.spec.source.uri)
-            wanted = report.status_of(held=Holdings(), state="Mounting", known=Known(mount_path=path))
-            obj = await publish_status(
-                context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found
+        path = self._path_of(dataset, origin=origin, claimed=volumes.mounted_path(live))
+        if new or (dataset.status is not None and dataset.status.mount_path != path):
+            obj, dataset = await self._mounting(obj, path)
+        mount = self._mounts.get(cluster=cluster, path=path)
+        if mount.lock.locked():
+            return min(settings.progress_seconds, LOCKED_RETRY)
+        async with mount.lock:
+            me = Reader(key=key, obj=obj, dataset=dataset)
+            users = readers.readers(stores=context.stores, cluster=cluster, path=path, me=me)
+            me = readers.with_kept(me, stores=context.stores)
+            users = [me if user.key == me.key else user for user in users]
+            check = checks.next_check(
+                me=me,
+                users=users,
+                versions=mount.manifests.view(),
+                answered=mount.manifests.answered(me.key),
+                clock=self._clock(),
+                now=context.now(),
             )
-            dataset = Dataset.model_validate(obj)
-            for known in self._data.values():
-                known.users.discard(key)
-        data = self._data.setdefault((cluster, path), MountedData(cluster=cluster, path=path))
-        data.users.add(key)
-        if data.lock.locked():
-            # A twin is at it: its pass may wait for the cache, and this one need not wait beside it.
-            return min(self._context.settings.progress_seconds, LOCKED_RETRY)
-        async with data.lock:
-            try:
-                return await self._served(Reader(key=key, obj=obj, dataset=dataset), data, origin, trouble)
-            except EngineError as error:
-                known_before = data.survey is not None
-                data.doubt()  # look again at everything when the engine is back
-                raise source.as_not_yet(error, mounted=known_before) from error
+            asked = Asked(
+                me=me,
+                source=origin,
+                check_due=check.due,
+                answers={user.key: checks.asked_of(user) for user in users},
+            )
+            before = mount.report
+            found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
+            if before is None or before.placements.keys() != found.placements.keys():
+                for user in users:
+                    self._wake_preloads(user.key)
+            return await self._publish(me, mount, found, check=check, trouble=trouble, shared=len(users) > 1)
 
-    async def _served(
-        self, me: Reader, data: MountedData, origin: Source | None, trouble: NotYetError | None
-    ) -> float:
-        engine = self._context.engines.get(cluster=data.cluster)
-        mount = await see_to_mount(
-            context=self._context,
-            engine=engine,
-            data=data,
-            origin=origin,
-            me=me.key,
-            serves=sharing.serves(me.dataset),
-            clock=self._clock,
-            on_done=lambda: self._wake(data),
+    async def _publish(
+        self,
+        me: Reader,
+        mount: Mount,
+        found: MountReport,
+        *,
+        check: SourceCheck,
+        trouble: Problem | None,
+        shared: bool,
+    ) -> float | None:
+        """Report how it stands with a Dataset."""
+        context, settings, uri = self._context, self._context.settings, me.dataset.spec.source.uri
+        if found.problem is not None:
+            return await self._blocked(me.obj, found.problem)
+        if not found.there:
+            return settings.survey_seconds  # the end of the mounting wakes it
+        if found.listed is None or not found.decided:
+            return settings.progress_seconds  # the status stands; the end of what is under way wakes it
+        if found.listed.totals.files == 0:
+            mount.manifests.relist()
+            text = f"there is no file under {uri}: correct spec.source.uri, or put the data there"
+            await self._blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
+            return settings.survey_seconds
+        claimed: bool | Problem = False
+        if found.settled or (me.dataset.status is not None and me.dataset.status.claim_name):
+            claimed = await volumes.provide(
+                context=context,
+                obj=me.obj,
+                cluster=mount.cluster,
+                path=mount.path,
+                size=found.holdings.total_bytes,
+            )
+            if isinstance(claimed, Problem):
+                return await self._blocked(me.obj, claimed)
+        findings, wait = self._findings(me, found, shared=shared)
+        wait = min(wait, max(check.seconds_left, 1.0))
+        wrong = readers.wrong_preloads(stores=context.stores, reader=me)
+        findings = conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
+        cause = found.trouble or trouble
+        if cause is not None:
+            findings = conditions.with_trouble(findings, reason=cause.reason, message=cause.message)
+            wait = min(wait, cause.retry_after)
+        findings.append(
+            conditions.reachable((cause.reason, cause.message) if cause else None, differs=found.differs)
         )
-        if not mount.there:
-            # The status says already that it is being mounted, or why not; the end of the mounting wakes its users.
-            return self._context.settings.survey_seconds
-        return await self._loaded(me, data, engine, mount=replace(mount, trouble=mount.trouble or trouble))
+        status = me.dataset.status
+        key = me.own_want
+        brought = [
+            (found.placements[want.key], found.progress[want.key])
+            for want in readers.preload_wants(stores=context.stores, reader=me, now=context.now())
+            if want.key in found.placements
+        ]
+        answered = mount.manifests.answered(me.key)
+        known = Known(
+            claim_name=me.key.name if claimed is True else status.claim_name if status else "",
+            mount_path=mount.path,
+            checked=found.checked or (status.last_source_check_time if status else None),
+            refreshed=answered if answered is not None else check.answered,
+            kept=tuple(me.kept),
+        )
+        await publish_status(
+            context=context,
+            resource=DATASETS,
+            obj=me.obj,
+            status=report.status_of(
+                held=found.holdings,
+                state=conditions.state_of(findings),
+                known=known,
+                placement=found.placements.get(key),
+                progress=found.progress.get(key),
+                brought=brought,
+                failures=found.failures,
+            ),
+            findings=findings,
+            beside=checks.unwritten(status.last_source_check_time if status else None, now=context.now()),
+        )
+        return wait
+
+    def _findings(self, me: Reader, found: MountReport, *, shared: bool) -> tuple[list[Finding], float]:
+        """The conditions, and the seconds until they may be others without anything telling it."""
+        settings, spec, uri = self._context.settings, me.dataset.spec, me.dataset.spec.source.uri
+        mine = found.placements.get(me.own_want)
+        progress = found.progress.get(me.own_want, WantProgress())
+        rest = settings.progress_seconds if found.busy or not found.settled else settings.resync_seconds
+        if mine is None:
+            return conditions.on_demand(held=found.holdings, uri=uri, shared=shared), rest
+        if not mine.copies:
+            selector = spec.placement.node_selector
+            return conditions.unplaced(uri=uri, selector=selector), RETRY_SOON
+        reached = progress.placed_bytes or not mine.wanted_bytes
+        if progress.missing_bytes == 0 and reached and not (progress.failed_bytes and found.away):
+            done = conditions.loaded(
+                held=found.holdings, uri=uri, placement=mine, progress=progress, failures=found.failures
+            )
+            return done, rest
+        if not mine.want.load:
+            start = spec.preload.start_time or ""
+            wait = min(rest, wants.seconds_until(start, now=self._context.now()) + 1)
+            return conditions.scheduled(progress=progress, uri=uri, placement=mine, start=start), wait
+        cause = found.away
+        if progress.failed_bytes and not progress.missing_bytes and not cause and found.failures.files:
+            cause = found.failures.files[0].reason
+        loading = conditions.loading(progress=progress, uri=uri, placement=mine, cause=cause)
+        return loading, settings.progress_seconds
+
+    def _path_of(self, dataset: Dataset, *, origin: Source | None, claimed: str) -> str:
+        """Where a Dataset is mounted, or shall be.
+
+        One that pods may read stays where it is. Any other joins the mount that this process has made of the same
+        source with the same keys: it may have been in conflict with that one, until its keys were corrected.
+        """
+        known = dataset.status.mount_path if dataset.status else ""
+        if claimed or (known and readers.serves(dataset)) or origin is None:
+            return claimed or known
+        cluster, mark = dataset.spec.cache_cluster, identity.mark(origin)
+        same = (one.path for one in self._mounts if one.cluster == cluster and one.mounting.mark == mark)
+        return next(same, "") or known or identity.engine_path(source=origin)
+
+    async def _mounting(self, obj: Object, path: str) -> tuple[Object, Dataset]:
+        """Write the path into the status before anything is mounted there, so that a deletion always finds it."""
+        uri = str(obj["spec"]["source"]["uri"])
+        wanted = report.status_of(held=Holdings(), state="Mounting", known=Known(mount_path=path))
+        obj = await publish_status(
+            context=self._context,
+            resource=DATASETS,
+            obj=obj,
+            status=wanted,
+            findings=conditions.mounting(uri),
+        )
+        return obj, Dataset.model_validate(obj)
 
     async def _with_finalizer(self, obj: Object) -> Object:
         finalizers = obj["metadata"].get("finalizers", [])
@@ -190,160 +319,77 @@ class DatasetController:
             patch={"metadata": metadata},
         )
 
-    async def _loaded(self, me: Reader, data: MountedData, engine: Engine, *, mount: Outcome) -> float:
-        """Load what is missing for all who read the mount, and report how it stands with this Dataset."""
-        context, now = self._context, self._context.now()
-        users = sharing.readers(stores=context.stores, data=data, me=me)
-        me = sharing.with_kept(me, stores=context.stores)
-        users = [me if user.key == me.key else user for user in users]
-        owned = any(user.dataset.spec.preload.enabled for user in users)
-        wanted = sharing.all_wants(stores=context.stores, users=users, now=now)
-        await data.set_reading(
-            engine, owned=owned, fills=not (owned or any(want.subset.whole for want in wanted))
+    async def _blocked(self, obj: Object, cause: Problem) -> float | None:
+        """Report why nothing can be done."""
+        findings = conditions.blocked(
+            reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
         )
-        await mend(data, engine)
-        # Until the source has been listed, whatever becomes of the states meanwhile.
-        data.outdated = data.outdated or broken_off(stores=context.stores, users=users, data=data)
-        check = next_check(me=me, users=users, data=data, clock=self._clock, now=now)
-        if mount.trouble is not None:
-            check = replace(check, due=False)
-        known = data.survey
-        wanted = await watch(
-            context=context,
-            engine=engine,
-            data=data,
-            datas=[one for (cluster, _), one in self._data.items() if cluster == data.cluster],
-            users=users,
-            check=check,
-            clock=self._clock,
-            on_done=lambda: self._wake(data),
-        )
-        if data.survey is None or not data.has_planned(me.own_want, wanted):
-            # The end of the listing wakes it, too.
-            soon = data.away_since is not None
-            return context.settings.progress_seconds if soon else context.settings.survey_seconds
-        if data.survey is not known:
-            for user in users:
-                self._wake_preloads(user.key)
-        held = data.held()
-        if held.total_files == 0:
-            data.survey, data.checked_at = None, -math.inf  # list the source again next time
-            data.look_at = self._clock() + context.settings.survey_seconds
-            uri = me.dataset.spec.source.uri
-            raise NotYetError(
-                reason="SourceEmpty",
-                message=f"there is no file under {uri}: correct spec.source.uri, or put the data there",
-                mounted_uri=uri,
-            )
-        claimed = await volumes.provide(
-            context=context, obj=me.obj, cluster=data.cluster, path=data.path, size=held.total_bytes
-        )
-        keys = data.due_loads(wants=wanted, now=self._clock())
-        if keys:
-            await data.start(keys=keys, engine=engine, on_done=lambda: self._wake(data), clock=self._clock)
-        settled = data.runs or data.plan.missing or await data.settle(engine)
-        wait = await self._report(
-            me, data, held=held, claimed=claimed, check=check, mount=mount, shared=len(users) > 1
-        )
-        return wait if settled else min(wait, context.settings.progress_seconds)
-
-    async def _report(
-        self,
-        me: Reader,
-        data: MountedData,
-        *,
-        held: Holdings,
-        claimed: bool,
-        check: Check,
-        mount: Outcome,
-        shared: bool,
-    ) -> float:
-        settings, spec, uri = self._context.settings, me.dataset.spec, me.dataset.spec.source.uri
-        key = me.own_want
-        plan, progress = data.want(key), data.progress(key)
-        trouble = mount.trouble or data.source_trouble
-        wait = min(settings.survey_seconds, max(check.seconds_left, 1.0))
-        if plan is None:
-            found = verdicts.on_demand(held=held, uri=uri, shared=shared)
-        elif not plan.copies:
-            found = verdicts.unplaced(uri=uri, selector=spec.placement.node_selector)
-            wait = source.RETRY_SOON
-        elif plan.wanted_bytes <= progress.placed_bytes and not (key in data.runs or len(plan.work)):
-            found = verdicts.loaded(held=held, uri=uri, plan=plan)
-        elif not plan.want.load:
-            start = spec.preload.start_time or ""
-            found = verdicts.scheduled(progress=progress, uri=uri, plan=plan, start=start)
-            wait = min(wait, wants.seconds_until(start, now=self._context.now()) + 1)
-        else:
-            told = None if data.loading else data.troubles.get(key)
-            found = verdicts.loading(progress=progress, uri=uri, plan=plan, trouble=told)
-            wait = settings.progress_seconds
-        if data.wrong:
-            found = verdicts.with_wrong(found, wrong=data.wrong)
-        if data.loading or data.short_since is not None or data.away_since is not None:
-            wait = settings.progress_seconds
-        if trouble is not None:
-            found = verdicts.with_trouble(found, reason=trouble.reason, message=trouble.message)
-        found.append(
-            verdicts.reachable((trouble.reason, trouble.message) if trouble else None, differs=mount.differs)
-        )
-        known = Known(
-            claim_name=me.key.name if claimed else me.dataset.status.claim_name if me.dataset.status else "",
-            mount_path=data.path,
-            checked=data.checked or (me.dataset.status.last_source_check_time if me.dataset.status else None),
-            refreshed=data.answered.get(me.key, check.answered),
-            kept=tuple(me.kept),
-        )
-        state = verdicts.state_of(found)
-        brought = sharing.brought_to(me, stores=self._context.stores, data=data, now=self._context.now())
-        wanted = report.status_of(
-            held=held, state=state, known=known, plan=plan, progress=progress, brought=brought
-        )
-        last = me.dataset.status.last_source_check_time if me.dataset.status else None
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
+        wanted = report.remembered(obj, state="Deleting" if deleting else conditions.state_of(findings))
         await publish_status(
-            context=self._context,
-            resource=DATASETS,
-            obj=me.obj,
-            status=wanted,
-            findings=found,
-            beside=untold(last, now=self._context.now()),
+            context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=findings
         )
-        return min(wait, trouble.retry_after) if trouble is not None else wait
+        return None if cause.reason == "InvalidSpec" else cause.retry_after
 
-    def _wake(self, data: MountedData | None, *, also: WorkKey | None = None) -> None:
-        for key in {*(data.users if data is not None else ()), *([also] if also is not None else ())}:
-            self._context.queue.add(key)
+    async def _deleted(self, obj: Object, left: float | Problem | None) -> float | None:
+        return await self._blocked(obj, left) if isinstance(left, Problem) else left
+
+    async def _gone(self, key: WorkKey) -> float | None:
+        """The Dataset is gone. Where nobody reads a mount any more, nothing is loaded for it; the sweep removes it."""
+        again: float | None = None
+        for mount in self._mounts:
+            if ("", mount.cluster) not in self._context.stores.cache_clusters:
+                await self._mounts.drop(mount)
+            elif not readers.users_of(stores=self._context.stores, cluster=mount.cluster, path=mount.path):
+                self._mounts.assigner(mount.cluster).stop(mount.path)
+                await self._orphans.sweep(mount.cluster)
+                again = self._context.settings.survey_seconds
+        return again
+
+    def _cache_changed(self, cluster: str) -> None:
+        self._wake(cluster, None)
+        self.on_cache(cluster)
+
+    def _agents_changed(self, cluster: str, paths: set[str] | None) -> None:
+        self._wake(cluster, paths, after=self._context.settings.progress_seconds / 4)
+
+    def _wake(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
+        """Look soon at the Datasets of some mounts of a cluster, or of all, and at their Preloads."""
+        for (namespace, name), obj in self._context.stores.datasets.items():
+            if obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) != cluster:
+                continue
+            if paths is not None and (obj.get("status") or {}).get("mountPath") not in paths:
+                continue
+            key = WorkKey(DATASETS, namespace, name)
+            if after:
+                self._context.queue.add_after(key, after)
+            else:
+                self._context.queue.add(key)
             self._wake_preloads(key)
 
     def _wake_preloads(self, dataset: WorkKey) -> None:
-        for key in sharing.preload_keys(
+        for key in readers.preload_keys(
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
 
-    async def _publish_blocked(self, obj: Object, cause: NotYetError) -> None:
-        found = verdicts.blocked(
-            reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.mounted_uri
-        )
-        deleting = bool(obj["metadata"].get("deletionTimestamp"))
-        wanted = report.remembered(obj, state="Deleting" if deleting else verdicts.state_of(found))
-        await publish_status(context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=found)
 
-    async def _tear_down(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
-        path = dataset.status.mount_path if dataset.status else ""
-        place = (dataset.spec.cache_cluster, path)
-        data = self._data.setdefault(place, MountedData(cluster=place[0], path=path)) if path else None
-        if data is not None:
-            data.users.discard(key)
-        left = await teardown.tear_down(
-            context=self._context,
-            obj=obj,
-            dataset=dataset,
-            data=data,
-            on_done=lambda: self._wake(data, also=key),
-        )
-        if left is None and data is not None:
-            if not data.users:
-                self._data.pop(place, None)
-            self._wake(data)
-        return left
+def _ledger(
+    decision: Decision, known: MountReport, listed: Listed, users: Sequence[WorkKey], *, moving: bool
+) -> MountLedger[WorkKey]:
+    return MountLedger(
+        path=decision.given.mount,
+        readers=frozenset(users),
+        sizes=listed.totals.sizes,
+        nodes={
+            node: NodeHolding(held_bytes=state.held_bytes, complete=state.complete, present=state.present)
+            for node, state in known.states.items()
+            if state.manifest == listed.digest
+        },
+        leaving=decision.leaving,
+        live=decision.live,
+        busy=any(
+            one.missing_bytes > 0 and known.placements[key].want.load for key, one in known.progress.items()
+        ),
+        moving=moving,
+    )

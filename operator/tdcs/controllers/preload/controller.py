@@ -1,6 +1,8 @@
-"""One pass over a Preload: see how far its Dataset's controller is with it, and report."""
+"""One pass over a Preload: see how far the mount of its Dataset is with it, and publish that."""
 
 import dataclasses
+import time
+from collections.abc import Callable
 
 from pydantic import ValidationError
 
@@ -9,26 +11,39 @@ from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.dataset import sharing, wants
-from tdcs.controllers.dataset.controller import DatasetController
-from tdcs.controllers.dataset.data import MountedData
-from tdcs.controllers.preload import plan as plans
-from tdcs.controllers.preload.plan import Verdict, View
+from tdcs.controllers.mounts import readers
+from tdcs.controllers.mounts.report import MountReport
+from tdcs.controllers.preload import conclusion as conclusions
+from tdcs.controllers.preload.conclusion import Conclusion, View
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
+from tdcs.planning import wants
 
 SLOW_RETRY = 5.0
 SHORTEST = 0.2
 
+Reports = Callable[[str, str], MountReport | None]
+"""What the last pass over a mount found, by cache cluster and path."""
+
 
 class PreloadController:
-    """Reports on every Preload, and deletes those whose time after the end is over."""
+    """Reports on every Preload, and deletes those that have been over for as long as they shall stay.
 
-    def __init__(self, *, context: Context, datasets: DatasetController) -> None:
+    Args:
+        context: the controller's world.
+        reports: how it stands with a mount.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self, *, context: Context, reports: Reports, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._context = context
-        self._datasets = datasets
+        self._reports = reports
+        self._clock = clock
+        self._stuck_since: dict[WorkKey, float] = {}
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -36,30 +51,42 @@ class PreloadController:
         if obj is None:
             self._context.gone(key)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
+            self._stuck_since.pop(key, None)
             return None
         try:
             preload = Preload.model_validate(obj)
         except ValidationError as error:
-            told = Verdict(state="Failed", reason="InvalidSpec", message=explain_invalid(error))
-            await self._publish(obj, told, PreloadStatus(state="Failed"))
+            invalid = Conclusion(state="Failed", reason="InvalidSpec", message=explain_invalid(error))
+            await self._publish(obj, invalid, PreloadStatus(state="Failed"))
             return None
         known = preload.status or PreloadStatus()
         if is_true(known.conditions, names.COMPLETE) or is_true(known.conditions, names.FAILED):
+            self._stuck_since.pop(key, None)
             return await self._after(key, preload, known)
-        view = self._view(key, preload, known)
-        verdict = plans.judge(view)
-        wanted = plans.status_of(view, verdict=verdict, now=self._context.now())
-        await self._publish(obj, verdict, wanted)
-        if verdict.state in {"Complete", "Failed"}:
+        view = self._patient(key, self._view(key, obj, preload, known))
+        found = conclusions.conclude(view)
+        wanted = conclusions.status_of(view, conclusion=found, now=self._context.now())
+        await self._publish(obj, found, wanted)
+        if found.state in {"Complete", "Failed"}:
             # The Dataset keeps what was brought, or lets go of what could not be brought whole.
             self._wake_dataset(key, preload)
             return SHORTEST
-        if verdict.state == "Scheduled":
+        if found.state == "Scheduled":
             return min(view.starts_in + 1, self._context.settings.resync_seconds)
-        moving = verdict.state in {"Loading", "Verifying"}
+        moving = found.state in {"Loading", "Verifying"}
         return self._context.settings.progress_seconds if moving else SLOW_RETRY
 
-    def _view(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> View:
+    def _patient(self, key: WorkKey, view: View) -> View:
+        """The view with whether what cannot be had has been tried for long enough."""
+        if not view.stuck:
+            self._stuck_since.pop(key, None)
+            return view
+        since = self._stuck_since.setdefault(key, self._clock())
+        return dataclasses.replace(
+            view, gives_up=self._clock() - since >= self._context.settings.give_up_seconds
+        )
+
+    def _view(self, key: WorkKey, obj: Object, preload: Preload, known: PreloadStatus) -> View:
         now, spec = self._context.now(), preload.spec
         view = View(
             known=known,
@@ -67,54 +94,52 @@ class PreloadController:
             starts_in=wants.seconds_until(spec.start_time, now=now),
             start=spec.start_time or "",
         )
-        obj = self._context.stores.datasets.get((key.namespace, spec.dataset))
-        if obj is None or obj["metadata"].get("deletionTimestamp"):
+        owner = self._context.stores.datasets.get((key.namespace, spec.dataset))
+        if owner is None or owner["metadata"].get("deletionTimestamp"):
             text = f"there is no Dataset {spec.dataset} in its namespace (spec.dataset): create it, or correct the name"
             return dataclasses.replace(view, waiting=("DatasetNotFound", text))
         try:
-            dataset = Dataset.model_validate(obj)
+            dataset = Dataset.model_validate(owner)
         except ValidationError:
             text = f"Dataset {spec.dataset} cannot be understood: see its conditions"
             return dataclasses.replace(view, waiting=("DatasetNotReady", text))
-        view = dataclasses.replace(view, generation=int(obj["metadata"].get("generation", 0)))
+        view = dataclasses.replace(view, generation=int(owner["metadata"].get("generation", 0)))
         path = dataset.status.mount_path if dataset.status else ""
-        data = self._datasets.data_of(cluster=dataset.spec.cache_cluster, path=path)
-        if data is None or data.survey is None or not dataset.status:
+        report = self._reports(dataset.spec.cache_cluster, path)
+        if report is None or report.listed is None or not dataset.status:
             return dataclasses.replace(view, waiting=("DatasetNotReady", _why(dataset, spec.dataset)))
         mine = wants.preload_key(namespace=key.namespace, name=key.name)
         expected = wants.of_preload(
-            namespace=key.namespace, name=key.name, preload=preload, dataset=dataset, now=now
+            namespace=key.namespace,
+            name=key.name,
+            uid=str(obj["metadata"].get("uid", "")),
+            preload=preload,
+            dataset=dataset,
+            now=now,
         )
-        if not is_true(dataset.status.conditions, names.MOUNTED) and not _runs(data, mine):
-            # Its Dataset has lost the cache, or its mount: nothing goes on before it has them back.
-            waiting = ("DatasetNotReady", _why(dataset, spec.dataset))
-            return dataclasses.replace(
-                view, waiting=waiting, plan=data.want(mine), progress=data.progress(mine)
-            )
-        found = data.want(mine)
-        if found is None or found.want != expected:
+        found, progress = report.placements.get(mine), report.progress.get(mine)
+        if progress is not None:
+            view = dataclasses.replace(view, placement=found, progress=progress)
+        if not is_true(dataset.status.conditions, names.MOUNTED):
+            # Its Dataset has lost the cache, or its mount: nothing is known before it has them back.
+            return dataclasses.replace(view, waiting=("DatasetNotReady", _why(dataset, spec.dataset)))
+        if found is None or progress is None or found.want != expected:
             self._wake_dataset(key, preload)  # it has not looked at this Preload yet, or at what it says now
-            known_plan = found if found is not None and found.want.subset == expected.subset else None
-            return dataclasses.replace(view, plan=known_plan, progress=data.progress(mine), loading=True)
-        run = data.verifies.get(mine)
+            same = found is not None and found.want.subset == expected.subset
+            return view if same else dataclasses.replace(view, placement=None)
         return dataclasses.replace(
             view,
-            verify=run.progress if run is not None else None,
-            # Copies that differ are loaded again once: until then nothing is said about them.
-            verifying=run is None or run.running or bool(run.progress.wrong and mine not in data.mended),
-            verify_error=str(run.error) if run is not None and run.error is not None else "",
-            plan=found,
-            progress=data.progress(mine),
-            loading=mine in data.runs,  # also one that has ended, until a listing has shown what it did
-            trouble=data.troubles.get(mine),
-            tries=data.tries.get(mine, 0),
+            assigned=set(found.nodes) <= report.current,
+            failures=report.failures,
+            away=report.away if progress.failed_bytes else "",
+            checks=report.checks(expected.check),
         )
 
     async def _after(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> float | None:
         ttl = preload.spec.ttl_seconds_after_finished
         if ttl is None:
             return None
-        left = ttl - plans.ended_seconds(known, now=self._context.now())
+        left = ttl - conclusions.ended_seconds(known, now=self._context.now())
         if left > 0:
             return left + 1
         if is_true(known.conditions, names.COMPLETE) and not self._is_kept(key, preload, known):
@@ -134,28 +159,26 @@ class PreloadController:
         except ValidationError:
             return False  # its own pass says so
         kept = dataset.status.kept if dataset.status is not None else []
-        there = sharing.preloads_of(
-            stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset
-        )
+        there = [
+            (name, one)
+            for name, _, one in readers.preloads_of(
+                stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset
+            )
+        ]
         due = wants.kept_now(known=kept, preloads=there, generation=known.dataset_generation)
         return any(one.name == key.name for one in kept) or all(one.name != key.name for one in due)
 
     def _wake_dataset(self, key: WorkKey, preload: Preload) -> None:
         self._context.queue.add(WorkKey(DATASETS, key.namespace, preload.spec.dataset))
 
-    async def _publish(self, obj: Object, verdict: Verdict, wanted: PreloadStatus) -> None:
+    async def _publish(self, obj: Object, found: Conclusion, wanted: PreloadStatus) -> None:
         await publish_status(
             context=self._context,
             resource=PRELOADS,
             obj=obj,
             status=wanted,
-            findings=plans.findings_of(verdict),
+            findings=conclusions.findings_of(found),
         )
-
-
-def _runs(data: MountedData, key: str) -> bool:
-    run = data.runs.get(key)
-    return run is not None and run.running
 
 
 def _why(dataset: Dataset, name: str) -> str:

@@ -4,8 +4,8 @@ import logging
 from dataclasses import dataclass, field
 
 from tdcs.api import names
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJobSpec
-from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Stores
 from tdcs.controllers.queueing import snapshot
 from tdcs.controllers.queueing.pod_demand import PodDemand, PodDemands

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tdcs.controllers.clock import seconds_between
+from tdcs.api.durations import seconds_between
 from tdcs.policy.admission import Admission, Reason
 
 PLACEMENT_SECONDS = 45.0

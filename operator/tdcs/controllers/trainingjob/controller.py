@@ -10,9 +10,9 @@ from tdcs.api import names
 from tdcs.api.base import Model
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.queueing.queue import GangQueue

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
-from tdcs.api.durations import to_seconds
+from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.api.trainingjob import DatasetUse, ReplicaSpecs, Role, TrainingJobSpec
-from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
 from tdcs.controllers.trainingjob.failure_message import failed
 from tdcs.controllers.trainingjob.observed import Observed

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tdcs.controllers.clock import seconds_between
+from tdcs.api.durations import seconds_between
 from tdcs.controllers.context import Context
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.queueing.requeue import Short

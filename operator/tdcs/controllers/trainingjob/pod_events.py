@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
-from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.context import Context
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade, newest, problem_of, quoted

@@ -5,8 +5,8 @@ came first could fill the only node that a large one fits on, each time anew.
 """
 
 from tdcs.api import names
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
-from tdcs.controllers.clock import seconds_between
 from tdcs.controllers.resources import CPU, pod_requests
 from tdcs.controllers.trainingjob.observed import Observed
 

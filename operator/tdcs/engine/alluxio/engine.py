@@ -125,7 +125,7 @@ class AlluxioEngine:
                     remedy="Try again when the pods that read the dataset have ended",
                     path=path,
                     retryable=True,
-                    secrets=self._secrets,
+                    secrets=self.secrets,
                 )
             await self._master.remove_path_properties(path=path)
             await self._master.unmount(path=path)
@@ -292,7 +292,8 @@ class AlluxioEngine:
             await self._master.pin(path=path, pinned=pinned)
 
     @property
-    def _secrets(self) -> frozenset[str]:
+    def secrets(self) -> frozenset[str]:
+        """The credentials of all mounts that this object made: texts to hide wherever they occur."""
         return frozenset[str]().union(*self._keys.values())
 
     async def close(self) -> None:
@@ -332,7 +333,7 @@ class AlluxioEngine:
 
     def _plain(self, failure: PutFailure) -> PutFailure:
         """A failure without secrets: `EngineError` has the one place that hides them."""
-        error = EngineError(attempted="", reason=failure.reason, remedy="", secrets=self._secrets)
+        error = EngineError(attempted="", reason=failure.reason, remedy="", secrets=self.secrets)
         return replace(failure, reason=error.reason)
 
     @contextmanager
@@ -350,5 +351,5 @@ class AlluxioEngine:
                 path=path,
                 worker=worker,
                 of_source=source,
-                secrets=self._secrets,
+                secrets=self.secrets,
             ) from None

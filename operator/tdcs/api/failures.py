@@ -1,0 +1,21 @@
+"""Files that cannot be loaded, as statuses name them."""
+
+from tdcs.api.base import Model
+
+FAILED_FILES_KEPT = 20
+"""How many failed files a status names."""
+
+
+class FailedFile(Model):
+    """A file that could not be loaded whole."""
+
+    path: str
+    """The file, relative to the source."""
+    reason: str
+    """Why."""
+
+
+def printable(text: str) -> str:
+    """A file's name as a status can carry it: bytes that are no text, and control characters, as ``\\x07``."""
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in readable)

@@ -1,0 +1,111 @@
+"""The caches behind `tdcs operator`: real Alluxio clusters with their agents, or an engine in memory for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from tdcs.agent.memory import MemoryAgents
+from tdcs.api import names
+from tdcs.controllers.caches import PATIENCE, Cache, CachePool
+from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.protocol import WorkerInfo
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
+from tdcs.listing.transfer import ManifestFetcher, manifest_routes
+
+
+def alluxio_caches(
+    *, namespace: str, folder: ManifestFolder, manifest_url: str, session: aiohttp.ClientSession
+) -> CachePool:
+    """Caches that talk to the masters and agents of the cache clusters in this namespace.
+
+    Args:
+        namespace: of the caches' pods.
+        folder: where listings write their manifests.
+        manifest_url: `http://host:port` at which agents reach this folder; empty when it is not served.
+        session: fetches manifests that this process has lost from agents; closed by the caller.
+    """
+    gate = asyncio.Semaphore(LISTINGS_AT_ONCE)
+    fetcher = ManifestFetcher(folder=folder, session=session)
+
+    def make(cluster: str) -> Cache:
+        master = names.master_address(cluster=cluster, namespace=namespace)
+        engine = AlluxioEngine(master=master, patience=PATIENCE)
+        agents = HttpAgents()
+        return Cache(
+            engine=engine,
+            agents=agents,
+            lister=ProcessLister(
+                master=master, folder=folder, gate=gate, secrets=lambda _path: engine.secrets
+            ),
+            connect=lambda workers: agents.connect(agent_addresses(workers)),
+        )
+
+    return CachePool(
+        make=make,
+        folder=folder,
+        manifest_url=manifest_url,
+        fetch=lambda digest, urls: fetcher.fetch(digest=digest, urls=urls),
+    )
+
+
+def agent_addresses(workers: Sequence[WorkerInfo]) -> dict[str, AgentAddress]:
+    """Where the agents beside these workers are. An agent may answer though its worker is lost."""
+    found = {}
+    for worker in workers:
+        host = worker.address.rpartition(":")[0]
+        if host:
+            found[worker.name] = AgentAddress(
+                url=f"http://{host}:{names.AGENT_CONTROL_PORT}", blocks=f"{host}:{names.AGENT_BLOCK_PORT}"
+            )
+    return found
+
+
+@asynccontextmanager
+async def serve_manifests(folder: ManifestFolder, *, port: int) -> AsyncIterator[None]:
+    """Serve the folder's manifests to agents and node plugins while the body runs; nothing with port 0."""
+    if not port:
+        yield
+        return
+    app = web.Application()
+    app.add_routes(manifest_routes(folder))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  pods reach it
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def memory_caches(description: Path, *, folder: ManifestFolder) -> CachePool:
+    """An engine without a cache behind it, for tests: sources, workers and speed come from a JSON file."""
+    given: dict[str, Any] = json.loads(description.read_text())
+    speed = float(given.get("bytesPerSecond", 0))
+    engine = MemoryEngine(
+        sources=given["sources"], workers=given["workers"], before=_paced(speed) if speed else None
+    )
+    cache = Cache(
+        engine=engine,
+        agents=MemoryAgents(engine=engine, manifests=folder.open),
+        lister=LocalLister(engine=engine, folder=folder),
+    )
+    return CachePool(make=lambda _: cache, folder=folder)
+
+
+def _paced(speed: float) -> Callable[[Operation], Awaitable[None]]:
+    async def pace(operation: Operation) -> None:
+        if operation.name == "put":
+            await asyncio.sleep(operation.length / speed)
+
+    return pace

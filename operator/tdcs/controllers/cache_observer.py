@@ -1,0 +1,184 @@
+"""What every cache cluster says of itself, as a value: asked for in the background, each cluster by itself.
+
+No pass over an object waits for a cache. One that hangs is a view that says so, and concerns its own objects only.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tdcs.controllers.cache_view import Away, CacheView
+from tdcs.controllers.caches import Caches
+from tdcs.engine.agents import AgentState
+from tdcs.engine.protocol import EngineError, EngineUnavailableError
+
+_log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 10.0
+"""A cache that has not answered by then counts as away."""
+
+AGENTS_SECONDS = 0.25
+"""The agents' last states, which are in memory, are looked at so often at least."""
+
+
+class CacheObserver:
+    """Looks at caches, and tells of changes.
+
+    Args:
+        caches: gives the engine and the agents of a cluster.
+        poll_seconds: how often a master is asked.
+        on_cache: called with a cluster that differs from what its view said: master, mounts or workers.
+        on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        caches: Caches,
+        poll_seconds: float,
+        on_cache: Callable[[str], None],
+        on_agents: Callable[[str, set[str] | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._caches = caches
+        self._poll = poll_seconds
+        self._on_cache = on_cache
+        self._on_agents = on_agents
+        self._clock = clock
+        self._views: dict[str, CacheView] = {}
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._asked: dict[str, asyncio.Event] = {}
+
+    def view(self, cluster: str) -> CacheView:
+        """What is known of a cache cluster; begins to look at one that is asked for the first time."""
+        if cluster not in self._views:
+            self._views[cluster] = CacheView(since=self._clock())
+            self._asked[cluster] = asyncio.Event()
+            self._tasks[cluster] = [
+                asyncio.create_task(self._watch_master(cluster), name=f"observe {cluster}"),
+                asyncio.create_task(self._watch_agents(cluster), name=f"agents of {cluster}"),
+            ]
+        return self._views[cluster]
+
+    def ask(self, cluster: str) -> None:
+        """Look at a master soon: something was changed there."""
+        if cluster in self._asked:
+            self._asked[cluster].set()
+
+    async def look(self, cluster: str) -> None:
+        """Look at a master now, and wait for the view."""
+        self.view(cluster)
+        await self._look(cluster)
+
+    def forget(self, cluster: str) -> None:
+        """The cluster is gone."""
+        for task in self._tasks.pop(cluster, ()):
+            task.cancel()
+        self._views.pop(cluster, None)
+        self._asked.pop(cluster, None)
+
+    async def close(self) -> None:
+        """Stop looking."""
+        tasks = [task for each in self._tasks.values() for task in each]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _watch_master(self, cluster: str) -> None:
+        asked = self._asked[cluster]
+        while True:
+            asked.clear()
+            await self._look(cluster)
+            try:
+                async with asyncio.timeout(self._poll):
+                    await asked.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, cluster: str) -> None:
+        cache = self._caches.get(cluster=cluster)
+        engine, before = cache.engine, self._views[cluster]
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                mounts = await engine.mounts()
+                workers = await engine.workers()
+                versions = await engine.versions()
+        except EngineError as error:
+            failure: EngineError = error
+        except TimeoutError:
+            failure = EngineUnavailableError(
+                attempted=f"ask the master of CacheCluster {cluster}",
+                reason=f"it has not answered within {ANSWER_SECONDS:g} s",
+                remedy="See the pods of the cache",
+                retryable=True,
+            )
+        except Exception:
+            _log.exception("CacheCluster %s could not be looked at by a defect of the operator", cluster)
+            return
+        else:
+            now = self._views.get(cluster)
+            if now is None:
+                return
+            cache.connect(workers)
+            back = now.failure is not None
+            self._views[cluster] = replace(
+                now,
+                answered=True,
+                failure=None,
+                outages=now.outages + back,
+                mounts=dict(mounts),
+                workers=tuple(workers),
+                versions=dict(versions),
+            )
+            if back or not before.answered or _differs(before, self._views[cluster]):
+                self._on_cache(cluster)
+            return
+        now = self._views.get(cluster)
+        if now is not None:
+            self._views[cluster] = replace(now, answered=True, failure=failure)
+            if str(now.failure) != str(failure):
+                self._on_cache(cluster)
+
+    async def _watch_agents(self, cluster: str) -> None:
+        pause = min(AGENTS_SECONDS, self._poll)
+        while True:
+            try:
+                self._take_agents(cluster)
+            except Exception:
+                _log.exception("the agents of CacheCluster %s could not be looked at", cluster)
+            await asyncio.sleep(pause)
+
+    def _take_agents(self, cluster: str) -> None:
+        before, states = self._views[cluster], dict(self._caches.get(cluster=cluster).agents.states())
+        known = before.agents
+        if known.keys() == states.keys() and all(_same(known[node], states[node]) for node in states):
+            return
+        gone = {node: Away(state=known[node], since=self._clock()) for node in known.keys() - states.keys()}
+        away = {node: one for node, one in {**before.away, **gone}.items() if node not in states}
+        self._views[cluster] = replace(before, agents=states, away=away)
+        if known.keys() != states.keys():
+            self._on_agents(cluster, None)
+            return
+        paths: set[str] = set()
+        for node, state in states.items():
+            mine = known[node]
+            if not _same(mine, state):
+                every = mine.mounts.keys() | state.mounts.keys()
+                paths |= {path for path in every if mine.mounts.get(path) != state.mounts.get(path)}
+        self._on_agents(cluster, paths)
+
+
+def _same(one: AgentState, other: AgentState) -> bool:
+    return (one.instance, one.revision) == (other.instance, other.revision)
+
+
+def _differs(one: CacheView, other: CacheView) -> bool:
+    def brief(view: CacheView) -> object:
+        workers = [(worker.name, worker.live, worker.capacity_bytes) for worker in view.workers]
+        return view.mounts, workers, view.versions
+
+    return brief(one) != brief(other)

@@ -1,0 +1,42 @@
+"""What a cache cluster said of itself when it was last heard, as a value. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tdcs.engine.agents import AgentState
+from tdcs.engine.protocol import EngineError, WorkerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """The last state of an agent that cannot be reached, and since when that is so."""
+
+    state: AgentState
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheView:
+    """A cache cluster at one moment.
+
+    Attributes:
+        since: when it was looked at for the first time by this process.
+        answered: whether the master has answered, or failed to, at least once.
+        failure: why the master does not answer now; None when it does.
+        outages: how often it came back; what was set there before may be lost.
+        mounts: mounted paths and the URI of each one's source, as last heard.
+        workers: as last heard.
+        versions: digest of the manifest by path, as last heard.
+        agents: states of the agents that can be reached, by node.
+        away: those that could be reached before.
+    """
+
+    since: float
+    answered: bool = False
+    failure: EngineError | None = None
+    outages: int = 0
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    workers: tuple[WorkerInfo, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    agents: Mapping[str, AgentState] = field(default_factory=dict)
+    away: Mapping[str, Away] = field(default_factory=dict)

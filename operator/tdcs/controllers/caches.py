@@ -1,0 +1,96 @@
+"""The caches that the operator works with: of each cache cluster its engine, its agents, and what lists its mounts."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tdcs.engine.agents import Agents
+from tdcs.engine.protocol import Engine, WorkerInfo
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import Lister
+
+PATIENCE = 5.0
+"""Seconds that one engine call waits for a master that is away; then it is reported and tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """What of one cache cluster the operator talks to.
+
+    Attributes:
+        connect: told of the cache's workers when they have changed, so that `agents` finds those beside them.
+    """
+
+    engine: Engine
+    agents: Agents
+    lister: Lister
+    connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
+
+
+class Caches(Protocol):
+    """Gives the cache of a cache cluster.
+
+    Attributes:
+        folder: the manifests that the operator has.
+        manifest_url: where agents and node plugins find these, without the digest; empty when they are not served.
+    """
+
+    @property
+    def folder(self) -> ManifestFolder: ...
+
+    @property
+    def manifest_url(self) -> str: ...
+
+    def get(self, *, cluster: str) -> Cache:
+        """The cache of this cluster; the same object each time."""
+        ...
+
+    async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
+        """Have a manifest in the folder; raises `ManifestUnavailableError` when no URL gives it."""
+        ...
+
+    async def close(self) -> None:
+        """Close all of them."""
+        ...
+
+
+class CachePool:
+    """One cache a cluster, made when it is first asked for.
+
+    Args:
+        make: makes the cache of a cluster.
+        folder: where manifests are.
+        manifest_url: see `Caches`.
+        fetch: gets manifests that the operator has lost; None when nobody else has any.
+    """
+
+    def __init__(
+        self,
+        *,
+        make: Callable[[str], Cache],
+        folder: ManifestFolder,
+        manifest_url: str = "",
+        fetch: Callable[[str, tuple[str, ...]], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self._make = make
+        self._caches: dict[str, Cache] = {}
+        self._fetch = fetch
+        self.folder = folder
+        self.manifest_url = manifest_url
+
+    def get(self, *, cluster: str) -> Cache:
+        """The cache of this cluster; the same object each time."""
+        if cluster not in self._caches:
+            self._caches[cluster] = self._make(cluster)
+        return self._caches[cluster]
+
+    async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
+        """See `Caches`."""
+        if self._fetch is not None:
+            await self._fetch(digest, urls)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for cache in self._caches.values():
+            await cache.agents.close()
+            await cache.engine.close()

@@ -1,0 +1,301 @@
+"""The conditions of a Dataset, and what Preloads share of them, in words that say what to do. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tdcs.api import names
+from tdcs.api.conditions import Finding, finding
+from tdcs.api.dataset import DatasetState
+from tdcs.api.preload import Preload
+from tdcs.controllers.humanize import counted, human
+from tdcs.planning.holdings import Failures, Holdings, WantProgress, cached_of
+from tdcs.planning.placement import WantPlacement
+
+ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
+
+
+def mounted(uri: str) -> Finding:
+    """The source can be read."""
+    return finding(names.MOUNTED, True, "Mounted", f"{uri} can be read through the cache")
+
+
+def mounting(uri: str) -> list[Finding]:
+    """The source is about to be mounted."""
+    text = f"{uri} is being mounted"
+    return [
+        finding(names.MOUNTED, False, "Mounting", text),
+        finding(names.LOADED, None, "Mounting", "cannot be known until the source is mounted"),
+        finding(names.READY, False, "Mounting", text),
+    ]
+
+
+def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = "") -> list[Finding]:
+    """Nothing can be done until a cause is gone. `mounted_too`: the cause came after the mount; `uri`: what this pass
+    has found mounted."""
+    found = [finding(names.READY, False, reason, message)]
+    if uri or mounted_too:
+        there = [mounted(uri)] if uri else []
+        return [*there, finding(names.LOADED, False, reason, message), *found]
+    return [
+        finding(names.MOUNTED, False, reason, message),
+        finding(names.LOADED, None, reason, "cannot be known until the source is mounted"),
+        *found,
+    ]
+
+
+def unplaced(*, uri: str, selector: Mapping[str, str]) -> list[Finding]:
+    """No node can hold any of it; it is read from the source."""
+    reason, text = "NoCacheNode", no_node(selector)
+    return [finding(names.PLACED, False, reason, text), *blocked(reason=reason, message=text, uri=uri)]
+
+
+def reachable(trouble: tuple[str, str] | None = None, *, differs: str = "") -> Finding:
+    """Whether the source and its keys could be used when last looked at; with reason and message if not.
+
+    Args:
+        trouble: what was wrong.
+        differs: the Dataset with the keys that are used, when they are not this one's own.
+    """
+    if trouble is None and differs:
+        text = (
+            f"the source is read with the keys of {differs}, which were the last to change: those of "
+            "spec.source.secretRef differ. Put the same keys into both Secrets"
+        )
+        return finding(names.SOURCE_REACHABLE, True, "KeysDiffer", text)
+    if trouble is None:
+        text = "the source could be listed when it was last looked at"
+        return finding(names.SOURCE_REACHABLE, True, "Reachable", text)
+    reason, message = trouble
+    return finding(
+        names.SOURCE_REACHABLE,
+        False,
+        reason,
+        f"{message} (what is cached stays readable meanwhile; the rest, and changes, need the source)",
+    )
+
+
+def on_demand(*, held: Holdings, uri: str, shared: bool = False) -> list[Finding]:
+    """Preload is off: the data can be used, and jobs fill the cache. `shared`: so do other Datasets of the source."""
+    others = " (with what other Datasets of this source have there)" if shared else ""
+    text = "the cache is filled by what jobs read"
+    return [
+        mounted(uri),
+        finding(names.PLACED, None, "PreloadDisabled", text),
+        finding(names.LOADED, False, "PreloadDisabled", text),
+        finding(names.READY, True, "Mounted", f"{extent(held)}{others}; more is cached as jobs read"),
+    ]
+
+
+def scheduled(*, progress: WantProgress, uri: str, placement: WantPlacement, start: str) -> list[Finding]:
+    """The preload begins later; the data can be read meanwhile."""
+    text = f"loading begins at {start} (spec.preload.startTime); until then it is {so_far(progress)}"
+    return [
+        mounted(uri),
+        placed(placement),
+        finding(names.LOADED, False, "Scheduled", text),
+        finding(names.READY, False, "Scheduled", text),
+    ]
+
+
+def loading(*, progress: WantProgress, uri: str, placement: WantPlacement, cause: str = "") -> list[Finding]:
+    """Blocks are on their way; with the cause when the source gives nothing just now."""
+    reason, text = "Loading", so_far(progress)
+    if cause:
+        reason, text = "LoadFailed", f"{text}; it is tried again: {cause}"
+    return [
+        mounted(uri),
+        placed(placement),
+        finding(names.LOADED, False, reason, text),
+        finding(names.READY, False, reason, text),
+    ]
+
+
+def loaded(
+    *,
+    held: Holdings,
+    uri: str,
+    placement: WantPlacement,
+    progress: WantProgress,
+    failures: Failures | None = None,
+) -> list[Finding]:
+    """Everything that was to be cached lies on its nodes, but for files that cannot be had."""
+    where = placed(placement)
+    reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}"
+    if where.status != "True":
+        reason, text = where.reason, f"{text}; {where.message}"
+    found = [
+        mounted(uri),
+        where,
+        finding(names.LOADED, True, reason, text),
+        finding(names.READY, True, reason, text),
+    ]
+    if not progress.failed_bytes or failures is None:
+        return found
+    text = f"{text}; {lacking(progress, failures)}"
+    return [
+        *found[:2],
+        finding(names.LOADED, False, "FilesFailed", text),
+        finding(names.READY, True, "FilesFailed", text),
+    ]
+
+
+def lacking(progress: WantProgress, failures: Failures) -> str:
+    """Which files cannot be had for now, and why."""
+    first = "; ".join(f"{one.path}: {one.reason}" for one in failures.files[:2])
+    more = f" and {failures.count - 2} more" if failures.count > 2 else ""
+    return (
+        f"{human(progress.failed_bytes)} of {counted(failures.count, 'file')} cannot be had ({first}{more}). They are "
+        "tried again; the rest can be read. See status.failedFiles"
+    )
+
+
+def with_wrong(
+    findings: list[Finding], *, preloads: Sequence[tuple[str, Preload]], where: str
+) -> list[Finding]:
+    """The conditions of data of which comparisons found copies that differ from the source twice.
+
+    Args:
+        findings: those without them.
+        preloads: the Preloads that asked for these comparisons, by name.
+        where: their namespace.
+    """
+    ready = next((one for one in findings if one.type == names.READY), None)
+    if not preloads or ready is None or ready.status != "True":
+        return findings
+    sentences = "; ".join(
+        f"{one.message.partition('. Check')[0]} (Preload {where}/{name})"
+        for name, preload in preloads
+        for one in (preload.status.conditions if preload.status else ())
+        if one.type == names.FAILED
+    )
+    text = (
+        f"{sentences}. The wrong copies were dropped, and what reads them reads the source. Check the source and the "
+        f"nodes' disks, then delete {', '.join(f'Preload {where}/{name}' for name, _ in preloads)} to have them "
+        "loaded again"
+    )
+    kept = [one for one in findings if one.type not in {names.LOADED, names.READY}]
+    return [
+        *kept,
+        finding(names.LOADED, False, "CopiesWrong", text),
+        finding(names.READY, True, "CopiesWrong", text),
+    ]
+
+
+def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
+    """The conditions of data whose source, or keys, cannot be used just now: the sentence that people are shown first
+    has the cause, too."""
+    return [
+        replace(one, message=f"{one.message}; {reason}: {message}") if one.type == names.READY else one
+        for one in findings
+    ]
+
+
+def placed(placement: WantPlacement) -> Finding:
+    """Whether the placement is as it was asked for: files, room for them, and as many nodes."""
+    if placement.totals.unknown_paths:
+        named = ", ".join(repr(path) for path in placement.totals.unknown_paths[:3])
+        text = f"the source has no file under {named} of paths: correct the paths, or put the files there"
+        return finding(names.PLACED, False, "PathNotFound", text)
+    if placement.asked_bytes and not placement.subset_bytes:
+        text = (
+            f"{human(placement.asked_bytes)} (fraction or amount) is less than the first file that would be taken, so "
+            "nothing is loaded: ask for more"
+        )
+        return finding(names.PLACED, False, "AmountTooSmall", text)
+    if placement.unplaced_bytes:
+        return finding(names.PLACED, False, "NotAllFits", _partial(placement))
+    text = _too_few(placement)
+    if text:
+        return finding(names.PLACED, False, "TooFewNodes", text)
+    return finding(
+        names.PLACED, True, "Placed", f"on {counted(len(set(placement.nodes)), 'node')}{manner(placement)}"
+    )
+
+
+def no_node(selector: Mapping[str, str]) -> str:
+    """No worker can take a byte: which nodes were meant, and what to do."""
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    which = f"the labels of spec.placement.nodeSelector ({labels})" if labels else "a live cache worker"
+    return (
+        f"no node with {which} has a live cache worker with free space: see kubectl get cacheclusters -o wide, "
+        "free or add cache capacity, or change the selector"
+    )
+
+
+def manner(placement: WantPlacement) -> str:
+    """Such as `` (Replicate)`` or `` (Partition, 2 copies)``."""
+    if not placement.copies:
+        return ""
+    copies = f", {len(placement.copies)} copies" if len(placement.copies) > 1 else ""
+    return f" ({placement.copies[0].mode.value}{copies})"
+
+
+def state_of(findings: list[Finding]) -> DatasetState:
+    """The conditions in one word."""
+    by_type = {found.type: found for found in findings}
+    ready, source = by_type.get(names.READY), by_type.get(names.SOURCE_REACHABLE)
+    if ready is not None and ready.status == "True":
+        reached = source is None or source.status != "False"
+        return "Ready" if ready.reason in {"Loaded", "Mounted"} and reached else "Degraded"
+    early: dict[str, DatasetState] = {
+        "Mounting": "Mounting",
+        "Scheduled": "Scheduled",
+        "Loading": "Loading",
+        "CacheClusterDeleting": "Pending",
+        "CacheClusterNotFound": "Pending",
+        "CacheUnavailable": "Pending",
+    }
+    return early.get(ready.reason if ready is not None else "", "Failed")
+
+
+def _partial(placement: WantPlacement) -> str:
+    asked = placement.wanted_bytes + placement.unplaced_bytes
+    if placement.wanted_bytes == 0:
+        return (
+            f"not one block of it fits on {', '.join(sorted(set(placement.nodes))[:5])}: the cache there is full, or "
+            f"smaller than a block; all is read from the source. {ROOM}"
+        )
+    return (
+        f"{human(placement.wanted_bytes)} of {human(asked)} is all that the chosen nodes have room for: these files "
+        f"are kept, and the rest is read from the source without being cached. {ROOM}"
+    )
+
+
+def _too_few(placement: WantPlacement) -> str:
+    want, got = placement.want, len(set(placement.nodes))
+    if want.nodes:
+        away = sorted(set(want.nodes) - set(placement.nodes))
+        if not away:
+            return ""
+        verb = "is no live cache node" if len(away) == 1 else "are no live cache nodes"
+        return f"{', '.join(away[:5])} of spec.nodes {verb}: see status.workers of the CacheCluster"
+    if got >= placement.asked_nodes and len(placement.copies) >= want.copies:
+        return ""
+    each = counted(want.node_count or 1, "node")
+    asked = each if want.copies == 1 else f"{want.copies} copies of {each} each"
+    own = want.key.startswith(names.KIND_DATASET)
+    who = "spec.placement asks" if own else "spec.copies, or its Dataset's spec.placement, asks"
+    return (
+        f"it lies on {counted(got, 'node')}, and {who} for {asked}: only {placement.eligible} live cache "
+        f"{'node has' if placement.eligible == 1 else 'nodes have'} room and the labels of "
+        "spec.placement.nodeSelector. Add cache nodes, or ask for fewer"
+    )
+
+
+def so_far(progress: WantProgress) -> str:
+    """How far a load is, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
+    nodes = counted(len({node for copy in progress.copies for node in copy}), "node")
+    return f"{human(progress.placed_bytes)} of {human(progress.wanted_bytes)} on {nodes}"
+
+
+def own_extent(held: Holdings, placement: WantPlacement, progress: WantProgress) -> str:
+    """How much of the data lies on the nodes that a want has chosen, such as ``1.2 MB of 3.0 MB on 2 nodes``: what
+    other Datasets of the source have elsewhere is theirs."""
+    nodes = counted(len(progress.holders), "node")
+    return f"{human(cached_of(placement, progress))} of {human(held.total_bytes)} on {nodes}"
+
+
+def extent(held: Holdings) -> str:
+    """How much of the data is cached and where, whoever wants it, such as ``1.2 MB of 3.0 MB on 2 nodes``."""
+    nodes = counted(len(held.node_bytes), "node")
+    return f"{human(held.cached_bytes)} of {human(held.total_bytes)} on {nodes}"

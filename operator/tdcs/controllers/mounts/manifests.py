@@ -1,0 +1,260 @@
+"""The versions of a mounted source: when it is listed, by what rules again, and what the last listing showed.
+
+Listings go on in the background, a few at a time for all mounts of the operator. After a restart the last version is
+known by its digest, and its manifest is on this disk or with the agents: nothing is listed for that.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.controllers.caches import Caches
+from tdcs.controllers.mounts import problem
+from tdcs.controllers.mounts.problem import Problem
+from tdcs.controllers.mounts.task import BackgroundTask
+from tdcs.engine.protocol import EngineError, SourceError
+from tdcs.listing.folder import is_digest
+from tdcs.listing.lister import Lister
+from tdcs.listing.result import Listed, listed
+from tdcs.listing.transfer import ManifestUnavailableError
+from tdcs.planning.manifest import BadManifestError, Totals
+
+AT_ONCE = 2
+"""So many mounts are listed at a time: a listing keeps a core and the master busy, and has some 200 MB."""
+
+STUCK_AT_ONCE = 8
+"""So many listings may be open, those included that have taken so long that they count as stuck."""
+
+LISTING_SHARE = 20.0
+"""A source that rests is listed for at most one part in so many of the time."""
+
+CHANGED_SHARE = 2.0
+"""One that agents found changed is listed again for at most one part in so many of the time."""
+
+PATHS_KEPT = 32
+"""So many selections of paths are remembered with their totals."""
+
+
+class ListingGate:
+    """Lets a few listings go on at a time. One that hangs, because its source or its cache does not answer, makes place
+    for another after a while: it has taken in next to nothing.
+
+    Args:
+        stuck_seconds: after so long a listing counts as stuck.
+    """
+
+    def __init__(self, *, stuck_seconds: float) -> None:
+        self._stuck_seconds = stuck_seconds
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._all = asyncio.Semaphore(STUCK_AT_ONCE)
+
+    async def run(self, work: Callable[[], Awaitable[Listed]]) -> Listed:
+        """Do a listing when its turn comes."""
+        async with self._all:
+            await self._places.acquire()
+            timer = asyncio.get_running_loop().call_later(self._stuck_seconds, self._places.release)
+            try:
+                return await work()
+            finally:
+                if not timer.cancelled() and timer.when() > asyncio.get_running_loop().time():
+                    timer.cancel()
+                    self._places.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestView:
+    """What is known of the versions of a mount.
+
+    Attributes:
+        listed: the last version; None before the first.
+        trouble: why the source could not be listed the last time; None when it could.
+        problem: why nothing is known of it: the first listing failed.
+        checked_at: when the source itself was last listed; None before this process did.
+        took: seconds of the last listing.
+        busy: whether a listing goes on.
+    """
+
+    listed: Listed | None = None
+    trouble: Problem | None = None
+    problem: Problem | None = None
+    checked_at: float | None = None
+    checked: str | None = None
+    took: float = 0.0
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    refresh: bool
+    answers: dict[object, str | None]
+    work: BackgroundTask[Listed]
+
+
+class MountManifests:
+    """The versions of one mount.
+
+    Args:
+        path: engine path.
+        caches: manifests that are there.
+        lister: lists the mount.
+        gate: of all listings.
+        pause: seconds before a listing that failed is tried again.
+        now: the time of day.
+        on_done: called when a listing has ended.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        caches: Caches,
+        lister: Lister,
+        gate: ListingGate,
+        pause: float,
+        now: Callable[[], str],
+        on_done: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._caches = caches
+        self._lister = lister
+        self._gate = gate
+        self._pause = pause
+        self._now = now
+        self._on_done = on_done
+        self._clock = clock
+        self._listing: _Listing | None = None
+        self._listed: Listed | None = None
+        self._trouble: Problem | None = None
+        self._problem: Problem | None = None
+        self._checked_at: float | None = None
+        self._checked: str | None = None
+        self._listed_at = -math.inf
+        self._again_at = -math.inf
+        self._recovered = False
+        self._answered: dict[object, str | None] = {}
+        self._totals: dict[tuple[str, ...], Totals] = {}
+
+    def view(self) -> ManifestView:
+        """What is known now; takes in a listing that has ended."""
+        self._take()
+        return ManifestView(
+            listed=self._listed,
+            trouble=self._trouble,
+            problem=self._problem,
+            checked_at=self._checked_at,
+            checked=self._checked,
+            took=self._listed.seconds if self._listed is not None else 0.0,
+            busy=self._listing is not None,
+        )
+
+    def answered(self, key: object) -> str | None:
+        """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
+        return self._answered.get(key)
+
+    def advance(
+        self,
+        *,
+        due: bool,
+        changed: bool,
+        digest: str,
+        urls: tuple[str, ...],
+        asked: dict[object, str | None],
+    ) -> None:
+        """Begin to list the source when that is due.
+
+        Args:
+            due: whether its interval is over, or somebody asks.
+            changed: whether agents have met files that are others than in the last version.
+            digest: of the last version, as the cache knows it; empty when it knows none.
+            urls: where its manifest may be had.
+            asked: of each Dataset the value of the annotation with which its user asks for a listing.
+        """
+        now = self._clock()
+        if self._listing is not None or now < self._again_at:
+            return
+        if self._listed is None and not self._recovered and is_digest(digest):
+            self._recovered = True
+            self._start(self._recover(digest, urls), refresh=False, asked={})
+            return
+        took = self._listed.seconds if self._listed is not None else 0.0
+        changed = changed and now - self._listed_at >= max(CHANGED_SHARE * took, self._pause / 2)
+        if self._listed is None or due or changed:
+            # What the cache remembers of a source that it has listed before is enough for a mount that is known.
+            refresh = due or changed or not is_digest(digest)
+            work = self._gate.run(lambda: self._lister.list(path=self._path, refresh=refresh))
+            self._start(work, refresh=refresh, asked=asked)
+
+    async def totals(self, selections: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Totals]:
+        """Sums of the last version over the files under each selection of paths."""
+        self._take()
+        current = self._listed
+        if current is None:
+            return {}
+        found: dict[tuple[str, ...], Totals] = {(): current.totals}
+        for paths in {each for each in selections if each}:
+            if paths not in self._totals:
+                self._totals[paths] = await asyncio.to_thread(self._sum, current.digest, paths)
+            found[paths] = self._totals[paths]
+        while len(self._totals) > max(PATHS_KEPT, len(found)):
+            self._totals.pop(next(iter(self._totals)))
+        return found
+
+    def forget(self) -> None:
+        """The mount is gone: the next one may have other ids of blocks."""
+        self._listed, self._problem, self._trouble, self._recovered = None, None, None, True
+        self._totals = {}
+        self._checked_at, self._again_at = None, -math.inf
+
+    def relist(self) -> None:
+        """List the source again, but not at once."""
+        self._checked_at, self._again_at = -math.inf, self._clock() + self._pause
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        listing, self._listing = self._listing, None
+        if listing is not None:
+            await listing.work.cancel()
+
+    def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
+        return self._caches.folder.open(digest).totals(paths)
+
+    def _start(
+        self, work: Coroutine[Any, Any, Listed], *, refresh: bool, asked: dict[object, str | None]
+    ) -> None:
+        task = BackgroundTask(work, name=f"list {self._path}", on_done=self._on_done)
+        self._listing = _Listing(refresh=refresh, answers=dict(asked), work=task)
+
+    async def _recover(self, digest: str, urls: tuple[str, ...]) -> Listed:
+        await self._caches.fetch(digest=digest, urls=urls)
+        return await asyncio.to_thread(lambda: listed(self._caches.folder.open(digest)))
+
+    def _take(self) -> None:
+        done = self._listing
+        if done is None or done.work.running:
+            return
+        self._listing = None
+        try:
+            found = done.work.result()
+        except EngineError as error:
+            cause = problem.of_engine(error, mounted=True)
+            self._again_at = self._clock() + (
+                self._pause if isinstance(error, SourceError) else self._pause / 10
+            )
+            if self._listed is None:
+                self._problem = cause
+            if isinstance(error, SourceError):
+                self._trouble = cause
+            return
+        except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
+            return  # nobody has it any more: the source is listed
+        if self._listed is None or self._listed.digest != found.digest:
+            self._totals = {}
+        self._listed, self._problem = found, None
+        if done.refresh:
+            self._trouble, self._listed_at = None, self._clock()
+            self._checked_at, self._checked = self._listed_at, self._now()
+            self._answered.update(done.answers)

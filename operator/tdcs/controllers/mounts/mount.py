@@ -1,0 +1,174 @@
+"""One mounted path of a cache, shared by all Datasets of one source, in parts that each look after one matter of it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from tdcs.controllers.caches import Caches
+from tdcs.controllers.mounts.agents import Assigner
+from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
+from tdcs.controllers.mounts.mounting import Mounting
+from tdcs.controllers.mounts.path_settings import PathSettings
+from tdcs.controllers.mounts.report import Decision, MountReport
+
+Place = tuple[str, str]
+"""Cache cluster and engine path."""
+
+
+class Mount:
+    """What is known of one mount between passes. All of it is found again after a restart.
+
+    Attributes:
+        lock: held by the pass that works on it.
+        mounting: that it is mounted, with the right keys.
+        manifests: its versions.
+        settings: how it is read and protected.
+        report: what the last pass found; only `reconcile` replaces it.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        path: str,
+        mounting: Mounting,
+        manifests: MountManifests,
+        settings: PathSettings,
+    ) -> None:
+        self.cluster = cluster
+        self.path = path
+        self.lock = asyncio.Lock()
+        self.mounting = mounting
+        self.manifests = manifests
+        self.settings = settings
+        self.report: MountReport | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """The last placement."""
+        return self.report.decision if self.report is not None else None
+
+    @property
+    def place(self) -> Place:
+        """Its cache cluster and path."""
+        return self.cluster, self.path
+
+    def forget(self) -> None:
+        """It was mounted anew: nothing that was known of its blocks holds any more."""
+        self.manifests.forget()
+        self.settings.forget()
+        self.report = None
+
+    async def close(self) -> None:
+        """Stop what goes on in the background."""
+        await self.mounting.close()
+        await self.manifests.close()
+        await self.settings.close()
+
+
+class Mounts:
+    """All mounts of the operator, and what their assignments go through, by cache cluster.
+
+    Args:
+        caches: gives the cache of a cluster.
+        pause: seconds between two tries of what has failed.
+        stuck_seconds: after so long a listing lets others go on.
+        looked: looks at what a cluster has mounted, after a change of that.
+        on_change: called when something of a mount has come to its end in the background.
+        now: the time of day.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        caches: Caches,
+        pause: float,
+        stuck_seconds: float,
+        looked: Callable[[str], Coroutine[Any, Any, None]],
+        on_change: Callable[[str, str], None],
+        now: Callable[[], str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._caches = caches
+        self._pause = pause
+        self._looked = looked
+        self._on_change = on_change
+        self._now = now
+        self._clock = clock
+        self._gate = ListingGate(stuck_seconds=stuck_seconds)
+        self._mounts: dict[Place, Mount] = {}
+        self._assigners: dict[str, Assigner] = {}
+
+    def __iter__(self) -> Iterator[Mount]:
+        return iter(list(self._mounts.values()))
+
+    def find(self, *, cluster: str, path: str) -> Mount | None:
+        """A mount that was worked on before."""
+        return self._mounts.get((cluster, path))
+
+    def get(self, *, cluster: str, path: str) -> Mount:
+        """A mount; what is not known yet begins with nothing known of it."""
+        place = (cluster, path)
+        if place not in self._mounts:
+            self._mounts[place] = self._made(cluster, path)
+        return self._mounts[place]
+
+    def assigner(self, cluster: str) -> Assigner:
+        """What brings assignments to the agents of a cluster."""
+        if cluster not in self._assigners:
+            self._assigners[cluster] = Assigner(
+                agents=self._caches.get(cluster=cluster).agents, retry_first=min(self._pause / 10, 1.0)
+            )
+        return self._assigners[cluster]
+
+    def planned(self, cluster: str) -> dict[str, dict[str, int]]:
+        """Bytes that each mount of a cluster shall have, by node and path."""
+        found: dict[str, dict[str, int]] = {}
+        for (place, path), mount in self._mounts.items():
+            if place == cluster and mount.decision is not None:
+                for node, size in mount.decision.node_bytes.items():
+                    found.setdefault(node, {})[path] = size
+        return found
+
+    async def drop(self, mount: Mount) -> None:
+        """Nobody reads a mount any more."""
+        self._mounts.pop(mount.place, None)
+        await mount.close()
+
+    async def close(self) -> None:
+        """Stop what goes on in the background."""
+        for mount in self:
+            await mount.close()
+        for assigner in self._assigners.values():
+            await assigner.close()
+
+    def _made(self, cluster: str, path: str) -> Mount:
+        cache = self._caches.get(cluster=cluster)
+
+        def changed() -> None:
+            self._on_change(cluster, path)
+
+        return Mount(
+            cluster=cluster,
+            path=path,
+            mounting=Mounting(
+                path=path,
+                engine=cache.engine,
+                pause=self._pause,
+                looked=lambda: self._looked(cluster),
+                on_change=changed,
+                clock=self._clock,
+            ),
+            manifests=MountManifests(
+                path=path,
+                caches=self._caches,
+                lister=cache.lister,
+                gate=self._gate,
+                pause=self._pause,
+                now=self._now,
+                on_done=changed,
+                clock=self._clock,
+            ),
+            settings=PathSettings(path=path, engine=cache.engine, on_done=changed),
+        )

@@ -1,0 +1,266 @@
+"""Mounting a source: who does it, with whose keys, and when again. The mounting itself goes on in the background."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from tdcs.controllers.context import WorkKey
+from tdcs.controllers.mounts import identity, problem
+from tdcs.controllers.mounts.identity import Mark
+from tdcs.controllers.mounts.problem import Problem
+from tdcs.controllers.mounts.task import BackgroundTask
+from tdcs.engine.protocol import Engine, EngineError, MountConflictError, Source, SourceError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountUser:
+    """One of the Datasets of a mount, as the mounting sees it.
+
+    Attributes:
+        key: the Dataset.
+        source: its source with its keys; None when these cannot be read.
+        serves: whether it was mounted when it was last reported on.
+        outranked: whether the mount has, or had before a restart, the keys of another one.
+        conflict: why its source cannot be mounted beside what is mounted; None when it can.
+    """
+
+    key: WorkKey
+    source: Source | None
+    serves: bool
+    outranked: bool
+    conflict: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOutcome:
+    """How it stands with a mount, for one of its users.
+
+    Attributes:
+        there: whether it can be read; if not it is being made.
+        problem: why it cannot be; None while it can or is being made.
+        trouble: what is wrong with the source, or the user's keys, of a mount that serves all the same.
+        differs: which user's keys it has, when those of this one differ; else empty.
+    """
+
+    there: bool = False
+    problem: Problem | None = None
+    trouble: Problem | None = None
+    differs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """A mount under way: for which user, with what, and whether nothing was mounted there yet."""
+
+    by: WorkKey
+    source: Source
+    anew: bool
+    work: BackgroundTask[None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """Keys that the source refused, why, and when they are worth another try."""
+
+    mark: Mark
+    cause: Problem
+    again_at: float
+
+
+class Mounting:
+    """The mounting and unmounting of one path.
+
+    Args:
+        path: engine path.
+        engine: the cache.
+        pause: seconds between two tries with the same keys.
+        looked: looks at what the cache has mounted, after a change of that.
+        on_change: called when a mount or unmount has ended.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        engine: Engine,
+        pause: float,
+        looked: Callable[[], Awaitable[None]],
+        on_change: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._engine = engine
+        self._pause = pause
+        self._looked = looked
+        self._on_change = on_change
+        self._clock = clock
+        self._source: Source | None = None
+        self._attempt: _Attempt | None = None
+        self._unmount: BackgroundTask[None] | None = None
+        self._marks: dict[WorkKey, Mark] = {}
+        self._failures: dict[WorkKey, EngineError] = {}
+        self._refusals: dict[WorkKey, _Refusal] = {}
+        self._suspect = False
+        self._times = 0
+
+    @property
+    def times(self) -> int:
+        """How often this process has mounted it where nothing was mounted: its blocks have other ids since."""
+        return self._times
+
+    @property
+    def source(self) -> Source | None:
+        """The source, with the keys that this process mounted it with; None before it did."""
+        return self._source
+
+    @property
+    def mark(self) -> Mark | None:
+        """What tells it from others."""
+        return None if self._source is None else identity.mark(self._source)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being mounted or unmounted."""
+        return any(
+            work is not None and work.running
+            for work in (self._attempt.work if self._attempt else None, self._unmount)
+        )
+
+    def suspect(self) -> None:
+        """The source has refused what it is mounted with: other keys are worth a try."""
+        self._suspect = True
+
+    def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:
+        """Begin to mount what is not mounted, or not with the keys that its user has changed.
+
+        Args:
+            user: whose pass this is.
+            mounts: what the cache has mounted.
+        """
+        if self._unmount is not None and self._unmount.running:
+            return MountOutcome()  # the last user before this one has gone: it is mounted anew after that
+        self._unmount = None
+        attempt = self._attempt
+        self._take()
+        there = self._path in mounts and not (
+            attempt is not None and attempt is self._attempt and attempt.anew
+        )
+        source = user.source
+        if source is None:
+            if there:
+                return MountOutcome(there=True)
+            text = (
+                "the cache has lost the mount, and its keys cannot be read to mount it again: see the condition "
+                "SourceReachable for the remedy"
+            )
+            return MountOutcome(
+                problem=Problem(reason="MountLost", message=text, retry_after=problem.RETRY_SOON)
+            )
+        mark = identity.mark(source)
+        failure = self._failures.pop(user.key, None)
+        if isinstance(failure, MountConflictError) and user.conflict is not None:
+            return MountOutcome(problem=Problem(reason="MountConflict", message=user.conflict))
+        if isinstance(failure, SourceError) and there and user.serves:
+            cause = problem.of_engine(failure, mounted=True)
+            self._refusals[user.key] = _Refusal(mark=mark, cause=cause, again_at=self._clock() + self._pause)
+        elif failure is not None:
+            return MountOutcome(problem=problem.of_engine(failure, mounted=False))
+        refusal = self._refusals.get(user.key)
+        if self.mark == mark or (refusal is not None and refusal.mark != mark):
+            self._refusals.pop(user.key, None)
+            refusal = None
+        needed = self._is_needed(user, mark=mark, there=there)
+        if needed and self._attempt is None and (refusal is None or self._clock() >= refusal.again_at):
+            self._begin(user.key, source, anew=self._path not in mounts)
+        differs = there and self._source is not None and self.mark != mark and not needed
+        return MountOutcome(
+            there=there,
+            trouble=refusal.cause if refusal is not None else None,
+            differs=self._keys_of() if differs else "",
+        )
+
+    def unmount(
+        self, *, mounts: Mapping[str, str], before: Callable[[], Awaitable[None]]
+    ) -> EngineError | bool:
+        """One step towards no mount: whether it is gone, or why it could not be done the last time.
+
+        Args:
+            mounts: what the cache has mounted.
+            before: what is to be done before, in the background.
+        """
+        work = self._unmount
+        if work is not None and work.running:
+            return False
+        if work is not None:
+            self._unmount = None
+            try:
+                work.result()
+            except EngineError as error:
+                return error
+            self._source = None
+            return True
+        if self._path not in mounts and self._attempt is None:
+            return True
+
+        async def run() -> None:
+            attempt, self._attempt = self._attempt, None
+            if attempt is not None:
+                await attempt.work.cancel()
+            await before()
+            await self._engine.unmount(path=self._path)
+            await self._looked()
+
+        self._unmount = BackgroundTask(run(), name="unmount", on_done=self._on_change)
+        return False
+
+    async def close(self) -> None:
+        """Stop what is under way: the next process goes on with it."""
+        for work in (self._attempt.work if self._attempt else None, self._unmount):
+            if work is not None:
+                await work.cancel()
+
+    def forget_user(self, key: WorkKey) -> None:
+        """A Dataset does not read it any more."""
+        for each in (self._marks, self._failures, self._refusals):
+            each.pop(key, None)
+
+    def _begin(self, by: WorkKey, source: Source, *, anew: bool) -> None:
+        async def run() -> None:
+            await self._engine.mount(path=self._path, source=source)
+            await self._looked()
+
+        work = BackgroundTask(run(), name="mount", on_done=self._on_change)
+        self._attempt = _Attempt(by=by, source=source, anew=anew, work=work)
+
+    def _take(self) -> None:
+        """Take in how the last attempt ended; a failure is for the user that began it."""
+        done = self._attempt
+        if done is None or done.work.running:
+            return
+        self._attempt = None
+        try:
+            done.work.result()
+        except EngineError as error:
+            self._failures[done.by] = error
+            return
+        self._source, self._suspect = done.source, False
+        self._times += done.anew
+        self._marks[done.by] = identity.mark(done.source)
+
+    def _is_needed(self, user: MountUser, *, mark: Mark, there: bool) -> bool:
+        """Whether this user's source is to be mounted: users whose Secrets differ would else mount in turns, so only a
+        change counts, or that the source refuses the keys that the mount has."""
+        if not there:
+            return True
+        if self._source is None:
+            return not user.outranked
+        if mark == self.mark:
+            self._marks[user.key] = mark
+            return False
+        return self._marks.setdefault(user.key, mark) != mark or self._suspect
+
+    def _keys_of(self) -> str:
+        """The user whose keys the mount has."""
+        return min(
+            (str(key) for key, mark in self._marks.items() if mark == self.mark), default="another Dataset"
+        )

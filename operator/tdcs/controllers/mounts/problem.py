@@ -1,0 +1,44 @@
+"""Why a pass cannot go on: a value that becomes the object's conditions."""
+
+from dataclasses import dataclass
+
+from tdcs.engine.protocol import (
+    EngineError,
+    EngineUnavailableError,
+    MountConflictError,
+    SourceError,
+)
+
+RETRY_SOON = 3.0
+RETRY_LATER = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A cause that is not the operator's.
+
+    Attributes:
+        reason: PascalCase word of the condition.
+        message: what is wrong and what to do.
+        retry_after: seconds until another try is worth it.
+        mounted: whether the source was mounted already when it came.
+        uri: the source's URI, when this pass has found it mounted.
+    """
+
+    reason: str
+    message: str
+    retry_after: float = RETRY_LATER
+    mounted: bool = False
+    uri: str = ""
+
+
+def of_engine(error: EngineError, *, mounted: bool) -> Problem:
+    """The problem of a failed engine call; the engine's text names the object and the remedy."""
+    if isinstance(error, EngineUnavailableError):
+        return Problem(reason="CacheUnavailable", message=str(error), retry_after=RETRY_SOON)
+    if isinstance(error, SourceError):
+        return Problem(reason="SourceRefused", message=str(error), retry_after=RETRY_LATER)
+    if isinstance(error, MountConflictError):
+        return Problem(reason="MountConflict", message=str(error), retry_after=RETRY_LATER)
+    retry = RETRY_SOON if error.retryable else RETRY_LATER
+    return Problem(reason="CacheError", message=str(error), retry_after=retry, mounted=mounted)

@@ -1,0 +1,259 @@
+"""Who reads a mount, what each of them wants of it, and who is in the way of another mount. Reads the live views."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import Dataset, Kept
+from tdcs.api.preload import Preload
+from tdcs.controllers.context import Stores, WorkKey
+from tdcs.engine.paths import canonical_uri, related
+from tdcs.engine.protocol import Source
+from tdcs.kube.api import Object
+from tdcs.kube.resources import DATASETS, PRELOADS
+from tdcs.planning import wants
+from tdcs.planning.wants import Want
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A Dataset that reads a mount."""
+
+    key: WorkKey
+    obj: Object
+    dataset: Dataset
+
+    @property
+    def age(self) -> tuple[str, str, str]:
+        """Sorts the oldest first."""
+        created = str(self.obj["metadata"].get("creationTimestamp", ""))
+        return created, self.key.namespace, self.key.name
+
+    @property
+    def own_want(self) -> str:
+        """The key of what its own spec wants."""
+        return wants.dataset_key(namespace=self.key.namespace, name=self.key.name)
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """What completed Preloads left it."""
+        return self.dataset.status.kept if self.dataset.status else ()
+
+
+def serves(dataset: Dataset) -> bool:
+    """Whether the Dataset was mounted when it was last reported on."""
+    return dataset.status is not None and is_true(dataset.status.conditions, names.MOUNTED)
+
+
+def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Reader]:
+    """All Datasets of a mount that are not being deleted, the oldest first; `me` as the pass has read it."""
+    found = [me]
+    for (namespace, name), obj in stores.datasets.items():
+        key = WorkKey(DATASETS, namespace, name)
+        if key == me.key or obj["metadata"].get("deletionTimestamp"):
+            continue
+        if (obj.get("status") or {}).get("mountPath") != path:
+            continue
+        try:
+            dataset = Dataset.model_validate(obj)
+        except ValidationError:
+            continue  # its own pass says so
+        if dataset.spec.cache_cluster == cluster:
+            found.append(Reader(key=key, obj=obj, dataset=dataset))
+    return sorted(found, key=lambda reader: reader.age)
+
+
+def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
+    """The Datasets that name a mount in their status, deleted ones too."""
+    return [
+        WorkKey(DATASETS, namespace, name)
+        for (namespace, name), obj in stores.datasets.items()
+        if (obj.get("status") or {}).get("mountPath") == path
+        and obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+    ]
+
+
+def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, str, Preload]]:
+    """Name, uid and content of the Preloads of a Dataset that are not being deleted, the oldest first."""
+    found = []
+    for (place, name), obj in stores.preloads.items():
+        if place != namespace or obj["metadata"].get("deletionTimestamp"):
+            continue
+        if obj.get("spec", {}).get("dataset") != dataset:
+            continue
+        try:
+            preload = Preload.model_validate(obj)
+        except ValidationError:
+            continue  # its own pass says so
+        created, uid = str(obj["metadata"].get("creationTimestamp", "")), str(obj["metadata"].get("uid", ""))
+        found.append((created, name, uid, preload))
+    return [one[1:] for one in sorted(found, key=lambda one: one[:2])]
+
+
+def preload_keys(*, stores: Stores, namespace: str, dataset: str) -> list[WorkKey]:
+    """The Preloads of a Dataset as keys of the work queue."""
+    return [
+        WorkKey(PRELOADS, place, name)
+        for (place, name), obj in stores.preloads.items()
+        if place == namespace and obj.get("spec", {}).get("dataset") == dataset
+    ]
+
+
+def all_wants(*, stores: Stores, users: Sequence[Reader], now: str) -> list[Want]:
+    """What all readers of a mount, their Preloads included, want of it. Datasets choose first."""
+    found: list[Want] = []
+    for reader in users:
+        own = wants.of_dataset(
+            namespace=reader.key.namespace, name=reader.key.name, dataset=reader.dataset, now=now
+        )
+        found += [own] if own is not None else []
+    for reader in users:
+        found += preload_wants(stores=stores, reader=reader, now=now)
+    return found
+
+
+def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]:
+    """What the Preloads of a Dataset want of it, those that run and those that it keeps."""
+    namespace, dataset = reader.key.namespace, reader.dataset
+    for kept in reader.kept:
+        yield wants.of_kept(namespace=namespace, dataset=dataset, kept=kept)
+    known = {kept.name for kept in reader.kept}
+    for name, uid, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
+        if name not in known and not wants.is_complete(preload):
+            yield wants.of_preload(
+                namespace=namespace, name=name, uid=uid, preload=preload, dataset=dataset, now=now
+            )
+
+
+def with_kept(me: Reader, *, stores: Stores) -> Reader:
+    """The Dataset with what its Preloads have completed since the status was written."""
+    found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
+    there = [(name, preload) for name, _, preload in found]
+    generation = int(me.obj["metadata"].get("generation", 0))
+    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation)
+    if me.dataset.status is None or kept == list(me.kept):
+        return me
+    renewed = me.dataset.status.model_copy(update={"kept": kept})
+    return Reader(key=me.key, obj=me.obj, dataset=me.dataset.model_copy(update={"status": renewed}))
+
+
+def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, tuple[frozenset[str], ...]]:
+    """The nodes on which each copy of each want lay, by the want's key, as the statuses say."""
+    found: dict[str, tuple[frozenset[str], ...]] = {}
+    for reader in users:
+        namespace, status = reader.key.namespace, reader.dataset.status
+        for copy in status.copies if status is not None else ():
+            if copy.id == names.PRELOADED_COPY:
+                continue
+            key = wants.dataset_key(namespace=namespace, name=reader.key.name)
+            found[key] = (*found.get(key, ()), frozenset(node.name for node in copy.nodes))
+        for name, _, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
+            if preload.status is not None and preload.status.nodes:
+                key = wants.preload_key(namespace=namespace, name=name)
+                found[key] = (frozenset(preload.status.nodes),)
+    return found
+
+
+def wrong_preloads(*, stores: Stores, reader: Reader) -> list[tuple[str, Preload]]:
+    """The Preloads of a Dataset of which a comparison found copies that differ from the source twice."""
+    return [
+        (name, preload)
+        for name, _, preload in preloads_of(
+            stores=stores, namespace=reader.key.namespace, dataset=reader.key.name
+        )
+        if preload.status is not None
+        and any(
+            one.type == names.FAILED and one.status == "True" and one.reason == "VerifyFailed"
+            for one in preload.status.conditions
+        )
+    ]
+
+
+def conflict(
+    *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str], me: WorkKey
+) -> str | None:
+    """Why a source cannot be mounted beside what is mounted for `me`: which Dataset is in the way, and what to change.
+
+    Returns:
+        None when nothing mounted has to do with the source.
+    """
+    for other_path, other_uri in mounts.items():
+        if other_path == path or not related(source.uri, canonical_uri(other_uri)):
+            continue
+        holder = _holder(stores=stores, cluster=cluster, path=other_path)
+        title = f"Dataset {holder}" if holder else f"a mount without a Dataset ({other_path})"
+        secret = _secret_of(stores.datasets.get((me.namespace, me.name), {}), namespace=me.namespace)
+        if canonical_uri(other_uri) != source.uri:
+            inner = len(source.uri) > len(other_uri)
+            return (
+                f"{source.uri} lies {'inside' if inner else 'around'} {other_uri}, which {title} has mounted in "
+                f"CacheCluster {cluster}, and a cache holds a folder only once: read it through that Dataset "
+                f"({'subfolders are folders of its volume' if inner else 'or widen its spec.source.uri'}), put "
+                "this Dataset into another CacheCluster (spec.cacheCluster), or delete that one"
+            )
+        options = stores.datasets.get(_key_of(holder), {}).get("spec", {}).get("source", {}).get("options")
+        otherwise = "or put this one into another CacheCluster (spec.cacheCluster); or delete that one"
+        if holder and _differs(options, source):
+            return (
+                f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
+                "spec.source.options, and a cache holds a source only once: give both Datasets the same values, and "
+                f"they share the cached data; {otherwise}"
+            )
+        return (
+            f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
+            f"spec.source.secretRef (the keys in it), and a cache holds a source only once. So the keys of {secret} "
+            "have not been tried, and may be wrong: compare them with those that the source was mounted with. With "
+            f"the same keys in both Secrets the Datasets share the cached data; {otherwise}"
+        )
+    return None
+
+
+def _holder(*, stores: Stores, cluster: str, path: str) -> str:
+    for (namespace, name), obj in stores.datasets.items():
+        if (obj.get("status") or {}).get("mountPath") == path and (
+            obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+        ):
+            return f"{namespace}/{name}"
+    return ""
+
+
+def _secret_of(dataset: Object, *, namespace: str) -> str:
+    """The Secret that a Dataset names, for people."""
+    reference = dataset.get("spec", {}).get("source", {}).get("secretRef") or {}
+    return f"Secret {namespace}/{reference['name']}" if reference.get("name") else "this Dataset's Secret"
+
+
+def _key_of(title: str) -> tuple[str, str]:
+    namespace, _, name = title.partition("/")
+    return namespace, name
+
+
+def _differs(options: Mapping[str, object] | None, source: Source) -> bool:
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (options or {}).items()
+    }
+    return given != dict(source.options)
+
+
+def has_keys(reader: Reader) -> bool:
+    """Whether the mount had this Dataset's keys when it was last reported on."""
+    status = reader.dataset.status
+    return status is not None and any(
+        one.type == names.SOURCE_REACHABLE and one.status == "True" and one.reason == "Reachable"
+        for one in status.conditions
+    )
+
+
+def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:
+    """The nodes on which some of a mount lay, as the statuses say."""
+    return frozenset(
+        node.name
+        for user in users
+        for copy in (user.dataset.status.copies if user.dataset.status is not None else ())
+        for node in copy.nodes
+        if node.bytes
+    )

@@ -1,0 +1,81 @@
+"""What a pass over a mount found and decided, as values: for the Datasets and Preloads that read it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tdcs.controllers.mounts.problem import Problem
+from tdcs.engine.agents import CheckState, MountState
+from tdcs.listing.result import Listed
+from tdcs.planning.holdings import Failures, Holdings, WantProgress
+from tdcs.planning.placement import PlacementInput, WantPlacement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A placement, and what it was made from.
+
+    Attributes:
+        given: equal input means the same placement.
+        placements: what each want comes to.
+        node_bytes: bytes that each node shall have of the mount.
+        leaving: the nodes that it makes no use of, because their workers leave.
+        live: the agents that could be reached.
+    """
+
+    given: PlacementInput
+    placements: tuple[WantPlacement, ...]
+    node_bytes: Mapping[str, int]
+    leaving: frozenset[str]
+    live: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountReport:
+    """How it stands with a mount.
+
+    Attributes:
+        there: whether it can be read; else it is being mounted, or `problem` says why not.
+        problem: why nothing more can be done now.
+        trouble: what is wrong with the source or its keys while the mount serves.
+        differs: the Dataset with other keys that are used; empty when these are the user's own.
+        listed: the version; None before it is known.
+        checked: when the source was last listed for changes; None before this process did.
+        decided: whether the placement of what is wanted now is known.
+        decision: the last placement.
+        settled: whether the cache knows how it is read and protected.
+        holdings: what lies where.
+        placements, progress: of each want, by its key.
+        failures: files that cannot be had for now.
+        away: why the source gives no agent anything; empty when it does.
+        states: what the agents say of it.
+        current: the agents that work by this decision.
+        busy: whether something is still to be brought, dropped or compared.
+        took: seconds of the last listing.
+    """
+
+    there: bool = False
+    problem: Problem | None = None
+    trouble: Problem | None = None
+    differs: str = ""
+    listed: Listed | None = None
+    checked: str | None = None
+    decided: bool = False
+    decision: Decision | None = None
+    settled: bool = False
+    holdings: Holdings = field(default_factory=Holdings)
+    placements: Mapping[str, WantPlacement] = field(default_factory=dict)
+    progress: Mapping[str, WantProgress] = field(default_factory=dict)
+    failures: Failures = field(default_factory=Failures)
+    away: str = ""
+    states: Mapping[str, MountState] = field(default_factory=dict)
+    current: frozenset[str] = frozenset()
+    busy: bool = False
+    took: float = 0.0
+
+    def checks(self, check: str) -> dict[str, CheckState]:
+        """How far a comparison is, by node."""
+        return {
+            node: state.check
+            for node, state in self.states.items()
+            if state.check is not None and state.check.id == check
+        }

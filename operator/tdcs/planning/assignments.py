@@ -1,0 +1,376 @@
+"""From a placement and the agents' states to what each agent is assigned. Pure.
+
+- What is missing comes from agents that have it, else from the source: each slot has one *origin* among the nodes that
+  shall hold it, chosen by hash, so that it stays the same while a load goes on and the source sends each byte once.
+- A slot is dropped on a node only when it is complete on every node that shall hold it, or when nobody wants it.
+- Slots that lie on leaving nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tdcs.engine.agents import Assignment, Check, MountState, Part, Peer, Pull, SourceAccess
+from tdcs.planning.manifest import Totals
+from tdcs.planning.placement import WantPlacement, partition_within
+from tdcs.policy import slots
+
+MOVES = "moves"
+"""Name of the part of slots that leaving nodes give away."""
+
+ORIGINS = 16
+"""At most so many nodes read one mount from the source; more nodes get it from these and from each other."""
+
+PEERS = 24
+"""So many peers are named to an agent at most: those that have most of what it lacks."""
+
+SAMPLE_PERCENT = 5
+"""The share of the files that `verify: Sampled` compares."""
+SAMPLE_FILES = 10
+"""How many files it compares at least, about."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """An agent that can be reached, and what it says of the mount.
+
+    Attributes:
+        node: its node.
+        address: of its block service.
+        leaving: whether its worker leaves the cache.
+        room: bytes that the mount may take there, its own included.
+        capacity: of its cache; the node's weight.
+        state: of the mount; an empty one when it knows nothing of it.
+        parts: those that the progress in `state` is about; empty when that is not known.
+    """
+
+    node: str
+    address: str = ""
+    leaving: bool = False
+    room: int = 0
+    capacity: int = 1
+    state: MountState
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentInput:
+    """All that the assignments of a mount depend on.
+
+    Attributes:
+        mount: engine path.
+        manifest: digest of the version.
+        manifest_urls: where it can be had.
+        totals: sums over all files.
+        placements: where it shall lie.
+        agents: those that can be reached.
+        owned: whether what nobody wants is dropped; else reads fill the cache, and it is kept.
+        source: how it is read; None when that is not known.
+        expected: nodes on which some of it lay before the operator started. Until their agents say what they
+            have of it, nothing is read from the source.
+    """
+
+    mount: str
+    manifest: str
+    totals: Totals
+    placements: tuple[WantPlacement, ...]
+    agents: tuple[AgentView, ...]
+    manifest_urls: tuple[str, ...] = ()
+    owned: bool = True
+    source: SourceAccess | None = None
+    expected: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """An agent with its bitmaps as masks, while its assignment is made."""
+
+    view: AgentView
+    complete: Mask
+    present: Mask
+    parts: list[Part] = field(default_factory=list)
+    pulled: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    whole: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    wanted: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    done: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+    origin: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
+
+    @property
+    def has(self) -> Mask:
+        """Slots of which this agent has what others may ask it for."""
+        return self.complete | self.done
+
+
+def assign(given: AssignmentInput) -> dict[str, Assignment]:
+    """What each agent is to be assigned, by node; versions are set when it is sent."""
+    nodes = {view.node: _node(view, given) for view in given.agents}
+    for placement in given.placements:
+        pull: Pull = "All" if placement.want.load else "Nothing"
+        for copy in placement.copies:
+            for name, held in copy.nodes.items():
+                if name in nodes:
+                    part = Part(name=placement.want.key, slots=held, paths=placement.want.paths, pull=pull)
+                    _add(nodes[name], part)
+    for name, moved in _moves(given, nodes).items():
+        _add(nodes[name], Part(name=MOVES, slots=slots.of_mask(moved), pull="Peers"))
+    wanted, settled = _settled(given, nodes)
+    unheard = {
+        name for name in given.expected & nodes.keys() if nodes[name].view.state.manifest != given.manifest
+    }
+    if not unheard:
+        _choose_origins(given.mount, list(nodes.values()))
+    bandwidth, peers = _bandwidth(given, nodes), _peers(list(nodes.values()))
+    check = next_check(given)
+    found = {}
+    for name, node in nodes.items():
+        drop = node.present & (~wanted | settled | _has_no_room(node)) & ~node.whole
+        if not given.owned or node.view.leaving:
+            drop = np.zeros(slots.SLOTS, dtype=bool)
+        nothing = not node.parts and not node.view.state.version and not node.present.any()
+        if given.owned and nothing and name not in unheard:
+            continue
+        found[name] = Assignment(
+            mount=given.mount,
+            version=0,
+            manifest=given.manifest,
+            manifest_urls=given.manifest_urls,
+            parts=tuple(node.parts),
+            origin=slots.of_mask(node.origin),
+            drop=slots.of_mask(drop),
+            peers=peers.get(name, ()),
+            source=given.source if not unheard and (node.pulled.any() or check is not None) else None,
+            bandwidth=bandwidth,
+            check=check
+            if check is not None and any(part.name == check.part for part in node.parts)
+            else None,
+        )
+    return found
+
+
+def is_done(view: AgentView, *, name: str, held: bytes, paths: tuple[str, ...]) -> bool:
+    """Whether an agent has all of a part that can be had."""
+    if not any(one.name == name and (one.slots, one.paths) == (held, paths) for one in view.parts):
+        return False  # its progress is that of another part of this name
+    part = next((one for one in view.state.parts if one.name == name), None)
+    return part is not None and part.held_bytes + part.failed_bytes >= part.wanted_bytes
+
+
+def _has_placed(placement: WantPlacement, views: Mapping[str, AgentView]) -> bool:
+    """Whether all nodes of a want have all of it that can be had."""
+    want = placement.want
+    return all(
+        node in views and is_done(views[node], name=want.key, held=held, paths=want.paths)
+        for copy in placement.copies
+        for node, held in copy.nodes.items()
+    )
+
+
+def next_check(given: AssignmentInput) -> Check | None:
+    """The comparison that is to be made now: one at a time, once all of its part lies on its nodes; that of a part
+    that was compared last stays, so that its result does, until another one is due."""
+    views = {view.node: view for view in given.agents}
+    last = None
+    for placement in given.placements:
+        want = placement.want
+        if want.verify == "None" or not placement.copies:
+            continue
+        checks = [views[node].state.check if node in views else None for node in placement.nodes]
+        mine = [one for one in checks if one is not None and one.id == want.check]
+        if len(mine) == len(placement.nodes) and all(one.done for one in mine):
+            last = last or placement
+        elif mine or _has_placed(placement, views):
+            return _check_of(placement)
+    return _check_of(last) if last is not None else None
+
+
+def _check_of(placement: WantPlacement) -> Check:
+    percent = 100
+    if placement.want.verify == "Sampled":
+        least = 100 * SAMPLE_FILES // max(placement.totals.files, 1)
+        percent = min(max(SAMPLE_PERCENT, least), 100)
+    return Check(id=placement.want.check, percent=percent, part=placement.want.key)
+
+
+def _node(view: AgentView, given: AssignmentInput) -> _Node:
+    known = view.state.manifest == given.manifest
+    empty = np.zeros(slots.SLOTS, dtype=bool)
+    return _Node(
+        view=view,
+        complete=slots.mask_of(view.state.complete) & (given.totals.sizes > 0) if known else empty,
+        # What lies there of another version counts by another table: its agent drops it when it gets this one.
+        present=slots.mask_of(view.state.present) if known else empty,
+    )
+
+
+def _add(node: _Node, part: Part) -> None:
+    mask = slots.mask_of(part.slots)
+    if not mask.any():
+        return
+    node.parts.append(part)
+    node.wanted = node.wanted | mask
+    if part.pull == "All":
+        node.pulled = node.pulled | mask
+    if not part.paths:
+        node.whole = node.whole | mask
+    if is_done(node.view, name=part.name, held=part.slots, paths=part.paths):
+        node.done = node.done | mask
+
+
+def _settled(given: AssignmentInput, nodes: Mapping[str, _Node]) -> tuple[Mask, Mask]:
+    """Slots that somebody wants, and those of them that lie on every node that shall hold them."""
+    wanted = np.zeros(slots.SLOTS, dtype=bool)
+    settled = np.ones(slots.SLOTS, dtype=bool)
+    for placement in given.placements:
+        for copy in placement.copies:
+            for name, held in copy.nodes.items():
+                mask, node = slots.mask_of(held), nodes.get(name)
+                wanted |= mask
+                there = np.zeros(slots.SLOTS, dtype=bool)
+                if node is not None:
+                    there = node.complete | (given.totals.sizes == 0)
+                    want = placement.want
+                    done = is_done(node.view, name=want.key, held=held, paths=want.paths)
+                    there = there | mask if done else there
+                settled &= there | ~mask
+    return wanted, settled & wanted
+
+
+def _has_no_room(node: _Node) -> bool:
+    """Whether what shall lie here finds no room. Then what shall lie elsewhere goes, even before it is there: two full
+    nodes that are to exchange slots would else wait for each other for ever."""
+    return any(failure.code == "NoRoom" for failure in node.view.state.failed)
+
+
+def _moves(given: AssignmentInput, nodes: Mapping[str, _Node]) -> dict[str, Mask]:
+    """Where slots go that lie on leaving nodes alone, and that no load brings elsewhere; last copies only."""
+    staying = {name: node for name, node in nodes.items() if not node.view.leaving}
+    leaving = [node for node in nodes.values() if node.view.leaving]
+    if not leaving or not staying:
+        return {}
+    alone = np.logical_or.reduce([node.present for node in leaving])
+    wanted = np.zeros(slots.SLOTS, dtype=bool)
+    for node in staying.values():
+        # A slot of which a node has a part only may have others of its blocks on the node that leaves.
+        alone &= ~(node.complete | (node.pulled & node.whole))
+        wanted |= node.wanted
+    if given.owned:
+        alone &= wanted
+    chosen = slots.of_mask(alone)
+    taken = {
+        name: slots.bytes_in(slots.of_mask(node.pulled), given.totals.sizes) for name, node in staying.items()
+    }
+    given_away = partition_within(
+        mount=f"{given.mount} {MOVES}",
+        chosen=chosen,
+        sizes=given.totals.sizes,
+        weights={name: node.view.capacity for name, node in staying.items()},
+        limits={name: max(node.view.room - taken[name], 0) for name, node in staying.items()},
+    )
+    return {name: slots.mask_of(each) for name, each in given_away.items()}
+
+
+def _choose_origins(mount: str, nodes: Sequence[_Node]) -> None:
+    """One origin for each slot that is to be brought, unless another node has it already."""
+    pulling = [node for node in nodes if node.pulled.any()]
+    if not pulling:
+        return
+    scores = {node.view.node: _scores(mount, node.view.node) for node in pulling}
+    # Of many nodes some read, always the same ones; of a slot that none of these shall hold, another one.
+    readers = sorted(scores, key=lambda name: (-float(scores[name][0]), name))[:ORIGINS]
+    ranked = np.array(
+        [
+            np.where(node.pulled, scores[node.view.node] + (1.0 if node.view.node in readers else 0.0), -1.0)
+            for node in pulling
+        ]
+    )
+    owner = np.where(ranked.max(axis=0) < 0, -1, ranked.argmax(axis=0))
+    holders = np.sum([node.has for node in nodes], axis=0)
+    for number, node in enumerate(pulling):
+        node.origin = (owner == number) & (holders - node.has.astype(np.int64) == 0)
+
+
+def _scores(mount: str, node: str) -> npt.NDArray[np.float64]:
+    """Numbers from 0 to 1, one a slot, that depend on mount and node alone."""
+    seed = xxhash.xxh3_64_intdigest(f"origin\0{mount}\0{node}".encode())
+    return np.random.Generator(np.random.Philox(key=seed)).random(slots.SLOTS)
+
+
+def _peers(nodes: Sequence[_Node]) -> dict[str, tuple[Peer, ...]]:
+    """Whom each agent may ask for what it lacks: those that have most of it, and those that will read it."""
+    moving = [_moved(node) for node in nodes]
+    lacking = [
+        (node.pulled & ~node.has) | (moved & ~node.complete)
+        for node, moved in zip(nodes, moving, strict=True)
+    ]
+    asking = [number for number, mask in enumerate(lacking) if mask.any()]
+    if not asking:
+        return {}
+    has = np.array([node.has for node in nodes])
+    reads = np.array([node.origin for node in nodes])
+    some = has | reads | np.array([node.pulled for node in nodes])
+    present = np.array([node.present for node in nodes])
+    wanted = np.array([lacking[number] for number in asking], dtype=np.float32)
+    ranks = wanted @ (2.0 * has + reads + 0.01 * some + 0.5 * present).T.astype(np.float32)
+    found = {}
+    for row, number in enumerate(asking):
+        order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda one: (-ranks[row][one], one))
+        peers = []
+        for other in order:
+            shared = (some[other] | (present[other] & moving[number])) & lacking[number]
+            if other == number or not shared.any():
+                continue
+            view = nodes[other].view
+            peers.append(
+                Peer(
+                    node=view.node,
+                    address=view.address,
+                    slots=slots.of_mask(shared),
+                    complete=slots.of_mask(has[other] & lacking[number]),
+                )
+            )
+            if len(peers) == PEERS:
+                break
+        found[nodes[number].view.node] = tuple(peers)
+    return found
+
+
+def _moved(node: _Node) -> Mask:
+    """Slots that come from nodes that leave."""
+    mask = np.zeros(slots.SLOTS, dtype=bool)
+    for part in node.parts:
+        if part.pull == "Peers":
+            mask |= slots.mask_of(part.slots)
+    return mask
+
+
+def _lacks(placement: WantPlacement, nodes: Mapping[str, _Node]) -> bool:
+    """Whether some agent is known to lack something of a want. Of a want with a limit it is taken for granted until the
+    agents say otherwise, and of one without a limit it is not: a limit holds from the first byte."""
+    want = placement.want
+    for copy in placement.copies:
+        for name, held in copy.nodes.items():
+            node = nodes.get(name)
+            if node is None or is_done(node.view, name=want.key, held=held, paths=want.paths):
+                continue
+            known = any(part.name == want.key and part.slots == held for part in node.view.parts)
+            if known or want.bandwidth is not None:
+                return True
+            with_data = slots.mask_of(held) & (placement.totals.sizes > 0)
+            if not want.paths and (with_data & ~node.complete).any():
+                return True
+    return False
+
+
+def _bandwidth(given: AssignmentInput, nodes: Mapping[str, _Node]) -> int | None:
+    """Bytes a second that each agent may read from the source: the loads' limits, over the nodes that read."""
+    loading = [one.want for one in given.placements if one.want.load and _lacks(one, nodes)]
+    limits = [want.bandwidth for want in loading]
+    if not limits or None in limits:
+        return None
+    reading = sum(bool((node.origin & ~node.has).any()) for node in nodes.values())
+    return max(sum(limit for limit in limits if limit) // max(reading, 1), 1)

@@ -1,0 +1,314 @@
+"""Which node shall hold which slots of a mount, for everything that it is wanted for. Pure.
+
+Wants choose one after the other: nodes and mode by `tdcs.policy.placement.plan_copy`, then slots. A replicated copy has
+every slot on every node, a partitioned one gives each slot to one node by rendezvous hashing. What does not fit is left
+out from the end of the fixed order of slots, so that less room holds a subset of what more room holds.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.planning.manifest import Totals
+from tdcs.planning.wants import Want
+from tdcs.policy import slots
+from tdcs.policy.placement import CacheNode, CopyPlan, Mode, NodeBudget, node_bytes, plan_copy
+
+RESERVE_RATIO = 0.02
+"""Share of a node's capacity that is never planned for: a worker that is exactly full evicts on its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node of the cluster as the placement needs it: its labels, and its GPUs that no pod holds."""
+
+    name: str
+    labels: Mapping[str, str]
+    free_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node with a live cache worker and its agent: what the mount may take there, and the node's labels."""
+
+    node: CacheNode
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementInput:
+    """All that a placement depends on; equal inputs have equal placements.
+
+    Attributes:
+        mount: engine path; a stable name.
+        manifest: digest of the version; `totals` follow from it.
+        wants: the first ones choose first.
+        totals: sums over the files under the paths of each want, by these paths; `()` is everything.
+        candidates: nodes that may hold something.
+        held_before: nodes that each copy of a want was given before; it keeps them where it can.
+    """
+
+    mount: str
+    manifest: str
+    wants: tuple[Want, ...]
+    totals: Mapping[tuple[str, ...], Totals]
+    candidates: tuple[Candidate, ...]
+    held_before: Mapping[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCopy:
+    """One copy: its mode, and the bitmap of slots of each of its nodes, best node first."""
+
+    mode: Mode
+    nodes: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantPlacement:
+    """What one want comes to.
+
+    Attributes:
+        want: what was asked for.
+        totals: sums over the files under its paths.
+        chosen: the slots that are meant: all, or the prefix that a fraction or an amount comes to.
+        copies: where they shall lie.
+        eligible: nodes that could be chosen from.
+        asked_bytes: bytes of one copy that were asked for.
+        subset_bytes: bytes of one copy in whole slots.
+        wanted_bytes: bytes of all copies that shall lie on nodes.
+        unplaced_bytes: bytes of all copies for which there is no room.
+    """
+
+    want: Want
+    totals: Totals
+    chosen: bytes
+    copies: tuple[PlacedCopy, ...]
+    eligible: int
+    asked_bytes: int
+    subset_bytes: int
+    wanted_bytes: int
+    unplaced_bytes: int
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The chosen nodes, copy by copy."""
+        return tuple(node for copy in self.copies for node in copy.nodes)
+
+    @property
+    def asked_nodes(self) -> int:
+        """Nodes that were asked for; at least one for each copy."""
+        return (self.want.node_count or 1) * self.want.copies
+
+    def bytes_for(self, node: str) -> int:
+        """Bytes that a node shall hold of it."""
+        return sum(
+            slots.bytes_in(copy.nodes[node], self.totals.sizes) for copy in self.copies if node in copy.nodes
+        )
+
+
+def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
+    """Where all wants of a mount shall lie, in their order."""
+    room = _Room(given)
+    found = []
+    for want in given.wants:
+        totals = given.totals[want.paths]
+        limit = want.subset.limit(totals.block_bytes)
+        chosen = slots.prefix(slots.prefix_within(totals.sizes, limit))
+        candidates = [
+            replace(one.node, free_bytes=room.free(one.node.name, paths=want.paths, chosen=chosen))
+            for one in given.candidates
+            if matches(one.labels, want.node_selector) and (not want.nodes or one.node.name in want.nodes)
+        ]
+        size = slots.bytes_in(chosen, totals.sizes)
+        copies: list[PlacedCopy] = []
+        unplaced = 0
+        keeps = given.held_before.get(want.key, ())
+        for plan in _plans(mount=given.mount, want=want, size=size, candidates=candidates, keeps=keeps):
+            copy = room.fit(
+                _slots_of(plan, mount=given.mount, chosen=chosen, totals=totals), paths=want.paths
+            )
+            placed = sum(slots.bytes_in(held, totals.sizes) for held in copy.nodes.values())
+            unplaced += size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - placed
+            copies.append(copy)
+            for node, held in copy.nodes.items():
+                room.take(node, paths=want.paths, taken=held)
+        found.append(
+            WantPlacement(
+                want=want,
+                totals=totals,
+                chosen=chosen,
+                copies=tuple(copies),
+                eligible=len(candidates),
+                asked_bytes=limit,
+                subset_bytes=size,
+                wanted_bytes=sum(
+                    slots.bytes_in(held, totals.sizes) for copy in copies for held in copy.nodes.values()
+                ),
+                unplaced_bytes=unplaced,
+            )
+        )
+    return tuple(found)
+
+
+def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether all labels of the selector are there with their values."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def partition_within(
+    *, mount: str, chosen: bytes, sizes: slots.Sizes, weights: Mapping[str, int], limits: Mapping[str, int]
+) -> dict[str, bytes]:
+    """Give each slot to one node, in proportion to the weights and within the limits.
+
+    What has no room is left out, from the end of the order of slots.
+
+    Args:
+        mount: its path.
+        chosen: the slots.
+        sizes: bytes of each slot.
+        weights: of the nodes.
+        limits: bytes that each may take.
+    """
+    mask = slots.mask_of(chosen)
+    fitting = slots.prefix_within(np.where(mask, sizes, 0), sum(limits.values()))
+    mask = mask & slots.mask_of(slots.prefix(fitting))
+    masked = np.where(mask, sizes, 0)
+    shares = node_bytes(
+        CopyPlan(
+            mode=Mode.PARTITION,
+            nodes=tuple(
+                NodeBudget(name=name, weight=weights[name], limit_bytes=limits[name]) for name in weights
+            ),
+            dataset_bytes=int(masked.sum()),
+            fits=True,
+        )
+    )
+    limited = any(limits[name] <= share for name, share in shares.items())
+    capacities = shares if limited and masked.any() else weights
+    if not any(capacities.values()):
+        return dict.fromkeys(weights, bytes(slots.BITMAP_BYTES))
+    owned = slots.partition(mount=mount, capacities=capacities, sizes=masked)
+    masks = {name: slots.mask_of(owned[name]) & mask for name in weights}
+    _keep_limits(masks, sizes=masked, limits=limits)
+    return {name: slots.of_mask(each) for name, each in masks.items()}
+
+
+def _keep_limits(
+    masks: Mapping[str, npt.NDArray[np.bool_]], *, sizes: slots.Sizes, limits: Mapping[str, int]
+) -> None:
+    """Move slots from nodes that have more than their limit to those with room; what finds none is left out."""
+    left = {name: limits[name] - int(sizes[mask].sum()) for name, mask in masks.items()}
+    loose: list[int] = []
+    for name, mask in masks.items():
+        for slot in np.flatnonzero(mask & (sizes > 0))[::-1] if left[name] < 0 else ():
+            if left[name] >= 0:
+                break
+            mask[slot] = False
+            left[name] += int(sizes[slot])
+            loose.append(int(slot))
+    for slot in sorted(loose):
+        taker = max(left, key=lambda name: (left[name], name))
+        if left[taker] >= sizes[slot]:
+            masks[taker][slot] = True
+            left[taker] -= int(sizes[slot])
+
+
+def _slots_of(plan: CopyPlan, *, mount: str, chosen: bytes, totals: Totals) -> PlacedCopy:
+    """The slots of each node of a copy, before it is known what others have been promised there."""
+    held = dict.fromkeys((node.name for node in plan.nodes), chosen)
+    if plan.mode is Mode.PARTITION and len(plan.nodes) > 1:
+        held = partition_within(
+            mount=mount,
+            chosen=chosen,
+            sizes=totals.sizes,
+            weights={node.name: node.weight for node in plan.nodes},
+            limits={node.name: node.limit_bytes for node in plan.nodes},
+        )
+    return PlacedCopy(mode=plan.mode, nodes=held)
+
+
+def _plans(
+    *, mount: str, want: Want, size: int, candidates: Iterable[CacheNode], keeps: Sequence[Collection[str]]
+) -> Iterator[CopyPlan]:
+    """The nodes of each copy, until no node is left."""
+    nodes = list(candidates)
+    count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
+    taken: set[str] = set()
+    most = max((node.held_bytes for node in nodes), default=0) + 1
+    for number in range(want.copies):
+        own = frozenset(keeps[number]) if number < len(keeps) else frozenset[str]()
+        others = frozenset[str]().union(*keeps) - own
+        ranked = [
+            # What a copy lay on before counts as if it held more than any other node, and what is another copy's
+            # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
+            replace(
+                node,
+                held_bytes=node.held_bytes + most
+                if node.name in own
+                else -1
+                if node.name in others
+                else node.held_bytes,
+            )
+            for node in nodes
+            if node.name not in taken
+        ]
+        plan = plan_copy(
+            dataset=mount, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
+        )
+        if not plan.nodes:
+            return
+        yield plan
+        taken.update(node.name for node in plan.nodes)
+
+
+class _Room:
+    """What the wants before have left of the nodes' room. Slots of the same paths are promised once."""
+
+    def __init__(self, given: PlacementInput) -> None:
+        self._free = {one.node.name: one.node.free_bytes for one in given.candidates}
+        self._totals = given.totals
+        self._taken: dict[str, dict[tuple[str, ...], bytes]] = {}
+
+    def free(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
+        """Bytes that a want may take on a node: what others mean as well does not count against it."""
+        promised = self._taken.get(node)
+        if not promised:
+            return self._free[node]
+        own = slots.bytes_in(chosen, self._totals[paths].sizes)
+        with_own = {**promised, paths: slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), chosen)}
+        return max(self._free[node] - (self._sum(with_own) - own), 0)
+
+    def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> PlacedCopy:
+        """The copy without what a node has no room for beside what others were promised there. What these mean as well
+        takes no room; of the rest the end of the order of slots is left out."""
+        nodes = {}
+        for node, held in copy.nodes.items():
+            promised = self._taken.get(node, {})
+            before = self._slot_bytes(promised)
+            after = self._slot_bytes(
+                {**promised, paths: slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)}
+            )
+            more = after - before
+            fitting = slots.prefix_within(more, self._free[node] - int(before.sum()))
+            kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
+            nodes[node] = slots.of_mask(kept)
+        return replace(copy, nodes=nodes)
+
+    def take(self, node: str, *, paths: tuple[str, ...], taken: bytes) -> None:
+        """A want is given slots on a node."""
+        promised = self._taken.setdefault(node, {})
+        promised[paths] = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), taken)
+
+    def _sum(self, promised: Mapping[tuple[str, ...], bytes]) -> int:
+        return int(self._slot_bytes(promised).sum())
+
+    def _slot_bytes(self, promised: Mapping[tuple[str, ...], bytes]) -> slots.Sizes:
+        """Bytes in each slot of a union of selections: folders may lie in each other, but no slot has more than all of
+        its files."""
+        summed = np.zeros(slots.SLOTS, dtype=np.int64)
+        for paths, taken in promised.items():
+            summed += np.where(slots.mask_of(taken), self._totals[paths].sizes, 0)
+        return np.minimum(summed, self._totals[()].sizes)

@@ -1,0 +1,205 @@
+"""What the data of a mount is wanted for: by the specs of Datasets and by Preloads. Pure.
+
+A mount may be wanted in several ways at once: by Datasets of one source with placements of their own, and by
+Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tdcs.api import names
+from tdcs.api.conditions import is_true
+from tdcs.api.dataset import KEPT_BYTES, KEPT_PRELOADS, Dataset, Kept, PlacementMode
+from tdcs.api.durations import seconds_between
+from tdcs.api.preload import Preload, Verify
+from tdcs.api.quantities import to_bytes
+from tdcs.api.selection import Selection
+from tdcs.policy.preload import Subset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One way in which the data of a mount is wanted.
+
+    Attributes:
+        key: who wants it, such as ``Dataset n/pictures``; a stable name.
+        mode: how the bytes of a copy lie on its nodes.
+        copies: how many copies, each on nodes of its own.
+        node_count: nodes of each copy; None: as `plan_copy` says.
+        node_selector: labels that its nodes must carry.
+        nodes: the only nodes that may hold it; empty: any.
+        subset: which part of the data.
+        load: whether what is missing is loaded now; if not, what is there is kept all the same.
+        bandwidth: bytes a second that its load may read from the source; None for no limit.
+        verify: how much of what was loaded is compared with the source.
+        check: identity of that comparison: another Preload of the same name has another one.
+    """
+
+    key: str
+    mode: PlacementMode = "Auto"
+    copies: int = 1
+    node_count: int | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    subset: Subset = field(default_factory=Subset)
+    load: bool = True
+    bandwidth: int | None = None
+    verify: Verify = "None"
+    check: str = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The folders and files that are meant; empty for all."""
+        return self.subset.plain_paths
+
+
+def dataset_key(*, namespace: str, name: str) -> str:
+    """The key of a Dataset's own want."""
+    return f"{names.KIND_DATASET} {namespace}/{name}"
+
+
+def preload_key(*, namespace: str, name: str) -> str:
+    """The key of a Preload's want, which outlives the Preload while the Dataset keeps what it loaded."""
+    return f"{names.KIND_PRELOAD} {namespace}/{name}"
+
+
+def seconds_until(start: str | None, *, now: str) -> float:
+    """Seconds until a start time; 0 when there is none or it is past."""
+    return max(seconds_between(now, start), 0.0) if start is not None else 0.0
+
+
+def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want | None:
+    """What a Dataset's own spec wants; None when its preload is off."""
+    preload, placement = dataset.spec.preload, dataset.spec.placement
+    if not preload.enabled:
+        return None
+    return Want(
+        key=dataset_key(namespace=namespace, name=name),
+        mode=placement.mode,
+        copies=placement.copies,
+        node_count=placement.node_count,
+        node_selector=placement.node_selector,
+        subset=subset_of(preload),
+        load=seconds_until(preload.start_time, now=now) == 0,
+        bandwidth=_rate(preload.bandwidth),
+    )
+
+
+def of_preload(*, namespace: str, name: str, uid: str, preload: Preload, dataset: Dataset, now: str) -> Want:
+    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
+    spec = preload.spec
+    conditions = preload.status.conditions if preload.status else []
+    return _placed(
+        key=preload_key(namespace=namespace, name=name),
+        dataset=dataset,
+        subset=subset_of(spec),
+        copies=spec.copies,
+        nodes=spec.nodes,
+        load=not spec.suspend
+        and not is_true(conditions, names.FAILED)
+        and seconds_until(spec.start_time, now=now) == 0,
+        bandwidth=_rate(spec.bandwidth),
+        verify=spec.verify,
+        check=uid,
+    )
+
+
+def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
+    """What a completed Preload brought, and its Dataset keeps."""
+    return _placed(
+        key=preload_key(namespace=namespace, name=kept.name),
+        dataset=dataset,
+        subset=Subset(paths=tuple(kept.paths), fraction=kept.fraction, amount=kept.amount),
+        copies=kept.copies,
+        nodes=kept.nodes,
+    )
+
+
+def kept_now(
+    *,
+    known: Iterable[Kept],
+    preloads: Iterable[tuple[str, Preload]],
+    generation: int,
+    limit: int = KEPT_PRELOADS,
+    most_bytes: int = KEPT_BYTES,
+) -> list[Kept]:
+    """What of completed Preloads is kept: until the Dataset's spec changes, and the newest ones only.
+
+    A fixed point: called with its own result it gives the same, whatever Preloads there are beside.
+
+    Args:
+        known: what the status says so far.
+        preloads: the Preloads of the Dataset that there are, by name.
+        generation: the Dataset's.
+        limit: how many at most.
+        most_bytes: the room that they may take in the status.
+    """
+    there = dict(preloads)
+    found = {
+        kept.name: kept
+        for kept in known
+        # A Preload that was made anew under the same name speaks for itself.
+        if kept.generation == generation and (kept.name not in there or is_complete(there[kept.name]))
+    }
+    for name, preload in there.items():
+        status = preload.status
+        if status is None or not is_complete(preload) or status.dataset_generation != generation:
+            continue
+        spec = preload.spec
+        found[name] = Kept(
+            name=name,
+            generation=generation,
+            completion_time=status.completion_time,
+            paths=spec.paths,
+            fraction=spec.fraction,
+            amount=spec.amount_bytes,
+            copies=spec.copies,
+            nodes=spec.nodes,
+        )
+    newest = sorted(found.values(), key=lambda kept: (kept.completion_time or "", kept.name), reverse=True)
+    sizes = itertools.accumulate(len(kept.model_dump_json().encode()) for kept in newest)
+    fitting = [kept for kept, size in zip(newest, sizes, strict=True) if size <= most_bytes]
+    return fitting[:limit][::-1]
+
+
+def is_complete(preload: Preload) -> bool:
+    """Whether a Preload has brought everything."""
+    return preload.status is not None and is_true(preload.status.conditions, names.COMPLETE)
+
+
+def subset_of(selection: Selection) -> Subset:
+    """The policy's form of a selection."""
+    return Subset(paths=tuple(selection.paths), fraction=selection.fraction, amount=selection.amount_bytes)
+
+
+def _placed(
+    *,
+    key: str,
+    dataset: Dataset,
+    subset: Subset,
+    copies: int | None,
+    nodes: Iterable[str],
+    load: bool = True,
+    bandwidth: int | None = None,
+    verify: Verify = "None",
+    check: str = "",
+) -> Want:
+    placement, named = dataset.spec.placement, tuple(sorted(nodes))
+    return Want(
+        key=key,
+        mode=placement.mode,
+        copies=1 if named else copies or placement.copies,
+        node_count=None if named else placement.node_count,
+        node_selector={} if named else placement.node_selector,
+        nodes=named,
+        subset=subset,
+        load=load,
+        bandwidth=bandwidth,
+        verify=verify,
+        check=check,
+    )
+
+
+def _rate(bandwidth: int | str | None) -> int | None:
+    return None if bandwidth is None else max(to_bytes(bandwidth), 1)

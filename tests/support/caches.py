@@ -1,0 +1,49 @@
+"""Caches in memory, for operators under test."""
+
+import tempfile
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from tdcs.agent.memory import MemoryAgents
+from tdcs.controllers.caches import Cache, CachePool
+from tdcs.engine.memory import MemoryEngine
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
+
+
+class MemoryCaches(CachePool):
+    """One engine in memory with its agents, for every cache cluster. They outlive the operators that use them.
+
+    Attributes:
+        agents: what a test looks into, or makes fail.
+    """
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._disk = tempfile.TemporaryDirectory(prefix="tdcs-manifests-")
+        folder = ManifestFolder(Path(self._disk.name))
+        self.agents = MemoryAgents(engine=engine, manifests=folder.open)
+        cache = Cache(engine=engine, agents=self.agents, lister=LocalLister(engine=engine, folder=folder))
+        super().__init__(make=lambda _: cache, folder=folder)
+
+    def resume(self) -> None:
+        """The agents go on, in the event loop that runs now."""
+        self.agents.resume()
+
+    async def close(self) -> None:
+        """An operator ends; the caches do not."""
+
+    async def pause(self) -> None:
+        """The event loop ends in which the agents work."""
+        await self.agents.close()
+
+    async def end(self) -> None:
+        """The agents end."""
+        await self.pause()
+        self._disk.cleanup()
+
+
+def caches_of(engine: MemoryEngine, known: WeakKeyDictionary[MemoryEngine, MemoryCaches]) -> MemoryCaches:
+    """The caches of an engine that several operators use, one after the other."""
+    if engine not in known:
+        known[engine] = MemoryCaches(engine)
+    return known[engine]

@@ -1,0 +1,51 @@
+"""A cache that hangs is a view that says so, and delays no other one."""
+
+import asyncio
+
+import pytest
+from tests.support.caches import MemoryCaches
+from tests.support.waiting import eventually_async
+
+from tdcs.controllers import cache_observer
+from tdcs.controllers.cache_observer import CacheObserver
+from tdcs.controllers.caches import Cache
+from tdcs.engine.memory import MemoryEngine, Operation
+
+
+class Two(MemoryCaches):
+    """The cache `hangs` answers nothing."""
+
+    def __init__(self, engine: MemoryEngine, other: MemoryEngine) -> None:
+        super().__init__(engine)
+        self._other = MemoryCaches(other)
+
+    def get(self, *, cluster: str) -> Cache:
+        return super().get(cluster=cluster) if cluster == "hangs" else self._other.get(cluster=cluster)
+
+
+async def test_a_hung_cache_is_said_to_be_away_and_the_others_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang(operation: Operation) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(cache_observer, "ANSWER_SECONDS", 0.2)
+    hung = MemoryEngine(sources={}, workers={"a": 1}, before=hang)
+    well = MemoryEngine(sources={}, workers={"b": 1})
+    changed: list[str] = []
+    observer = CacheObserver(
+        caches=Two(hung, well),
+        poll_seconds=0.05,
+        on_cache=changed.append,
+        on_agents=lambda cluster, paths: None,
+    )
+    assert not observer.view("hangs").answered
+    await eventually_async(lambda: observer.view("works").answered, deadline=30)
+    assert [worker.name for worker in observer.view("works").workers] == ["b"]
+    await eventually_async(lambda: observer.view("hangs").failure is not None, deadline=30)
+    assert "has not answered within" in str(observer.view("hangs").failure)
+    hung.before = None
+    await eventually_async(lambda: observer.view("hangs").failure is None, deadline=30)
+    assert observer.view("hangs").outages == 1
+    assert changed.count("hangs") == 2
+    await observer.close()
