@@ -95,6 +95,7 @@ def start_operator(
             f"--namespace={namespace}",
             f"--health-port={port}",
             "--metrics-port=0",
+            "--manifest-port=0",
             f"--lease={release}-operator",
             f"--secrets-role={release}-dataset-secrets",
             f"--service-account={release}-operator",

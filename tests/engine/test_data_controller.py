@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.engine.agent_nodes import caches_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.cluster import QUICK, Cluster
 
 from tdcs.kube.resources import DATASETS, PRELOADS
 
@@ -26,7 +27,12 @@ async def cluster(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[Clus
             caches,
             agents,
         ),
-        Cluster(engine=agents.engine, nodes=nodes, caches=caches) as made,  # type: ignore[arg-type]
+        Cluster(
+            engine=agents.engine,  # type: ignore[arg-type]
+            nodes=nodes,
+            settings=replace(QUICK, give_up_seconds=30.0),
+            caches=caches,
+        ) as made,
     ):
         await made.create_keys()
         await made.create_cache(sourceFolders=[str(tmp_path)])

@@ -1,29 +1,14 @@
-"""Which nodes hold a copy of a dataset, and which block lies on which of them.
+"""Which nodes hold a copy of a dataset, and in which mode: pure.
 
-Two steps, both pure. :func:`plan_copy` chooses the nodes and the mode from what the
-nodes have free; :func:`assign_blocks` then spreads the blocks over those nodes.
-
-Blocks are spread by capacity-weighted rendezvous hashing (Thaler and Ravishankar,
-"Using name-based mappings to increase hit rates", 1998; weights after Schindelhauer and
-Schomaker, "Weighted distributed hash tables", SPAA 2005) with bounded loads (Mirrokni,
-Thorup and Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018): a block
-goes to the node that its hash prefers, unless that node already has its share. So shares
-keep to the capacities, and adding a node to n others moves about 1/(n+1) of the bytes.
-
-What does not fit is left out as a whole block and stays left out: a stable subset of
-the dataset is cached and the rest is read from the source, because a least-recently-used
-cache smaller than a dataset that is read in rounds evicts every block before its use.
+:func:`plan_copy` chooses the nodes and the mode from what the nodes have free, :func:`node_bytes` says how many bytes
+each of them gets. Which slots these are is decided by :mod:`tdcs.policy.slots`.
 """
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-
-#: How far a node's load may exceed its share of a partitioned copy before the next
-#: node in a block's order is taken.
-LOAD_SLACK = 0.02
 
 
 class Mode(StrEnum):
@@ -78,23 +63,6 @@ class CopyPlan:
     nodes: tuple[NodeBudget, ...]
     dataset_bytes: int
     fits: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BlockSize:
-    """A block by its key (stable over time, for instance path and offset) and length in bytes."""
-
-    key: str
-    length: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assignment:
-    """The nodes that shall hold a block; empty when the cache has no room for it."""
-
-    key: str
-    length: int
-    nodes: tuple[str, ...]
 
 
 def plan_copy(
@@ -157,21 +125,10 @@ def plan_copy(
     )
 
 
-def assign_blocks(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
-    """Say for each block which of the plan's nodes shall hold it, in the order of the blocks.
-
-    The same plan and the same order of blocks give the same assignment. Nothing is
-    assigned beyond a node's limit. Lazy, so a million blocks need no million objects.
-    """
-    if plan.mode is Mode.REPLICATE:
-        return _replicate(plan=plan, blocks=blocks)
-    return _partition(plan=plan, blocks=blocks)
-
-
 def node_bytes(plan: CopyPlan) -> dict[str, int]:
     """Bytes of the copy that each of the plan's nodes will hold, without naming the blocks.
 
-    What :func:`assign_blocks` gives for many small blocks: all of the dataset on each node that has
+    All of the dataset on each node that has
     room for it when replicated, else shares by weight, where a full node's rest goes to the others.
     """
     if plan.mode is Mode.REPLICATE:
@@ -225,35 +182,6 @@ def serving_nodes(
     return max(by_rate, by_share, 1)
 
 
-def _replicate(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
-    left = {node.name: node.limit_bytes for node in plan.nodes}
-    for block in blocks:
-        takers = tuple(name for name in left if left[name] >= block.length)
-        for name in takers:
-            left[name] -= block.length
-        yield Assignment(key=block.key, length=block.length, nodes=takers)
-
-
-def _partition(*, plan: CopyPlan, blocks: Iterable[BlockSize]) -> Iterator[Assignment]:
-    total_weight = sum(node.weight for node in plan.nodes) or 1
-    left = {node.name: node.limit_bytes for node in plan.nodes}
-    share = {
-        node.name: plan.dataset_bytes * node.weight / total_weight * (1 + LOAD_SLACK) for node in plan.nodes
-    }
-    load = dict.fromkeys(left, 0)
-    for block in blocks:
-        order = sorted(plan.nodes, key=lambda node: _cost(block.key, node))
-        room = [node.name for node in order if left[node.name] >= block.length]
-        # The first choice that still has its share open; when all have theirs, the first with room.
-        taker = next((name for name in room if load[name] < share[name]), room[0] if room else None)
-        if taker is None:
-            yield Assignment(key=block.key, length=block.length, nodes=())
-            continue
-        left[taker] -= block.length
-        load[taker] += block.length
-        yield Assignment(key=block.key, length=block.length, nodes=(taker,))
-
-
 def _fewest_that_hold(ranked: Sequence[CacheNode], dataset_bytes: int) -> int:
     room = 0
     for count, node in enumerate(ranked, start=1):
@@ -261,11 +189,6 @@ def _fewest_that_hold(ranked: Sequence[CacheNode], dataset_bytes: int) -> int:
         if room >= dataset_bytes:
             return count
     return len(ranked)
-
-
-def _cost(key: str, node: NodeBudget) -> float:
-    """The node's rank for this key, lowest first: an exponential variate of rate `weight`."""
-    return -math.log(_unit_hash(key, node.name)) / max(node.weight, 1)
 
 
 def _unit_hash(key: str, node: str) -> float:

@@ -3,10 +3,8 @@
 The rules:
 
 - Never collapse: of a dataset that does not fit, exactly the part that fits is loaded and kept.
-- A part of a dataset is whole files, taken in the order of a hash of their paths. So the same request always
-  names the same files, more of it adds files and exchanges none, and a file that comes or goes at the source
-  moves the others by no more than its own size. Listing order would load one class of an image folder and none
-  of the next.
+- A part of a dataset is a beginning of the fixed order of slots (:mod:`tdcs.policy.slots`). So the same request always
+  names the same blocks, and more of it adds blocks and exchanges none.
 - Loading may not starve the jobs that run: it takes what they leave of the store's bandwidth, and
   at least a fixed share of it, because a byte that is loaded once saves every later read.
 - Within loading, bandwidth goes first to the dataset whose bytes save most (demand over size, see
@@ -17,18 +15,14 @@ Limits: the value of a byte counts the jobs that are known now; how long they wi
 known to the cluster, and is not guessed.
 """
 
-import hashlib
 import math
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Share of the store that loading gets even when running jobs ask for all of it.
 LOAD_FLOOR = 0.5
 #: Part of the loading bandwidth that is shared by waiting jobs whatever their dataset's worth.
 WAITING_SHARE = 0.1
-#: About how many numbers are sorted at once.
-PIECE = 4000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,92 +88,10 @@ class Subset:
         return total if self.amount is None else min(total, self.amount)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
-    """The files of a subset.
-
-    Attributes:
-        flags: one byte a file, in the order in which they were given: 1 when it is chosen.
-        bytes: size of the chosen files.
-        wanted_bytes: size that was asked for, whatever there is room for.
-        unknown_paths: paths of the subset under which there is no file.
-    """
-
-    flags: bytearray
-    bytes: int
-    wanted_bytes: int
-    unknown_paths: tuple[str, ...] = ()
-
-
-def choose_files(
-    *, files: Iterable[tuple[str, int]], subset: Subset, room: float = math.inf, seed: str = ""
-) -> Chosen:
-    """The files of a subset, and of them only what there is room for.
-
-    A file that does not fit any more ends the choice, so at most one file's size of the limit stays unused.
-
-    Args:
-        files: path and bytes of each file.
-        subset: what is asked for.
-        room: bytes that there is room for.
-        seed: another seed gives another order.
-    """
-    wanted_paths = _plain(subset.paths)
-    missing = set(wanted_paths)
-    flags, sizes, ranks = bytearray(), array("q"), array("Q")
-    total = 0
-    for path, size in files:
-        found = _within(path, wanted_paths)
-        missing.difference_update(found)
-        flags.append(1 if found or not wanted_paths else 0)
-        sizes.append(size)
-        ranks.append(_rank(path, seed) if flags[-1] else 0)
-        total += size if flags[-1] else 0
-    wanted = total
-    if subset.fraction is not None:
-        wanted = int(total * subset.fraction)
-    if subset.amount is not None:
-        wanted = min(total, subset.amount)
-    limit = min(wanted, room)
-    if limit >= total:
-        taken = total
-    else:
-        taken, full = 0, False
-        for number in by_rank(ranks, (n for n, flag in enumerate(flags) if flag)):
-            full = full or taken + sizes[number] > limit
-            taken += 0 if full else sizes[number]
-            flags[number] = 0 if full else 1
-    unknown = tuple(path for path in wanted_paths if path in missing)
-    return Chosen(flags=flags, bytes=taken, wanted_bytes=wanted, unknown_paths=unknown)
-
-
-def by_rank(ranks: Sequence[int], numbers: Iterable[int]) -> Iterator[int]:
-    """Numbers in the order of their ranks, which are 64-bit hashes; equal ranks in the order given.
-
-    Sorted in small pieces: one sort of a million numbers holds the interpreter for a second or more, and all other
-    threads of the process wait for that.
-    """
-    bits = (len(ranks) // PIECE).bit_length()
-    pieces = [array("I") for _ in range(1 << bits)]
-    for number in numbers:
-        pieces[ranks[number] >> (64 - bits)].append(number)
-    for piece in pieces:
-        yield from sorted(piece, key=ranks.__getitem__)
-
-
 def _plain(paths: Sequence[str]) -> tuple[str, ...]:
     """Paths without slashes around them; empty as soon as one of them names the whole source."""
     plain = tuple(path.strip("/") for path in paths)
     return () if "" in plain or "." in plain else plain
-
-
-def _within(path: str, wanted: Sequence[str]) -> list[str]:
-    return [one for one in wanted if path == one or path.startswith(f"{one}/")]
-
-
-def _rank(path: str, seed: str) -> int:
-    digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8, key=seed.encode()[:64])
-    return int.from_bytes(digest.digest())
 
 
 def what_fits(*, missing_bytes: float, free_bytes: float) -> float:

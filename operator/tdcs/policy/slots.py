@@ -117,13 +117,6 @@ def prefix_within(sizes: Sizes, limit: float) -> int:
     return int(np.searchsorted(np.cumsum(sizes), limit, side="right"))
 
 
-def prefix_reaching(sizes: Sizes, wanted: float) -> int:
-    """Length of the shortest prefix that has at least `wanted` bytes; all slots when there are fewer."""
-    if wanted <= 0:
-        return 0
-    return min(SLOTS, int(np.searchsorted(np.cumsum(sizes), wanted, side="left")) + 1)
-
-
 def bytes_in(slots: bytes, sizes: Sizes) -> int:
     """Bytes of the slots in a bitmap."""
     return int(sizes[mask_of(slots)].sum())

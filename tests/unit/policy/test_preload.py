@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.policy import preload
-from tdcs.policy.preload import Load, Subset, budget, by_rank, choose_files, share, what_fits
+from tdcs.policy.preload import Load, Subset, budget, share, what_fits
 
 amounts = st.floats(min_value=0.0, max_value=1e10)
 loads_ = st.lists(
@@ -63,70 +62,6 @@ files_ = st.dictionaries(
 )
 
 
-def chosen(files: dict[str, int], *, room: float = float("inf"), **subset: object) -> set[str]:
-    found = choose_files(files=files.items(), subset=Subset(**subset), room=room)  # type: ignore[arg-type]
-    names = {name for name, flag in zip(files, found.flags, strict=True) if flag}
-    assert found.bytes == sum(files[name] for name in names)
-    assert len(found.flags) == len(files)
-    return names
-
-
-@given(files=files_)
-def test_without_a_wish_all_files_are_chosen(files: dict[str, int]) -> None:
-    assert chosen(files) == set(files)
-    assert chosen(files, fraction=1.0) == set(files)
-    assert chosen(files, paths=("/",)) == set(files)
-
-
-@given(files=files_, less=st.integers(0, 5000), more=st.integers(0, 5000))
-def test_more_adds_files_and_exchanges_none(files: dict[str, int], less: int, more: int) -> None:
-    smaller, larger = chosen(files, amount=less), chosen(files, amount=less + more)
-    assert smaller <= larger
-    assert sum(files[name] for name in smaller) <= less
-
-
-@given(files=files_, amount=st.integers(0, 20_000), room=st.integers(0, 20_000))
-def test_of_the_limit_less_than_one_file_stays_unused(files: dict[str, int], amount: int, room: int) -> None:
-    names, limit = chosen(files, amount=amount, room=room), min(amount, room)
-    taken = sum(files[name] for name in names)
-    assert taken <= limit
-    if set(files) - names:
-        assert limit - taken < max(files.values()) + 1
-
-
-@given(files=files_, order=st.randoms())
-def test_the_choice_does_not_depend_on_the_order_of_the_listing(files: dict[str, int], order: object) -> None:
-    names = list(files)
-    order.shuffle(names)  # type: ignore[attr-defined]
-    assert chosen({name: files[name] for name in names}, amount=2000) == chosen(files, amount=2000)
-
-
-def test_a_path_means_a_file_or_all_of_a_folder_and_not_what_begins_alike() -> None:
-    files = {"train/a": 1, "train/b/c": 1, "trains": 1, "val": 1, "val2/x": 1}
-    assert chosen(files, paths=("train", "val")) == {"train/a", "train/b/c", "val"}
-    assert chosen(files, paths=("/train/b/",)) == {"train/b/c"}
-
-
-def test_a_fraction_is_of_the_bytes_under_the_paths() -> None:
-    files = {f"train/{number}": 10 for number in range(100)} | {f"val/{number}": 10 for number in range(900)}
-    names = chosen(files, paths=("train",), fraction=0.5)
-    assert len(names) == 50
-    assert all(name.startswith("train/") for name in names)
-
-
-def test_paths_without_a_file_are_named() -> None:
-    found = choose_files(files=[("a/b", 1)], subset=Subset(paths=("a", "nowhere", "a/b")))
-    assert found.unknown_paths == ("nowhere",)
-
-
-def test_part_of_an_image_folder_has_all_classes() -> None:
-    files = {f"n{label:03d}/{number:04d}.jpg": 100 for label in range(20) for number in range(200)}
-    names = chosen(files, fraction=0.25)
-    assert len(names) == 1000
-    counts = [sum(name.startswith(f"n{label:03d}/") for name in names) for label in range(20)]
-    assert min(counts) > 25
-
-
 @pytest.mark.parametrize(
     ("subset", "words"),
     [
@@ -151,14 +86,3 @@ def test_the_common_part_is_shared_by_the_number_of_waiting_jobs() -> None:
     ]
     rates = share(loads=loads, capacity=100.0, waiting_share=0.5)
     assert rates == pytest.approx({"one": 5.0, "nine": 45.0, "worth most": 50.0})
-
-
-@given(
-    ranks=st.lists(st.one_of(st.integers(0, 3), st.integers(0, (1 << 64) - 1)), max_size=60),
-    piece=st.integers(1, 20),
-)
-def test_numbers_sorted_in_pieces_are_sorted_as_a_whole(ranks: list[int], piece: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preload, "PIECE", piece)
-        found = list(by_rank(ranks, range(len(ranks))))
-    assert found == sorted(range(len(ranks)), key=ranks.__getitem__)

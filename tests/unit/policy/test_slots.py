@@ -90,16 +90,6 @@ def test_a_smaller_limit_holds_a_subset_of_a_larger_one(seed: int, one: float, o
     assert slots.bytes_in(large, sizes) <= max(one, other)
 
 
-@given(SEEDS, st.floats(0, 5e10))
-def test_a_prefix_that_reaches_an_amount_is_the_shortest_one(seed: int, wanted: float) -> None:
-    sizes = sizes_of(seed)
-    length = slots.prefix_reaching(sizes, wanted)
-    if length < SLOTS:
-        assert slots.bytes_in(slots.prefix(length), sizes) >= wanted
-    if length:
-        assert slots.bytes_in(slots.prefix(length - 1), sizes) < wanted
-
-
 def test_a_prefix_is_a_fair_sample_of_many_files() -> None:
     sizes = sizes_of(1)
     length = slots.prefix_within(sizes, 0.3 * float(sizes.sum()))
