@@ -349,8 +349,10 @@ async def test_a_publish_that_kubelet_gave_up_and_the_next_one_mix_no_files_up(
                 first_is_done.set()
 
     monkeypatch.setattr(os, "rename", rename)
+    (view,) = world.views._views.values()
+    await eventually_async(lambda: view.due, deadline=60)  # after a long look at the disk the next one has to wait
     given_up = asyncio.create_task(world.opened())
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, 60)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
 
