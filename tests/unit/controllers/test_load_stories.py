@@ -249,7 +249,8 @@ async def test_a_dataset_that_was_replaced_as_a_whole_is_listed_anew_and_not_giv
     await cluster.until_state("Ready")
 
     assert cluster.status()["cachedBytes"] == 300 * (MB + 1)
-    assert asked[MB + 1] == 300  # how often the old version is tried until then depends on how long a listing takes
+    # How often the old version is tried before that depends on how long the listing takes.
+    assert asked[MB + 1] == 300
     assert cluster.engine.source_bytes_read == 300 * (MB + 1)
 
 

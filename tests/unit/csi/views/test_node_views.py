@@ -350,7 +350,8 @@ async def test_a_publish_that_kubelet_gave_up_and_the_next_one_mix_no_files_up(
 
     monkeypatch.setattr(os, "rename", rename)
     (view,) = world.views._views.values()
-    await eventually_async(lambda: view.due, deadline=60)  # after a long look at the disk the next one has to wait
+    # After a long look at the disk the next one has to wait.
+    await eventually_async(lambda: view.due, deadline=60)
     given_up = asyncio.create_task(world.opened())
     assert await asyncio.to_thread(begun.wait, 60)
     given_up.cancel()
