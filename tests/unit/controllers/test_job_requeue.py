@@ -10,7 +10,6 @@ from tests.unit.controllers.builders import NOW, job_spec
 from tests.unit.controllers.jobs import Jobs
 
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.controllers.clock import utc_now
 from tdcs.controllers.queueing.requeue import Requeues, Short
 from tdcs.controllers.trainingjob.observed import JobView, Observed
 from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade
@@ -94,7 +93,7 @@ async def test_without_gang_a_job_keeps_what_it_has() -> None:
         await jobs.create(workers=12, scheduling={"gang": False})
         await jobs.until(lambda: jobs.bound("train") == 8)
         await jobs.until(lambda: jobs.status().get("reason") == "Unschedulable")
-        assert jobs.gangs.requeues.left("any", short=None, now=utc_now()) is None
+        assert jobs.gangs.requeues.left("any", short=None) is None
         assert jobs.job("train-worker")["spec"]["suspend"] is False
 
 
@@ -158,9 +157,9 @@ def test_a_gang_that_fails_to_be_placed_again_and_again_pauses_longer_and_longer
     short = Short(missing=1, wanted=3, holding=2, since="", why="a volume is elsewhere")
     rests = []
     for _ in range(12):
-        assert requeues.left("u", short=short, now=NOW) == 60
+        assert requeues.left("u", short=short) == 60
         now[0] += 61
-        assert requeues.left("u", short=short, now=NOW) == 0
+        assert requeues.left("u", short=short) == 0
         message = requeues.requeue("u", short=short)
         rest = requeues.pause_left("u")
         assert rest is not None
@@ -174,6 +173,20 @@ def test_a_gang_that_fails_to_be_placed_again_and_again_pauses_longer_and_longer
     assert "for the 12th time" in message
     requeues.settled("u")
     assert "time" not in requeues.requeue("u", short=short)
+
+
+def test_a_gang_with_pods_of_an_earlier_run_has_its_whole_patience_again() -> None:
+    """Right after a new admission the newest time of its pods is that of a worker that ended well, long ago."""
+    now = [100.0]
+    requeues = Requeues(patience=60, clock=lambda: now[0])
+    old = Short(missing=5, wanted=6, holding=0, since="2020-01-01T00:00:00Z", why="no pod could be made")
+    assert requeues.left("u", short=old) == 60
+    now[0] += 61
+    requeues.requeue("u", short=old)
+    now[0] += requeues.pause_left("u") or 0
+    assert requeues.left("u", short=old) == 60
+    now[0] += 20
+    assert requeues.left("u", short=old) == 40
 
 
 async def test_how_often_a_job_was_passed_outlives_the_operator() -> None:

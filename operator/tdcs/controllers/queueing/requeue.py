@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tdcs.api.durations import seconds_between
 from tdcs.policy.admission import Admission, Reason
 
 PLACEMENT_SECONDS = 45.0
@@ -81,17 +80,20 @@ class Requeues:
         self._short_since: dict[str, tuple[str, float]] = {}
         self._pauses: dict[str, _Pause] = {}
 
-    def left(self, uid: str, *, short: Short | None, now: str) -> float | None:
-        """Seconds until a gang gives its places back; None when it need not."""
+    def left(self, uid: str, *, short: Short | None) -> float | None:
+        """Seconds until a gang gives its places back; None when it need not.
+
+        The patience counts from when this operator saw the gang short, on its own clock: the times of Kubernetes are
+        whole seconds, and right after an admission the newest of them is that of the run before.
+        """
         if short is None:
             self._short_since.pop(uid, None)
             return None
-        age = max(seconds_between(short.since, now), 0.0) if short.since else 0.0
         known, at = self._short_since.get(uid, ("", self._clock()))
         if known != short.since:
             at = self._clock()  # one more pod was made, or got a node
         self._short_since[uid] = (short.since, at)
-        return max(self.patience - max(self._clock() - at, age), 0.0)
+        return max(self.patience - (self._clock() - at), 0.0)
 
     def requeue(self, uid: str, *, short: Short) -> str:
         """The job gives its places back, and pauses; gives what to say of it."""

@@ -95,7 +95,7 @@ class TrainingJobController:
             own = await self._ensure(obj, seen, live)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            seen = self._places.sized(obj, seen, now=now)
+            seen = self._places.sized(obj, seen)
             outcome = decisions.outcome(seen, now=now)
             decision = self._decide(obj, seen, now=now, over=outcome is not None)
             if decision is None:
@@ -178,7 +178,7 @@ class TrainingJobController:
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
         places = requeues.pause_left(uid)
         if places is None and seen.was_admitted and seen.spec.scheduling.gang:
-            places = requeues.left(uid, short=self._places.short_of(seen), now=now)
+            places = requeues.left(uid, short=self._places.short_of(seen))
         if places is not None:
             dues.append(places)
         waits_for_larger = start_order.next_start(seen, now=now) if seen.was_admitted else None

@@ -46,7 +46,7 @@ class Gangs:
         works = recent and seconds_between(recent, self._context.now()) < self._queue.requeues.patience
         return unplaced.without_unseen(short) if works else short
 
-    def sized(self, obj: Object, seen: Observed, *, now: str) -> Observed:
+    def sized(self, obj: Object, seen: Observed) -> Observed:
         """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
         if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
             return seen
@@ -57,11 +57,7 @@ class Gangs:
         # Workers that get no node in time are given back; the job goes on with the others.
         fewer = max(seen.replicas("Worker") - idle, elastic.min_replicas)
         short = unplaced.short_of(seen, spare=False)
-        if (
-            short is not None
-            and fewer < seen.replicas("Worker")
-            and requeues.left(uid, short=short, now=now) == 0
-        ):
+        if short is not None and fewer < seen.replicas("Worker") and requeues.left(uid, short=short) == 0:
             requeues.requeue(uid, short=short)
             self._queue.return_workers(uid)
             return replace(seen, workers=fewer)
@@ -73,7 +69,7 @@ class Gangs:
         if not seen.was_admitted or seen.spec.run_policy.suspend or not seen.spec.scheduling.gang:
             return None
         short = self.short_of(seen)
-        left = requeues.left(uid, short=short, now=now)
+        left = requeues.left(uid, short=short)
         if short is not None and left == 0:
             waits = decisions.data(seen, now=now, runs=False)
             return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
