@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from tdcs.api import names
+from tdcs.api.access import Access
 from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration
@@ -220,6 +221,8 @@ class DatasetSpec(Model):
         ),
     )
     """On which nodes the data lies."""
+    access: Access = defaulted(Access)
+    """How many jobs may read it at once."""
 
 
 class NodeBytes(Model):
@@ -331,6 +334,10 @@ class DatasetStatus(Model):
     )
     """What finished Preloads loaded beside spec.preload: the newest 16, and fewer when their paths and nodes take more
     than 512 KiB. It is kept until spec changes."""
+    active_jobs: int = 0
+    """TrainingJobs of this Dataset that were admitted and have not ended."""
+    waiting_jobs: int = 0
+    """TrainingJobs of this Dataset that wait: for its data, for a place at it, or for room on nodes."""
     claim_name: str = ""
     """The PersistentVolumeClaim through which any pod of the namespace can read the data."""
     mount_path: str = ""

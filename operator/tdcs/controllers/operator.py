@@ -14,12 +14,14 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.cachecluster.controller import CacheClusterController
+from tdcs.controllers.cachemanager.demand import datasets_of, stage_of
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
+from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
@@ -226,8 +228,13 @@ class Operator:
             self._add(resource, key)
         if resource is TRAINING_JOBS:
             self._gangs.touch()
+            if stage_of(before) != stage_of(None if deleted else obj):
+                for name in {*datasets_of(before), *datasets_of(obj)}:
+                    self._add(DATASETS, (key[0], name))
         if resource is DATASETS:
             self._dataset_changed(key)
+            if _places(before) != _places(None if deleted else obj):
+                self._gangs.touch()
         if resource is PRELOADS and (deleted or before is None or _asked(before) != _asked(obj)):
             # The Dataset's controller carries it out, and stops when it is deleted.
             self._add(DATASETS, (key[0], str(obj.get("spec", {}).get("dataset", ""))))
@@ -399,6 +406,14 @@ def _asked(obj: Object) -> tuple[Any, ...]:
         "ownerReferences",
     )
     return tuple(metadata.get(field) for field in kept)
+
+
+def _places(dataset: Object | None) -> object:
+    """What of a Dataset says how many jobs may read it."""
+    if dataset is None:
+        return None
+    path, access = (dataset.get("status") or {}).get("mountPath"), (dataset.get("spec") or {}).get("access")
+    return path, access, readable_copies(dataset)
 
 
 def _worker_view(cluster: Object | None) -> Any:

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     FITS = "AllPodsFit"
     REQUEUED = "NotAllPodsPlaced"
     QUOTA = "QuotaTooSmall"
+    AT_LIMIT = "DatasetAtLimit"
     INVALID = "InvalidSpec"
 
 

@@ -9,6 +9,7 @@ from tdcs.api import names
 from tdcs.api.conditions import Finding
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.cache_observer import CacheObserver
+from tdcs.controllers.cachemanager.demand import jobs_of
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset import report
 from tdcs.controllers.dataset.report import Known
@@ -226,12 +227,15 @@ class DatasetController:
             if want.key in found.placements
         ]
         answered = mount.manifests.answered(me.key)
+        jobs = jobs_of(namespace=me.key.namespace, dataset=me.key.name, jobs=context.stores.training_jobs)
         known = Known(
             claim_name=me.key.name if claimed is True else status.claim_name if status else "",
             mount_path=mount.path,
             checked=found.checked or (status.last_source_check_time if status else None),
             refreshed=answered if answered is not None else check.answered,
             kept=tuple(me.kept),
+            active_jobs=len(jobs.active),
+            waiting_jobs=len(jobs.waiting),
         )
         await publish_status(
             context=context,

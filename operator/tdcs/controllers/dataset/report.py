@@ -27,6 +27,8 @@ class Known:
     checked: str | None = None
     refreshed: str | None = None
     kept: tuple[Kept, ...] = ()
+    active_jobs: int = 0
+    waiting_jobs: int = 0
 
 
 def status_of(
@@ -75,6 +77,8 @@ def status_of(
         last_source_check_time=known.checked,
         refreshed=known.refreshed,
         kept=list(known.kept),
+        active_jobs=known.active_jobs,
+        waiting_jobs=known.waiting_jobs,
         claim_name=known.claim_name,
         mount_path=known.mount_path,
     )

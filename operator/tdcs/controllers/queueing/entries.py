@@ -1,13 +1,15 @@
 """The jobs of one pass over the queue: those that wait, and what is reserved for those that were admitted."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.controllers.context import Stores
-from tdcs.controllers.queueing import snapshot
+from tdcs.controllers.queueing import access, snapshot
+from tdcs.controllers.queueing.access import AccessClaim, Places
 from tdcs.controllers.queueing.pod_demand import PodDemand, PodDemands
 from tdcs.controllers.queueing.queued_job import Growth, QueuedJob
 from tdcs.controllers.queueing.quota import Allowances
@@ -57,6 +59,7 @@ class Entries:
         self.made = snapshot.existing_pods(stores, owners)
         self.quotas = snapshot.quotas_by_namespace(stores)
         self.allowances = Allowances(stores.resource_quotas)
+        self.places = Places()
         self.waiting: list[QueuedJob] = []
         self.reserved: list[PodGroup] = []
         self.news: list[Key] = []
@@ -124,17 +127,24 @@ class Collector:
             if memory.workers.get(uid, 0) <= (_admitted_workers(obj) or 0):
                 memory.workers.pop(uid, None)
         replicas = self.replicas(obj, spec)
+        places = access.claims_of(
+            namespace=key[0],
+            datasets=[use.name for use in spec.datasets],
+            known=self._stores.datasets,
+        )
         if admitted or uid in memory.admitted:
             placed, made = entries.placed.get(uid, {}), entries.made.get(uid, {})
             reserved = snapshot.pod_groups(demand, replicas=replicas, room=self._room, present=placed)
             taken = snapshot.quota_claims(quotas, demand, replicas=replicas, present=made)
             entries.reserved += reserved
             entries.allowances.take(key[0], taken)
+            entries.places.take(key, places)
             groups, present, ready = reserved, placed, True
-        elif spec.scheduling.gang and self._requeues.pause_left(uid) is None:
+        elif queues(spec, places) and self._requeues.pause_left(uid) is None:
             # What its status says of an earlier operator's count holds until this one counts itself.
             memory.passed.setdefault(uid, _passed_before(obj))
-            groups = snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
+            gang = replicas if spec.scheduling.gang else {}  # without one its pods come as they find room
+            groups = snapshot.pod_groups(demand, replicas=gang, room=self._room, present={})
             present = {}
             ready = uid in memory.requested or conditions.get(names.DATA_READY) == "True"
             ready = ready and not self._demands.missing_class(spec)
@@ -149,7 +159,10 @@ class Collector:
             data_ready=ready,
             passed=memory.passed.get(uid, 0),
             groups=tuple(groups),
-            claims=snapshot.quota_claims(quotas, demand, replicas=replicas, present=present),
+            claims=snapshot.quota_claims(quotas, demand, replicas=replicas, present=present)
+            if spec.scheduling.gang
+            else (),
+            access=places,
             growth=None if pauses else self._growth(demand, replicas["Worker"], entries, key),
         )
         if not (admitted or uid in memory.admitted):
@@ -183,6 +196,11 @@ class Collector:
             known = (_admitted_workers(obj) or found["Worker"]) if admitted else spec.elastic.min_replicas
             found["Worker"] = min(found["Worker"], max(granted or 0, known))
         return found
+
+
+def queues(spec: TrainingJobSpec, places: Iterable[AccessClaim]) -> bool:
+    """Whether a job waits in the queue: as a gang for its room, or for a place at a dataset that has a limit."""
+    return spec.scheduling.gang or any(claim.limit for claim in places)
 
 
 def _admitted_workers(obj: Object) -> int | None:

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
 from tdcs.controllers.context import Stores, WorkKey
-from tdcs.controllers.queueing import snapshot
-from tdcs.controllers.queueing.entries import Collector, Memory
+from tdcs.controllers.queueing import access, snapshot
+from tdcs.controllers.queueing.entries import Collector, Memory, queues
 from tdcs.controllers.queueing.pod_demand import PodDemands
 from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS, Requeues
 from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
@@ -152,6 +152,15 @@ class GangQueue:
             return None
         return waiting_admission(self._schedule, uid)
 
+    def queues(self, obj: Object, spec: TrainingJobSpec) -> bool:
+        """Whether a job enters through the queue: a gang does, and one with a dataset that has a limit of jobs."""
+        found = access.claims_of(
+            namespace=obj["metadata"].get("namespace", ""),
+            datasets=[use.name for use in spec.datasets],
+            known=self._stores.datasets,
+        )
+        return queues(spec, found)
+
     def workers(self, uid: str) -> int | None:
         """How many workers an elastic job may have, where its status does not say so yet; None when it does."""
         return self._memory.workers.get(uid)
@@ -283,6 +292,7 @@ class GangQueue:
             aside=self._aside,
             max_passes=self._max_passes,
             allowances=entries.allowances,
+            places=entries.places,
         )
 
 

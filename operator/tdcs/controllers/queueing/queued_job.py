@@ -4,14 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tdcs.api import names
+from tdcs.controllers.queueing.access import AccessClaim
 from tdcs.controllers.queueing.quota import Claim
 from tdcs.controllers.resources import CPU
 from tdcs.kube.objects import Key
-from tdcs.policy.admission import queue_key
+from tdcs.policy.admission import Reason, queue_key
 from tdcs.policy.fitting import PodGroup
 
 DemandKey = tuple[tuple[int, frozenset[tuple[str, int]], frozenset[str] | None], ...]
 """What makes two jobs equal as far as room goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Why a job may not start although its data is ready: a quota is used up, or a dataset has no place for it.
+
+    Attributes:
+        reason: QUOTA or AT_LIMIT.
+        message: the sentence for its user.
+        mount: the source that has no place; empty for a quota.
+    """
+
+    reason: Reason
+    message: str
+    mount: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +59,8 @@ class QueuedJob:
         passed: how many later jobs were admitted before it.
         groups: the pods with which it starts; of an elastic job as few as it allows.
         claims: what they take of the quotas of its namespace.
-        short: why these do not admit it now; empty when they do.
+        access: the places that it takes at its datasets.
+        short: which of these do not admit it now; None when all do.
         growth: what an elastic job asks for beyond that.
         runs: whether it was admitted before, and waits for more workers only.
     """
@@ -57,14 +74,15 @@ class QueuedJob:
     groups: tuple[PodGroup, ...]
     possible: bool = True
     claims: tuple[Claim, ...] = ()
-    short: str = ""
+    access: tuple[AccessClaim, ...] = ()
+    short: Shortage | None = None
     growth: Growth | None = None
     runs: bool = False
 
     @property
     def ready(self) -> bool:
-        """Whether it could start, had it room. A job that never can, or lacks quota, holds up no other."""
-        return self.data_ready and self.possible and not self.short
+        """Whether it could start, had it room. A job that never can, or lacks quota or a place, holds up no other."""
+        return self.data_ready and self.possible and self.short is None
 
     @property
     def order(self) -> tuple[int, bool, float, str]:
@@ -103,5 +121,12 @@ class QueuedJob:
             return None
         one = replace(self.growth.pods, count=1)
         return replace(
-            self, runs=True, groups=(one,), claims=self.growth.claims, passed=0, short="", data_ready=True
+            self,
+            runs=True,
+            groups=(one,),
+            claims=self.growth.claims,
+            access=(),
+            passed=0,
+            short=None,
+            data_ready=True,
         )

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.controllers.queueing.queued_job import DemandKey, QueuedJob
+from tdcs.controllers.queueing.access import AccessClaim, Places
+from tdcs.controllers.queueing.queued_job import DemandKey, QueuedJob, Shortage
 from tdcs.controllers.queueing.quota import Allowances
 from tdcs.controllers.resources import Amounts
-from tdcs.policy.admission import MAX_PASSES, next_to_admit, nodes_to_set_aside
+from tdcs.policy.admission import MAX_PASSES, Reason, next_to_admit, nodes_to_set_aside
 from tdcs.policy.fitting import PodGroup, most_that_fit, place, place_most
 
 
@@ -63,6 +64,7 @@ def schedule(
     aside: Collection[str] = (),
     max_passes: int = MAX_PASSES,
     allowances: Allowances | None = None,
+    places: Places | None = None,
 ) -> Schedule:
     """Admit jobs, one at a time, until none fits any more.
 
@@ -74,6 +76,7 @@ def schedule(
         aside: these nodes.
         max_passes: how often a job may be passed before nodes are set aside for it.
         allowances: what quotas leave to these jobs; used up here.
+        places: who reads which source; jobs that are admitted are added here.
     """
     return _Pass(
         waiting=waiting,
@@ -81,6 +84,7 @@ def schedule(
         nodes=nodes,
         max_passes=max_passes,
         allowances=allowances or Allowances({}),
+        places=places or Places(),
     ).run(holder=holder, aside=frozenset(aside))
 
 
@@ -95,10 +99,12 @@ class _Pass:
         nodes: Nodes,
         max_passes: int,
         allowances: Allowances,
+        places: Places,
     ) -> None:
         self._nodes = nodes
         self._max_passes = max_passes
         self._allowances = allowances
+        self._places = places
         self._left = dict(nodes.free)
         place_most(groups=reserved, free=self._left, scarce=names.GPU_RESOURCE)
         self._before = {job.uid: job.passed for job in waiting}
@@ -106,7 +112,7 @@ class _Pass:
         queue = [
             replace(job, possible=empty.holds(job)) for job in sorted(waiting, key=lambda job: job.order)
         ]
-        self._queue = _within_quotas(queue, allowances, max_passes=max_passes)
+        self._queue = self._limited(queue)
         self._admitted: list[QueuedJob] = []
         self._workers: dict[str, int] = {}
 
@@ -177,6 +183,7 @@ class _Pass:
         del self._queue[place_]
         self._left = {**self._left, **(_placed(job, self._left) or {})}
         self._allowances.take(job.key[0], job.claims)
+        self._places.take(job.key, job.access)
         growth = job.growth
         if not job.runs:
             self._admitted.append(job)
@@ -191,8 +198,11 @@ class _Pass:
             growing = replace(growing, passed=int(job.runs))  # whether it has passed the others in this pass
             self._queue.append(growing)
             self._queue.sort(key=lambda one: one.order)
-        if job.claims or (growing is not None and growing.claims):
-            self._queue = _within_quotas(self._queue, self._allowances, max_passes=self._max_passes)
+        if job.claims or job.access or (growing is not None and growing.claims):
+            self._queue = self._limited(self._queue)
+
+    def _limited(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
+        return _within_limits(queue, self._allowances, self._places, max_passes=self._max_passes)
 
     def _set_aside(self, job: QueuedJob, *, kept: frozenset[str]) -> frozenset[str]:
         """The fewest nodes that hold the job once its fellows have left them; of all nodes, if others must leave, too.
@@ -253,37 +263,81 @@ def _placed(job: QueuedJob, free: Mapping[str, Amounts]) -> dict[str, Amounts] |
     return place(groups=job.groups, free=free, scarce=job.scarce)
 
 
-def _within_quotas(queue: Sequence[QueuedJob], allowances: Allowances, *, max_passes: int) -> list[QueuedJob]:
-    """The jobs, each with which quota is too small for it now.
+def _within_limits(
+    queue: Sequence[QueuedJob], allowances: Allowances, places: Places, *, max_passes: int
+) -> list[QueuedJob]:
+    """The jobs, each with what keeps it out now: a quota that is too small, or a dataset without a place for it.
 
     A job that was passed too often closes the quotas of its namespace to those behind it, until they are large enough
-    for it; unless they never will be.
+    for it; unless they never will be. It closes the places at its datasets likewise.
     """
-    closed: dict[str, str] = {}
-    found = []
-    for job in queue:
-        namespace, short = job.key[0], ""
-        if job.claims:
-            short = allowances.short(namespace, job.claims)
-            if short and job.data_ready and job.possible and job.passed >= max_passes:
-                if allowances.ever(namespace, job.claims):
-                    closed.setdefault(namespace, "/".join(job.key))
-            elif not short and namespace in closed:
-                short = (
-                    f"the quotas of namespace {namespace} are kept for {closed[namespace]}, passed too often"
-                )
-        found.append(job if job.short == short else replace(job, short=short))
+    kept = _Kept()
+    return [
+        job if job.short == short else replace(job, short=short)
+        for job in queue
+        for short in (_shortage(job, allowances, places, kept, max_passes=max_passes),)
+    ]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept for jobs that were passed too often: the quotas of namespaces, and places at sources."""
+
+    quotas: dict[str, str] = field(default_factory=dict)
+    mounts: dict[str, str] = field(default_factory=dict)
+
+
+def _shortage(
+    job: QueuedJob, allowances: Allowances, places: Places, kept: _Kept, *, max_passes: int
+) -> Shortage | None:
+    namespace, found = job.key[0], None
+    starves = job.data_ready and job.possible and job.passed >= max_passes
+    if job.claims:
+        text = allowances.short(namespace, job.claims)
+        if text and starves and allowances.ever(namespace, job.claims):
+            kept.quotas.setdefault(namespace, "/".join(job.key))
+        elif not text and namespace in kept.quotas:
+            text = (
+                f"the quotas of namespace {namespace} are kept for {kept.quotas[namespace]}, passed too often"
+            )
+        if text:
+            text = f"{text}: it waits for others to end, or for a larger quota"
+            found = Shortage(reason=Reason.QUOTA, message=text)
+    if job.access:
+        full, closed = places.full(job.access), _closed(job, kept)
+        if full is not None:
+            found = found or Shortage(reason=Reason.AT_LIMIT, message=places.sentence(full), mount=full.mount)
+        elif closed is not None:
+            first = kept.mounts[closed.mount]
+            text = f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
+            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=closed.mount)
+        if starves:
+            for claim in job.access:
+                kept.mounts.setdefault(claim.mount, "/".join(job.key))
     return found
 
 
+def _closed(job: QueuedJob, kept: _Kept) -> AccessClaim | None:
+    """The first limited source that keeps its places for a job before this one."""
+    return next((claim for claim in job.access if claim.limit and claim.mount in kept.mounts), None)
+
+
 def _passed(job: QueuedJob, *, by: QueuedJob) -> QueuedJob:
-    """A job that another one was admitted before; one that lacks quota, only by those who take of the same.
+    """A job that another one was admitted before; one that lacks quota or a place, only by those who take of the same.
 
     One that runs and waits for more workers is passed freely; and one that grows by several workers passes the others
     once, with the first of them.
     """
     if job.runs or (by.runs and by.passed):
         return job
-    rivals = bool(job.short and by.claims) and job.key[0] == by.key[0]
-    waits = job.ready or (rivals and job.data_ready and job.possible)
+    waits = job.ready or (job.data_ready and job.possible and _are_rivals(job, by=by))
     return replace(job, passed=job.passed + 1) if waits else job
+
+
+def _are_rivals(job: QueuedJob, *, by: QueuedJob) -> bool:
+    """Whether the other one takes of what this one lacks."""
+    if job.short is None:
+        return False
+    if job.short.mount:
+        return any(claim.mount == job.short.mount for claim in by.access)
+    return bool(by.claims) and job.key[0] == by.key[0]

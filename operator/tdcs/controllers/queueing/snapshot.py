@@ -138,7 +138,7 @@ def pod_groups(
     """
     found = []
     for role, each in demand.spec.replica_specs.by_role().items():
-        missing = replicas[role] - present.get(role.lower(), 0)
+        missing = replicas.get(role, 0) - present.get(role.lower(), 0)
         if missing > 0:
             nodes = room.eligible(each.template["spec"])
             found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes))

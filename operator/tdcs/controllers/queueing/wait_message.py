@@ -16,9 +16,8 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
     if not job.possible:
         return _wait(Reason.NEVER, _never(job, schedule))
     more = _more_workers(job)
-    if job.short:
-        text = f"{more}{job.short}: it waits for others to end, or for a larger quota"
-        return _wait(Reason.QUOTA, text)
+    if job.short is not None:
+        return _wait(job.short.reason, f"{more}{job.short.message}{_behind_at(schedule, place_, job)}")
     # Without the length of the queue: a job that joins it behind would change the message of all others. A job that no
     # node can ever hold does not count as standing before others.
     position = f"position {1 + sum(other.possible for other in schedule.waiting[:place_])} in the queue"
@@ -47,8 +46,26 @@ def _more_workers(job: QueuedJob) -> str:
     return f"{count} more worker{'' if count == 1 else 's'} wait{'s' if count == 1 else ''} for room: "
 
 
+def _behind_at(schedule: Schedule, place_: int, job: QueuedJob) -> str:
+    """Of a job that waits for a place at a dataset: who gets the next one before it."""
+    mount = job.short.mount if job.short is not None else ""
+    if not mount:
+        return ""
+    before = [
+        "/".join(other.key)
+        for other in schedule.waiting[:place_]
+        if other.data_ready and other.possible and any(claim.mount == mount for claim in other.access)
+    ]
+    if not before:
+        return "; it is the next"
+    return f"; {len(before)} before it, the last of them {before[-1]}"
+
+
 def admission_of(pods: int) -> Admission:
-    """What the queue says to a job that is admitted."""
+    """What the queue says to a job that is admitted; without pods: to one that starts pod by pod."""
+    if not pods:
+        text = "its datasets have a place for it"
+        return Admission(admitted=True, data_ready=True, reason=Reason.READY, message=text)
     text = "its pod fits" if pods == 1 else f"all {pods} pods fit at once"
     return Admission(admitted=True, data_ready=True, reason=Reason.FITS, message=text)
 

@@ -142,7 +142,7 @@ class TrainingJobController:
         if decision is None and seen.was_admitted and not seen.spec.run_policy.suspend:
             decision = decisions.decision_of(seen=seen, data=data)
         elif decision is None and (
-            seen.spec.run_policy.suspend or not data.admitted or not seen.spec.scheduling.gang
+            seen.spec.run_policy.suspend or not data.admitted or not self._gangs.queues(obj, seen.spec)
         ):
             self._gangs.withdraw(uid)
             decision = decisions.decision_of(seen=seen, data=data)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
+from tdcs.controllers.cachemanager.demand import datasets_of
 from tdcs.controllers.context import Stores
 from tdcs.controllers.publish import conditions_of
 from tdcs.controllers.trainingjob.children import FIRST_COPY
@@ -61,8 +62,10 @@ class CopyChoices:
             return next(iter(copies), FIRST_COPY)
         metadata = obj["metadata"]
         readers = self._readers(dataset=name, namespace=metadata["namespace"], but=metadata["uid"])
+        active = {copy: len(readers.get(copy, ())) for copy in copies}
         choice = choose_copy(
-            active={copy: len(readers.get(copy, ())) for copy in copies},
+            active=active,
+            limit=(dataset.spec.access.max_concurrent_jobs if dataset is not None else None) or 0,
             room=self._room(
                 obj,
                 copies={
@@ -71,11 +74,13 @@ class CopyChoices:
                 },
             ),
         )
-        return choice.copy or FIRST_COPY
+        # The queue has counted the places. Should they be uneven for a moment, the copy with the fewest readers it is.
+        return choice.copy or min(active, key=lambda copy: (active[copy], copy))
 
     def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
-        """The uids of the jobs that read each copy of a dataset."""
+        """The uids of the jobs that read each copy of a dataset, by whichever Dataset of its source."""
         found: dict[str, list[str]] = {}
+        mine = self._mount(namespace, dataset)
         there = set()
         for (where, _), job in self._stores.training_jobs.items():
             uid = job["metadata"].get("uid", "")
@@ -84,15 +89,22 @@ class CopyChoices:
             over = is_true(conditions, names.SUCCEEDED) or is_true(conditions, names.FAILED)
             if over or is_true(conditions, names.ADMITTED):
                 self._unpublished.pop(uid, None)  # from now on its status says so
-            if over or where != namespace or uid == but:
+            if over or uid == but:
                 continue
-            copy = (
-                self._unpublished[uid].get(dataset) if uid in self._unpublished else _published(job, dataset)
-            )
-            if copy is not None:
-                found.setdefault(copy, []).append(uid)
+            for name in datasets_of(job):
+                if (where, name) != (namespace, dataset) and (not mine or self._mount(where, name) != mine):
+                    continue
+                copy = self._unpublished[uid].get(name) if uid in self._unpublished else _published(job, name)
+                if copy is not None:
+                    found.setdefault(copy, []).append(uid)
         self._unpublished = {uid: chosen for uid, chosen in self._unpublished.items() if uid in there}
         return found
+
+    def _mount(self, namespace: str, dataset: str) -> tuple[str, str] | None:
+        """The mount of a Dataset, which those of other namespaces with the same source share."""
+        found = self._stores.datasets.get((namespace, dataset), {})
+        path = (found.get("status") or {}).get("mountPath")
+        return (names.cache_cluster_of(found), str(path)) if path else None
 
 
 def _published(job: Object, dataset: str) -> str | None:

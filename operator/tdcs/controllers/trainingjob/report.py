@@ -24,7 +24,15 @@ from tdcs.policy.admission import Reason
 from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
 
 IN_THE_QUEUE = frozenset(
-    {Reason.NO_ROOM, Reason.BEHIND, Reason.NEVER, Reason.NO_PRIORITY, Reason.REQUEUED, Reason.QUOTA}
+    {
+        Reason.NO_ROOM,
+        Reason.BEHIND,
+        Reason.NEVER,
+        Reason.NO_PRIORITY,
+        Reason.REQUEUED,
+        Reason.QUOTA,
+        Reason.AT_LIMIT,
+    }
 )
 """Reasons of a job that waits for its turn and for room, rather than for its data."""
 

@@ -1,0 +1,56 @@
+"""Which TrainingJobs read a dataset, and which wait to. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs.api import names
+from tdcs.kube.api import Object
+from tdcs.kube.objects import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetJobs:
+    """The jobs of a Dataset.
+
+    Attributes:
+        active: those that were admitted and have not ended.
+        waiting: those that shall start as soon as they may.
+    """
+
+    active: tuple[Key, ...] = ()
+    waiting: tuple[Key, ...] = ()
+
+
+def jobs_of(*, namespace: str, dataset: str, jobs: Mapping[Key, Object]) -> DatasetJobs:
+    """The jobs that name a Dataset, by name. One that is suspended by its user does not count."""
+    active, waiting = [], []
+    for key, job in sorted(jobs.items()):
+        if key[0] != namespace or dataset not in datasets_of(job):
+            continue
+        match stage_of(job):
+            case "Active":
+                active.append(key)
+            case "Waiting":
+                waiting.append(key)
+    return DatasetJobs(active=tuple(active), waiting=tuple(waiting))
+
+
+def datasets_of(job: Object | None) -> tuple[str, ...]:
+    """The names of the Datasets that a job reads, however wrong its spec may be otherwise."""
+    uses = ((job or {}).get("spec") or {}).get("datasets") or ()
+    return tuple(str(use["name"]) for use in uses if isinstance(use, dict) and use.get("name"))
+
+
+def stage_of(job: Object | None) -> str:
+    """Active: it was admitted and has not ended. Waiting: it shall start as soon as it may. Else empty."""
+    if job is None or job["metadata"].get("deletionTimestamp"):
+        return ""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    found: dict[Any, Any] = {one.get("type"): one for one in status.get("conditions") or ()}
+    is_true = {type_ for type_, one in found.items() if one.get("status") == "True"}
+    if is_true & {names.SUCCEEDED, names.FAILED} or (spec.get("runPolicy") or {}).get("suspend"):
+        return ""
+    if names.ADMITTED in is_true:
+        return "Active"
+    return "" if (found.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
