@@ -84,7 +84,7 @@ def create_datasets(kube: Kube, sources: Sequence[str], *, operator: Process) ->
         {
             "apiVersion": "tdcs.io/v1alpha1",
             "kind": "CacheCluster",
-            "metadata": {"name": "default"},
+            "metadata": {"name": "default", "namespace": NAMESPACE},
             "spec": {},
         }
     )

@@ -23,8 +23,11 @@ from tdcs_local import programs
 TDCS = Path(sys.executable).parent / "tdcs"
 
 
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
 def install_rights(kube: Kube, *, release: str, namespace: str, templates: Sequence[str]) -> list[Object]:
-    """The service accounts and rights of some of the chart's templates, installed; no workload of theirs is."""
+    """Service accounts, rights and policies of some of the chart's templates, installed; no workload of theirs is."""
     shown = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
     rendered = subprocess.run(
         [
@@ -37,9 +40,12 @@ def install_rights(kube: Kube, *, release: str, namespace: str, templates: Seque
         capture_output=True,
         text=True,
     ).stdout
-    wanted = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    wanted = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *POLICIES}
     objects: list[Object] = [obj for obj in yaml.safe_load_all(rendered) if obj and obj["kind"] in wanted]
     for obj in objects:
+        if obj["kind"] == "ValidatingAdmissionPolicyBinding":  # other tests have namespaces of their own
+            names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", namespace]}
+            obj["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [names]}}
         kube.apply(obj)
     return objects
 
@@ -47,7 +53,7 @@ def install_rights(kube: Kube, *, release: str, namespace: str, templates: Seque
 def remove_cluster_wide(kube: Kube, objects: Sequence[Object]) -> None:
     """What does not go with the namespace."""
     for obj in objects:
-        if obj["kind"].startswith("ClusterRole"):
+        if obj["kind"].startswith("ClusterRole") or obj["kind"] in POLICIES:
             kube.delete(obj["kind"], obj["metadata"]["name"])
 
 

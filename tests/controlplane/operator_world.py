@@ -65,7 +65,7 @@ class World:
             {
                 "apiVersion": API_VERSION,
                 "kind": "CacheCluster",
-                "metadata": {"name": self.cluster},
+                "metadata": {"name": self.cluster, "namespace": self.namespace},
                 "spec": spec,
             }
         )
@@ -149,10 +149,7 @@ class World:
         return self.dataset(name)
 
     def clear(self) -> None:
-        """Delete what the test made, whatever an operator that has ended still wanted to do with it.
-
-        The next test's operator would work on a cache cluster that was left, for these live in no namespace.
-        """
+        """Delete what the test made, whatever an operator that has ended still wanted to do with it."""
         mine = {
             kind: self.kube.list(kind, namespace=self.namespace)
             for kind in ("TrainingJob", "Preload", "Dataset")
@@ -162,9 +159,11 @@ class World:
                 name = obj["metadata"]["name"]
                 self.kube.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=self.namespace)
                 self.kube.delete(kind, name, namespace=self.namespace)
-        if self.kube.find("CacheCluster", self.cluster) is not None:
-            self.kube.patch("CacheCluster", self.cluster, {"metadata": {"finalizers": None}})
-            self.kube.delete("CacheCluster", self.cluster)
+        if self.kube.find("CacheCluster", self.cluster, namespace=self.namespace) is not None:
+            self.kube.patch(
+                "CacheCluster", self.cluster, {"metadata": {"finalizers": None}}, namespace=self.namespace
+            )
+            self.kube.delete("CacheCluster", self.cluster, namespace=self.namespace)
         self.kube.delete("PersistentVolume", f"tdcs.{self.namespace}.pictures")
 
 

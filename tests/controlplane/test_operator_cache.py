@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tests.controlplane.operator_command import install_rights, remove_cluster_wide
 from tests.controlplane.operator_process import Gate
-from tests.controlplane.operator_world import FILE_BYTES, TOTAL, World, world
+from tests.controlplane.operator_world import API_VERSION, FILE_BYTES, TOTAL, World, reason_of, world
 from tests.controlplane.test_operator_data import held, nodes_of
-from tests.support.kube import Object
+from tests.support.kube import KubeRequestError, Object
 
 __all__ = ["world"]
 
 
 def workers(world: World) -> dict[str, Object]:
     """status.workers of the cache cluster by node."""
-    cluster = world.kube.get("CacheCluster", world.cluster)
+    cluster = world.kube.get("CacheCluster", world.cluster, namespace=world.namespace)
     return {worker["node"]: worker for worker in (cluster.get("status") or {}).get("workers", ())}
 
 
@@ -28,11 +29,11 @@ def draining(world: World) -> list[str]:
 def scale(world: World, replicas: int) -> None:
     """As `kubectl scale` does it."""
     patch = {"spec": {"replicas": replicas}}
-    world.kube.patch("CacheCluster", world.cluster, patch, subresource="scale")
+    world.kube.patch("CacheCluster", world.cluster, patch, subresource="scale", namespace=world.namespace)
 
 
 def events(world: World, reason: str) -> list[str]:
-    found = world.kube.list("Event", namespace="default")
+    found = world.kube.list("Event", namespace=world.namespace)
     return [
         event["message"]
         for event in found
@@ -64,8 +65,8 @@ def test_a_smaller_cache_keeps_every_byte_though_its_operator_is_replaced_meanwh
         world.wait(lambda: len(draining(world)) == 1)
         (leaver,) = draining(world)
         assert workers(world)[leaver]["lastCopyBytes"] > 0
-        status = world.kube.get("CacheCluster", world.cluster)["status"]
-        assert status["replicas"] == 2  # what an autoscaler reads
+        status = world.kube.get("CacheCluster", world.cluster, namespace=world.namespace)["status"]
+        assert (status["desiredReplicas"], status["replicas"]) == (2, 3)  # the leaver is still there
     gate.open.set()
     with world.operator():
         world.wait(lambda: leaver not in worker_nodes(world) and leaver not in states(world))
@@ -121,3 +122,63 @@ def test_the_status_follows_workers_that_die_and_come_back(spread: World) -> Non
         world.wait(lambda: states(world)[world.nodes[1]] == "Lost")
         world.engine.set_worker(name=world.nodes[1])
         world.wait(lambda: states(world)[world.nodes[1]] == "Ready")
+
+
+def test_the_scale_subresource_answers_where_replicas_is_left_out_and_sets_them(spread: World) -> None:
+    world = spread
+    with world.operator():
+        world.wait(lambda: states(world) == dict.fromkeys(world.nodes, "Ready"))
+
+        def scale_of() -> Object:
+            return world.kube.get_under("CacheCluster", world.cluster, "scale", namespace=world.namespace)
+
+        world.wait(lambda: scale_of()["status"]["replicas"] == 3)
+        found = scale_of()
+        assert found["spec"]["replicas"] == 5000  # every node
+        assert found["status"]["selector"].startswith(f"tdcs.io/cache-cluster={world.cluster}")
+        scale(world, 2)
+        world.wait(lambda: scale_of()["status"]["replicas"] == 2)
+        assert scale_of()["spec"]["replicas"] == 2
+
+
+def test_a_cache_cluster_in_a_namespace_of_users_is_refused_in_a_condition(world: World) -> None:
+    with world.operator():
+        made = {"name": "cache", "namespace": "default"}
+        world.kube.create({"apiVersion": API_VERSION, "kind": "CacheCluster", "metadata": made, "spec": {}})
+        try:
+            world.wait(
+                lambda: (
+                    reason_of(world.kube.get("CacheCluster", "cache", namespace="default"), "Ready")
+                    == "WrongNamespace"
+                )
+            )
+        finally:
+            world.kube.delete("CacheCluster", "cache", namespace="default")
+
+
+def test_the_chart_has_a_cache_cluster_in_a_namespace_of_users_refused_at_apply(world: World) -> None:
+    release = f"tdcs-{world.cluster}"
+    objects = install_rights(
+        world.kube, release=release, namespace=world.namespace, templates=["cachecluster-namespace"]
+    )
+    wrong: Object = {
+        "apiVersion": API_VERSION,
+        "kind": "CacheCluster",
+        "metadata": {"name": "cache", "namespace": "default"},
+        "spec": {},
+    }
+
+    def told() -> str:
+        try:
+            world.kube.create(wrong)
+        except KubeRequestError as error:
+            return str(error)
+        world.kube.delete("CacheCluster", "cache", namespace="default")
+        return ""
+
+    try:
+        # The API server takes a moment to know a new policy.
+        world.wait(lambda: f"namespace of TDCS's operator, {world.namespace}: create it there" in told())
+        world.create_cluster()
+    finally:
+        remove_cluster_wide(world.kube, objects)

@@ -89,13 +89,18 @@ def test_a_cache_that_leaves_a_node_or_is_deleted_frees_the_disk_first(world: Wo
     world.create_cluster()
     with world.operator():
         world.wait(lambda: worker_sets() == 3)
-        world.kube.patch("CacheCluster", world.cluster, {"spec": {"replicas": 2}})
+        world.kube.patch("CacheCluster", world.cluster, {"spec": {"replicas": 2}}, namespace=world.namespace)
         world.wait(lambda: worker_sets() == 2)
         assert len(jobs()) == 1
         world.create_dataset(placement={"nodeCount": 1})
         world.wait_ready()
-        world.kube.delete("CacheCluster", world.cluster)
-        world.wait(lambda: reason_of(world.kube.get("CacheCluster", world.cluster), "Ready") == "InUse")
+        world.kube.delete("CacheCluster", world.cluster, namespace=world.namespace)
+        world.wait(
+            lambda: (
+                reason_of(world.kube.get("CacheCluster", world.cluster, namespace=world.namespace), "Ready")
+                == "InUse"
+            )
+        )
         world.kube.delete("Dataset", "pictures", namespace=world.namespace)
-        world.wait(lambda: world.kube.find("CacheCluster", world.cluster) is None)
+        world.wait(lambda: world.kube.find("CacheCluster", world.cluster, namespace=world.namespace) is None)
         assert worker_sets() == 0

@@ -44,7 +44,10 @@ def test_a_cache_that_is_away_is_told_and_used_again_when_it_is_back(world: Worl
         world.wait_ready()
         world.engine.available = False
         world.wait(
-            lambda: reason_of(world.kube.get("CacheCluster", world.cluster), "Ready") == "CacheUnavailable"
+            lambda: (
+                reason_of(world.kube.get("CacheCluster", world.cluster, namespace=world.namespace), "Ready")
+                == "CacheUnavailable"
+            )
         )
         world.change_dataset(placement={"nodeCount": 3})
         world.wait(lambda: reason_of(world.dataset(), "Ready") == "CacheUnavailable")

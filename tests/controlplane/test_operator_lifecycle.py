@@ -50,9 +50,12 @@ def test_a_cache_cluster_has_its_parts_and_says_how_it_is(world: World) -> None:
     world.create_cluster()
     with world.operator():
         world.wait(
-            lambda: condition(world.kube.get("CacheCluster", world.cluster), "Ready") in {"True", "False"}
+            lambda: (
+                condition(world.kube.get("CacheCluster", world.cluster, namespace=world.namespace), "Ready")
+                in {"True", "False"}
+            )
         )
-        cluster = world.kube.get("CacheCluster", world.cluster)
+        cluster = world.kube.get("CacheCluster", world.cluster, namespace=world.namespace)
         assert [worker["node"] for worker in cluster["status"]["workers"]] == world.nodes
         assert cluster["status"]["readyReplicas"] == 3
         assert cluster["status"]["capacityBytes"] == 30 * TOTAL
@@ -60,7 +63,12 @@ def test_a_cache_cluster_has_its_parts_and_says_how_it_is(world: World) -> None:
         workers = {name for name in sets if "-worker-" in name}
         assert len(workers) == 3
         assert sets == {f"{world.cluster}-master", *workers}
-        world.wait(lambda: condition(world.kube.get("CacheCluster", world.cluster), "Ready") == "True")
+        world.wait(
+            lambda: (
+                condition(world.kube.get("CacheCluster", world.cluster, namespace=world.namespace), "Ready")
+                == "True"
+            )
+        )
 
         def placed() -> set[str | None]:
             labels = {"tdcs.io/component": "worker"}
@@ -69,16 +77,21 @@ def test_a_cache_cluster_has_its_parts_and_says_how_it_is(world: World) -> None:
 
         world.wait(lambda: placed() == set(world.nodes))
 
-        world.kube.patch("CacheCluster", world.cluster, {"spec": {"replicas": 2}})
+        world.kube.patch("CacheCluster", world.cluster, {"spec": {"replicas": 2}}, namespace=world.namespace)
         world.wait(lambda: len(world.kube.list("StatefulSet", namespace=world.namespace)) == 3)
 
         def listed() -> list[str]:
-            status = world.kube.get("CacheCluster", world.cluster)["status"]
+            status = world.kube.get("CacheCluster", world.cluster, namespace=world.namespace)["status"]
             return [worker["node"] for worker in status["workers"]]
 
         world.wait(lambda: len(listed()) == 2)
         world.engine.set_worker(name=listed()[0], live=False)
-        world.wait(lambda: reason_of(world.kube.get("CacheCluster", world.cluster), "Ready") == "WorkerLost")
+        world.wait(
+            lambda: (
+                reason_of(world.kube.get("CacheCluster", world.cluster, namespace=world.namespace), "Ready")
+                == "WorkerLost"
+            )
+        )
 
 
 def test_a_job_stays_suspended_until_its_data_is_there(world: World) -> None:
@@ -152,14 +165,21 @@ def test_once_all_is_as_wanted_nothing_is_written(world: World) -> None:
     with world.operator() as operator:
         world.wait_ready()
         world.wait(lambda: condition(world.job(), "Succeeded") == "True")
-        world.wait(lambda: condition(world.kube.get("CacheCluster", world.cluster), "Ready") == "True")
+        world.wait(
+            lambda: (
+                condition(world.kube.get("CacheCluster", world.cluster, namespace=world.namespace), "Ready")
+                == "True"
+            )
+        )
         eventually(lambda: _quiet(operator), deadline=60, describe=lambda: str(operator.writes[-40:]))
         before = _versions(world)
         written = len(operator.writes)
         # Each of these wakes the controllers: the annotation as a change, the polls by themselves.
         for kind, name in (("Dataset", "pictures"), ("TrainingJob", "train")):
             world.kube.patch(kind, name, {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace)
-        world.kube.patch("CacheCluster", world.cluster, {"metadata": {"labels": {"a": "b"}}})
+        world.kube.patch(
+            "CacheCluster", world.cluster, {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace
+        )
         woken = time.monotonic()
         world.wait(lambda: time.monotonic() - woken > QUIET_SECONDS)
         assert operator.writes[written:] == []

@@ -181,12 +181,12 @@ def test_a_framework_that_lists_its_workers_at_the_start_cannot_be_elastic(
     assert "their number cannot change: remove elastic" in str(refused.value)
 
 
-def cache_cluster(*, namespace: str, name: str = "") -> Object:
-    """A CacheCluster that is accepted; its name is made from the namespace's random end."""
+def cache_cluster(*, namespace: str, name: str = "cache") -> Object:
+    """A CacheCluster that is accepted."""
     return {
         "apiVersion": API_VERSION,
         "kind": "CacheCluster",
-        "metadata": {"name": name or f"c{namespace[-6:]}"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {},
     }
 
@@ -348,7 +348,7 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
         assert spec["runPolicy"] == {"suspend": False, "cleanPodPolicy": "Running"}
         assert spec["scheduling"] == {"mode": "Extender", "gang": True}
     if kind == "CacheCluster":
-        installed.delete("CacheCluster", made["metadata"]["name"])
+        assert spec["replicas"] == 5000
         assert spec["storage"]["tiers"] == [{"medium": "SSD", "capacity": "10Gi"}]
 
 
@@ -356,12 +356,12 @@ def test_the_path_of_a_tier_cannot_be_changed_and_its_size_can(installed: Kube, 
     made = installed.create(cache_cluster(namespace=namespace))["metadata"]["name"]
 
     def change(**tier: str) -> None:
-        installed.patch("CacheCluster", made, {"spec": {"storage": {"tiers": [tier]}}})
+        patch = {"spec": {"storage": {"tiers": [tier]}}}
+        installed.patch("CacheCluster", made, patch, namespace=namespace)
 
     change(capacity="20Gi")
     with pytest.raises(KubeRequestError, match="the path of a tier cannot be changed"):
         change(path="/mnt/nvme")
-    installed.delete("CacheCluster", made)
 
 
 FROZEN = [
@@ -412,6 +412,4 @@ def test_what_children_are_made_from_cannot_be_changed(
     changed = edited(made, path, value)
     with pytest.raises(KubeRequestError) as refused:
         installed.patch(kind, made["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
-    if kind == "CacheCluster":  # it lives in no namespace
-        installed.delete(kind, made["metadata"]["name"])
     assert sentence in str(refused.value)

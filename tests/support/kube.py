@@ -139,6 +139,11 @@ class Kube:
         path = self.resource(kind).path(namespace=namespace, name=name, subresource=subresource)
         return self._send("PATCH", path, json=patch, content_type=_MERGE)
 
+    def get_under(self, kind: str, name: str, subresource: str, *, namespace: str) -> Object:
+        """Read a subresource of an object, such as "scale"."""
+        path = self.resource(kind).path(namespace=namespace, name=name, subresource=subresource)
+        return self._send("GET", path)
+
     def create_under(
         self, kind: str, name: str, subresource: str, body: Mapping[str, Any], *, namespace: str
     ) -> Object:

@@ -15,6 +15,10 @@ Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
 Profile = Literal["Tuned", "Stock"]
 
+EVERY_NODE = 5000
+"""Kubernetes supports no cluster of more nodes, so that many workers are one on every node. A default, because the
+scale subresource fails on an object without replicas."""
+
 _PATH_RULE = rule(
     r"self.matches('^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$')",
     "must be an absolute path on the nodes, such as /var/lib/tdcs/cache, without '..' or blanks",
@@ -131,8 +135,9 @@ SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_ex
 class CacheClusterSpec(Model):
     """What the cache shall look like."""
 
-    replicas: Annotated[int, Field(ge=1, le=5000)] | None = None
-    """Cache workers asked for, one a node; left out, every node that matches has one."""
+    replicas: Annotated[int, Field(ge=1, le=EVERY_NODE)] = EVERY_NODE
+    """Cache workers asked for, one a node, and no more than nodes match: with the default, the most nodes that a
+    cluster can have, every node that matches has one. kubectl scale and a HorizontalPodAutoscaler set it."""
     node_selector: NodeSelector = Field(default={})
     """Labels of the nodes that cache data and run jobs; empty: all nodes whose taints are tolerated."""
     tolerations: Annotated[
@@ -222,7 +227,9 @@ class CacheClusterStatus(Model):
     conditions: Conditions = Field(default=[])
     """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for."""
     replicas: int = 0
-    """Workers that there shall be; those that drain are not among them."""
+    """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
+    desired_replicas: int = 0
+    """Workers that there shall be: as many as spec.replicas asks for, and no more than nodes match."""
     ready_replicas: int = 0
     """Workers that are registered and alive."""
     selector: str = ""

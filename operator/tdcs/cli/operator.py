@@ -30,7 +30,7 @@ from tdcs.listing.folder import ManifestFolder
     default=names.SYSTEM_NAMESPACE,
     show_default=True,
     envvar="TDCS_NAMESPACE",
-    help="Namespace of the pods of cache clusters.",
+    help="Namespace of the CacheClusters and of their pods.",
 )
 @click.option(
     "--image",

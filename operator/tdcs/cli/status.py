@@ -113,7 +113,7 @@ def clusters(objects: Sequence[Object]) -> Table:
         table.add_row(
             escape(_name(obj)),
             _coloured("Ready" if ready.get("status") == "True" else "NotReady"),
-            f"{status.get('readyReplicas', 0)} of {status.get('replicas', 0)}",
+            f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)}",
             f"{human_binary(used)} of {human_binary(capacity)}",
             _bar(used, capacity),
         )

@@ -20,7 +20,7 @@ class Settings:
     """What an administrator or a test sets.
 
     Attributes:
-        namespace: where the pods of cache clusters live.
+        namespace: where CacheClusters and their pods live; those of other namespaces are refused.
         image: image of the cache's pods when a CacheCluster names none.
         agent_image: image of the cache agents in the workers' pods: the operator's own.
         image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
@@ -75,8 +75,13 @@ Store = Mapping[Key, Object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Live views of the cluster; read only."""
+    """Live views of the cluster; read only.
 
+    Attributes:
+        namespace: where the CacheClusters that count live.
+    """
+
+    namespace: str = names.SYSTEM_NAMESPACE
     cache_clusters: Store = field(default_factory=dict)
     datasets: Store = field(default_factory=dict)
     preloads: Store = field(default_factory=dict)
@@ -90,6 +95,10 @@ class Stores:
     runtime_classes: Store = field(default_factory=dict)
     resource_quotas: Store = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+
+    def cache_cluster(self, name: str) -> Object | None:
+        """The CacheCluster of this name in the operator's namespace; None when there is none."""
+        return self.cache_clusters.get((self.namespace, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

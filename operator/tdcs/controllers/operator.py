@@ -127,6 +127,7 @@ class Operator:
             recorder=EventRecorder(api=api, component="tdcs-operator", now=utc_now),
             caches=caches,
             stores=Stores(
+                namespace=settings.namespace,
                 cache_clusters=self._own[CACHE_CLUSTERS],
                 datasets=self._own[DATASETS],
                 preloads=self._own[PRELOADS],
@@ -163,7 +164,7 @@ class Operator:
             timed=self.metrics.timed_schedule,
         )
         self._datasets = DatasetController(context=self.context)
-        self._datasets.on_cache = lambda cluster: self._add(CACHE_CLUSTERS, ("", cluster))
+        self._datasets.on_cache = lambda cluster: self._add(CACHE_CLUSTERS, (settings.namespace, cluster))
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(
                 context=self.context,
@@ -239,7 +240,7 @@ class Operator:
             # The Dataset's controller carries it out, and stops when it is deleted.
             self._add(DATASETS, (key[0], str(obj.get("spec", {}).get("dataset", ""))))
         if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
-            self._cluster_changed(key[1])
+            self._cluster_changed(key)
 
     def listed_again(self, resource: Resource) -> None:
         """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""
@@ -368,14 +369,15 @@ class Operator:
                 self._add(TRAINING_JOBS, (namespace, name))
 
     def _on_cluster_child(self, obj: Object | None) -> None:
-        for _, name in self._clusters(obj):
-            self._add(CACHE_CLUSTERS, ("", name))
+        for key in self._clusters(obj):
+            self._add(CACHE_CLUSTERS, key)
 
     def _clusters(self, obj: Object | None) -> Iterator[Key]:
         if obj is None:
             yield from self._own[CACHE_CLUSTERS]
         else:
-            yield "", obj["metadata"]["labels"][names.LABEL_CACHE_CLUSTER]
+            metadata = obj["metadata"]
+            yield metadata["namespace"], metadata["labels"][names.LABEL_CACHE_CLUSTER]
 
     def _dataset_changed(self, key: Key) -> None:
         for (namespace, name), job in self._own[TRAINING_JOBS].items():
@@ -383,9 +385,9 @@ class Operator:
             if namespace == key[0] and any(use.get("name") == key[1] for use in uses):
                 self._add(TRAINING_JOBS, (namespace, name))
 
-    def _cluster_changed(self, cluster: str) -> None:
+    def _cluster_changed(self, cluster: Key) -> None:
         for key, dataset in self._own[DATASETS].items():
-            if names.cache_cluster_of(dataset) == cluster:
+            if (self.context.settings.namespace, names.cache_cluster_of(dataset)) == cluster:
                 self._add(DATASETS, key)
 
 

@@ -55,6 +55,7 @@ WARNINGS = frozenset(
         "VerifyFailed",
         "Unschedulable",
         "WorkerLost",
+        "WrongNamespace",
     }
 )
 """Reasons that call for a person: their events are of type Warning."""

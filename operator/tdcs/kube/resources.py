@@ -53,11 +53,11 @@ class Resource:
         return "/".join(parts)
 
 
-def _own(*, plural: str, kind: str, namespaced: bool = True) -> Resource:
-    return Resource(group=names.GROUP, version=names.VERSION, plural=plural, kind=kind, namespaced=namespaced)
+def _own(*, plural: str, kind: str) -> Resource:
+    return Resource(group=names.GROUP, version=names.VERSION, plural=plural, kind=kind)
 
 
-CACHE_CLUSTERS = _own(plural="cacheclusters", kind=names.KIND_CACHE_CLUSTER, namespaced=False)
+CACHE_CLUSTERS = _own(plural="cacheclusters", kind=names.KIND_CACHE_CLUSTER)
 DATASETS = _own(plural="datasets", kind=names.KIND_DATASET)
 PRELOADS = _own(plural="preloads", kind=names.KIND_PRELOAD)
 TRAINING_JOBS = _own(plural="trainingjobs", kind=names.KIND_TRAINING_JOB)

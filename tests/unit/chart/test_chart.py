@@ -15,7 +15,13 @@ from tdcs.api.generate import crd
 from tdcs.controllers.cachecluster.blueprint import labels_of
 from tdcs_scheduler.configuration import scheduler_configuration
 
-CLUSTER_SCOPED = {"CacheCluster", "ClusterRole", "ClusterRoleBinding", "CSIDriver"}
+CLUSTER_SCOPED = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CSIDriver",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
 
 
 def rules(role: Object) -> list[tuple[str, str, str]]:
@@ -409,11 +415,13 @@ def test_an_uninstall_asks_what_is_left_even_where_the_chart_makes_no_cache(
     helm: Helm, default: Rendered
 ) -> None:
     without = helm.template({"cacheCluster.create": "false"})
-    for made, expected in ((default, ["delete-caches", "default"]), (without, ["delete-caches"])):
+    base = ["delete-caches", "--namespace", "tdcs-system"]
+    for made, expected in ((default, [*base, "default"]), (without, base)):
         assert made.containers()["tdcs-uninstall/delete-caches"]["args"] == expected
         verbs = {
             (resource, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
-            for rule in made.one("ClusterRole", "tdcs-uninstall")["rules"]
+            for kind in ("ClusterRole", "Role")
+            for rule in made.one(kind, "tdcs-uninstall")["rules"]
             for resource in rule["resources"]
         }
         assert verbs[("datasets", ())] == verbs[("cacheclusters", ())] == {"list"}

@@ -8,6 +8,8 @@ from tdcs.cli.delete_caches import StillThereError, delete_caches
 from tdcs.kube.api import Object
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, Resource
 
+HOME = "tdcs-system"
+
 
 async def server_with(**objects: list[str]) -> Server:
     """An API server with CacheClusters and Datasets of these names; both have finalizers."""
@@ -15,9 +17,8 @@ async def server_with(**objects: list[str]) -> Server:
     kinds: dict[str, Resource] = {"caches": CACHE_CLUSTERS, "datasets": DATASETS}
     for kind, found in objects.items():
         for name in found:
-            metadata: Object = {"name": name, "finalizers": [names.FINALIZER]}
-            if kinds[kind] is DATASETS:
-                metadata["namespace"] = "n"
+            namespace = "n" if kinds[kind] is DATASETS else HOME
+            metadata: Object = {"name": name, "namespace": namespace, "finalizers": [names.FINALIZER]}
             await server.create(kinds[kind], obj={"kind": kinds[kind].kind, "metadata": metadata, "spec": {}})
     server.writes.clear()
     return server
@@ -33,8 +34,8 @@ async def test_the_caches_are_deleted_and_waited_for(capsys: pytest.CaptureFixtu
             server.store(resource).clear()
 
     server.refuse = freed_at_the_third_look
-    await delete_caches(api=server, clusters=["default"], patience=5, poll=0)
-    assert server.writes == ["delete CacheCluster default"]
+    await delete_caches(api=server, namespace=HOME, clusters=["default"], patience=5, poll=0)
+    assert server.writes == ["delete CacheCluster tdcs-system/default"]
     assert looks == ["get"] * 3
     assert "CacheCluster default is gone" in capsys.readouterr().out
 
@@ -42,7 +43,7 @@ async def test_the_caches_are_deleted_and_waited_for(capsys: pytest.CaptureFixtu
 async def test_with_datasets_nothing_is_deleted_and_they_are_named() -> None:
     server = await server_with(caches=["default"], datasets=["a", "b"])
     with pytest.raises(StillThereError, match=r"2 Datasets \(n/a, n/b\), which only the running") as refused:
-        await delete_caches(api=server, clusters=["default"], patience=5)
+        await delete_caches(api=server, namespace=HOME, clusters=["default"], patience=5)
     assert "kubectl delete trainingjobs,preloads,datasets --all --all-namespaces" in str(refused.value)
     assert "--no-hooks" in str(refused.value)
     assert server.writes == []
@@ -50,8 +51,11 @@ async def test_with_datasets_nothing_is_deleted_and_they_are_named() -> None:
 
 async def test_another_cache_stands_in_the_way_as_well() -> None:
     server = await server_with(caches=["default", "mine"])
-    with pytest.raises(StillThereError, match=r"1 CacheCluster \(mine\).*kubectl delete cacheclusters mine"):
-        await delete_caches(api=server, clusters=["default"], patience=5)
+    with pytest.raises(
+        StillThereError,
+        match=r"1 CacheCluster \(tdcs-system/mine\).*kubectl delete cacheclusters -n tdcs-system mine",
+    ):
+        await delete_caches(api=server, namespace=HOME, clusters=["default"], patience=5)
     assert server.writes == []
 
 
@@ -59,8 +63,8 @@ async def test_a_dataset_that_is_being_deleted_is_waited_for_and_told_when_time_
     server = await server_with(caches=["default"], datasets=["a"])
     await server.delete(DATASETS, name="a", namespace="n")
     condition = {"type": "Ready", "status": "False", "message": "it is deleted when n/a is gone"}
-    server.store(CACHE_CLUSTERS)["", "default"]["status"] = {"conditions": [condition]}
+    server.store(CACHE_CLUSTERS)[HOME, "default"]["status"] = {"conditions": [condition]}
     with pytest.raises(
         StillThereError, match="still being deleted after 0 s: it is deleted when n/a is gone"
     ):
-        await delete_caches(api=server, clusters=["default"], patience=0, poll=0)
+        await delete_caches(api=server, namespace=HOME, clusters=["default"], patience=0, poll=0)

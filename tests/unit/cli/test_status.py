@@ -27,9 +27,10 @@ WORLD = World(
     clusters=[
         obj(
             "default",
-            namespace="",
+            namespace="tdcs-system",
             conditions=[condition("Ready", "False", "1 of 2 cache workers are registered; lost: b")],
-            replicas=2,
+            replicas=3,
+            desiredReplicas=2,
             readyReplicas=1,
             usedBytes=1 << 30,
             capacityBytes=4 << 30,
@@ -104,7 +105,7 @@ def test_every_kind_has_its_row() -> None:
 def test_what_needs_a_person_is_said_and_what_is_on_its_way_is_not() -> None:
     complaints = [line for line in shown(WORLD).splitlines() if line.startswith("!")]
     assert complaints == [
-        "! CacheCluster default: 1 of 2 cache workers are registered; lost: b",
+        "! CacheCluster tdcs-system/default: 1 of 2 cache workers are registered; lost: b",
         "! Dataset n/pictures: it lies on 1 node",
         "! Dataset n/waits: Secret n/keys does not exist",
     ]

@@ -241,6 +241,7 @@ class Cluster:
             recorder=EventRecorder(api=server, component="test", now=utc_now),
             caches=self._caches,
             stores=Stores(
+                namespace=self._settings.namespace,
                 cache_clusters=server.store(CACHE_CLUSTERS),
                 datasets=server.store(DATASETS),
                 preloads=server.store(PRELOADS),
@@ -328,7 +329,7 @@ class Cluster:
             obj={
                 "apiVersion": names.API_VERSION,
                 "kind": "CacheCluster",
-                "metadata": {"name": names.DEFAULT_CACHE_CLUSTER},
+                "metadata": {"name": names.DEFAULT_CACHE_CLUSTER, "namespace": self._settings.namespace},
                 "spec": spec,
             },
         )
@@ -363,7 +364,7 @@ class Cluster:
 
     def status(self, name: str = "pictures", *, resource: Resource = DATASETS) -> Object:
         """The status; empty while there is none."""
-        namespace = "n" if resource.namespaced else ""
+        namespace = self._settings.namespace if resource is CACHE_CLUSTERS else "n"
         return dict(self.server.store(resource).get((namespace, name), {}).get("status") or {})
 
     def condition(self, kind: str, name: str = "pictures", *, resource: Resource = DATASETS) -> Object:

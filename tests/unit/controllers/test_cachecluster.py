@@ -74,8 +74,8 @@ def test_a_worker_is_pending_ready_or_lost() -> None:
         ("b", "Lost"),
         ("c", "Pending"),
     ]
-    status = status_of(cluster="default", workers=states)
-    assert (status.replicas, status.ready_replicas) == (3, 1)
+    status = status_of(cluster="default", pods=2, workers=states)
+    assert (status.replicas, status.desired_replicas, status.ready_replicas) == (2, 3, 1)
     assert (status.capacity_bytes, status.used_bytes, status.used_ratio) == (100, 25, 0.25)
     assert status.selector == "tdcs.io/cache-cluster=default,tdcs.io/component=worker"
 
@@ -238,7 +238,7 @@ def test_only_the_client_is_privileged() -> None:
 
 def test_people_see_what_is_used_in_the_units_of_capacities() -> None:
     states = worker_states(wanted=["a"], workers=[worker("a", capacity=24 * GIB, used=int(6.4 * GIB))])
-    assert status_of(cluster="default", workers=states).used == "6.4 GiB of 24 GiB"
+    assert status_of(cluster="default", pods=2, workers=states).used == "6.4 GiB of 24 GiB"
 
 
 def requests(obj: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.unit.controllers.cluster import Cluster
 
+from tdcs.api import names
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, JOBS, STATEFUL_SETS
 
@@ -37,21 +38,27 @@ def cleaned(cluster: Cluster) -> dict[str, list[str]]:
 
 
 async def test_a_worker_that_goes_leaves_no_blocks_on_its_node(cluster: Cluster) -> None:
-    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": 2}}
+    )
     await cluster.until(lambda: len(worker_sets(cluster)) == 2)
     folders = ["/var/lib/tdcs/cache/default/alluxioworker", "/var/lib/tdcs/cache/default/agent"]
     assert cleaned(cluster) == {"a": folders}
     order = [write for write in cluster.server.writes if "default-worker-a" in write or "Job" in write]
     assert [write.split()[0] for write in order] == ["create", "merge", "create", "delete"]
     # Back again, and gone again: the disk is freed again.
-    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": None}})
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": None}}
+    )
     await cluster.until(lambda: len(worker_sets(cluster)) == 3)
-    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": 2}}
+    )
     await cluster.until(lambda: len(cluster.server.store(JOBS)) == 2 and len(worker_sets(cluster)) == 2)
 
 
 async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) -> None:
-    await cluster.server.delete(CACHE_CLUSTERS, name="default")
+    await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
     await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
     assert set(cleaned(cluster)) == set(NODES)
     assert cleaned(cluster)["a"] == [
@@ -64,7 +71,7 @@ async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) 
 async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(cluster: Cluster) -> None:
     await cluster.create_dataset()
     await cluster.until_state("Ready")
-    await cluster.server.delete(CACHE_CLUSTERS, name="default")
+    await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
     await cluster.until(
         lambda: cluster.condition("Ready", "default", resource=CACHE_CLUSTERS).get("reason") == "InUse"
     )
@@ -89,7 +96,7 @@ async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(cluster: Cluster) 
 
 async def test_a_disk_that_cannot_be_freed_is_told_and_does_not_hold_up(cluster: Cluster) -> None:
     cluster.server.jobs_end_as = "Failed"
-    await cluster.server.delete(CACHE_CLUSTERS, name="default")
+    await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")
     await cluster.until(lambda: not cluster.server.store(CACHE_CLUSTERS))
     assert {event["type"] for event in cluster.events("DiskNotFreed")} == {"Warning"}
     assert len(cluster.events("DiskNotFreed")) == 3
@@ -104,3 +111,24 @@ async def test_the_status_follows_a_worker_that_is_lost(cluster: Cluster) -> Non
     cluster.engine.set_worker(name="b", live=False)
     await cluster.until(lambda: states()["b"] == "Lost", deadline=60)
     assert cluster.status("default", resource=CACHE_CLUSTERS)["readyReplicas"] == 2
+
+
+async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs(cluster: Cluster) -> None:
+    metadata = {"name": "other", "namespace": "n"}
+    await cluster.server.create(
+        CACHE_CLUSTERS,
+        obj={"apiVersion": names.API_VERSION, "kind": "CacheCluster", "metadata": metadata, "spec": {}},
+    )
+
+    def refused() -> bool:
+        status = cluster.server.store(CACHE_CLUSTERS)["n", "other"].get("status") or {}
+        return any(one["reason"] == "WrongNamespace" for one in status.get("conditions", ()))
+
+    await cluster.until(refused)
+    (told,) = cluster.server.store(CACHE_CLUSTERS)["n", "other"]["status"]["conditions"]
+    assert "metadata.namespace: tdcs-system" in told["message"]
+    assert "finalizers" not in cluster.server.store(CACHE_CLUSTERS)["n", "other"]["metadata"]
+    assert not any("other" in name for _, name in cluster.server.store(STATEFUL_SETS))
+    # A Dataset does not find it either.
+    await cluster.create_dataset("late", cacheCluster="other")
+    await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")

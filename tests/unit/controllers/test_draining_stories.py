@@ -49,7 +49,9 @@ async def cluster(pace: Pace) -> AsyncIterator[Cluster]:
 
 
 async def scale(cluster: Cluster, replicas: int) -> None:
-    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": replicas}})
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": replicas}}
+    )
 
 
 async def partitioned(cluster: Cluster) -> int:
@@ -85,7 +87,7 @@ async def test_a_smaller_cache_keeps_its_data_without_asking_the_source(cluster:
     await scale(cluster, 2)
     await cluster.until(lambda: draining(cluster) == {least})
     status = cluster.status("default", resource=CACHE_CLUSTERS)
-    assert (status["replicas"], status["readyReplicas"]) == (2, 2)
+    assert [status[field] for field in ("replicas", "desiredReplicas", "readyReplicas")] == [3, 2, 2]
     await cluster.until(lambda: notes(cluster, "Draining"))
     assert "move to" in notes(cluster, "Draining")[0]
     assert len(worker_sets(cluster)) == 3  # not before it has handed everything over
@@ -220,7 +222,7 @@ async def test_a_time_limit_ends_it(cluster: Cluster, pace: Pace) -> None:
     await partitioned(cluster)
     pace.open.clear()
     spec = {"replicas": 2, "scaling": {"drainTimeout": "1s"}}
-    await cluster.server.merge(CACHE_CLUSTERS, name="default", patch={"spec": spec})
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": spec})
     await cluster.until(lambda: len(worker_sets(cluster)) == 2)
     (told,) = notes(cluster, "DataLeftBehind")
     assert "spec.scaling.drainTimeout (1s) is over" in told
@@ -305,7 +307,13 @@ async def test_an_operator_killed_with_any_write_of_a_drain_is_followed_by_one_t
     read = await partitioned(cluster)
     killer = Killer(cluster, after=after)
     # The user's own write is not the operator's.
-    await Server.merge(cluster.server, CACHE_CLUSTERS, name="default", patch={"spec": {"replicas": 2}})
+    await Server.merge(
+        cluster.server,
+        CACHE_CLUSTERS,
+        name="default",
+        namespace="tdcs-system",
+        patch={"spec": {"replicas": 2}},
+    )
 
     def ended() -> bool:
         return len(worker_sets(cluster)) == 2 and not draining(cluster)

@@ -177,6 +177,6 @@ def test_a_ledger_is_complete_when_every_mounted_dataset_of_the_cache_is_in_it()
 
 def test_who_leaves_is_read_from_the_status() -> None:
     workers = [{"node": "a", "state": "Draining"}, {"node": "b", "state": "Ready"}]
-    clusters = {("", "default"): {"status": {"workers": workers}}}
-    assert leaving_nodes(cache_clusters=clusters, cluster="default") == A
-    assert leaving_nodes(cache_clusters=clusters, cluster="other") == frozenset()
+    cluster = {"status": {"workers": workers}}
+    assert leaving_nodes(cluster) == A
+    assert leaving_nodes(None) == frozenset()

@@ -37,7 +37,7 @@ def test_the_state_of_every_object_is_told() -> None:
         metrics_of(
             datasets={("n", "pictures"): dataset},
             training_jobs={("n", "train"): job},
-            cache_clusters={("", "default"): cluster},
+            cache_clusters={("tdcs-system", "default"): cluster},
         )
     )
     assert found['tdcs_dataset_physical_bytes{dataset="pictures",namespace="n"}'] == 20

@@ -42,7 +42,7 @@ def job(name: str, *datasets: str) -> Object:
 
 def cluster(state: str) -> Object:
     workers = [{"node": "a", "state": state, "usedBytes": 1}]
-    return {"metadata": {"name": "default"}, "status": {"workers": workers}}
+    return {"metadata": {"name": "default", "namespace": "tdcs-system"}, "status": {"workers": workers}}
 
 
 async def test_a_view_that_hears_nothing_is_unhealthy(

@@ -54,13 +54,13 @@ def install(
         )
     with reporter.step("cache cluster ready") as step:
         kubectl.wait(
-            lambda: _not_ready(kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER)),
+            lambda: _not_ready(kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER, namespace=NAMESPACE)),
             what=f"CacheCluster {CACHE_CLUSTER} did not become ready",
             seconds=300,
             step=step,
             explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
         )
-        found = kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER) or {}
+        found = kubectl.get("cacheclusters.tdcs.io", CACHE_CLUSTER, namespace=NAMESPACE) or {}
         step.result = f"{found['status']['readyReplicas']} workers"
 
 
@@ -109,8 +109,7 @@ def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubect
         return
     with reporter.step(f"delete {noun}") as step:
         for namespace, name in found:
-            scope = ["-n", namespace] if namespace else []
-            kubectl("delete", resource, name, *scope, "--ignore-not-found", "--wait=false")
+            kubectl("delete", resource, name, "-n", namespace, "--ignore-not-found", "--wait=false")
         kubectl.wait(
             lambda: _left(kubectl.list(resource)),
             what=f"{noun} are still being deleted",
@@ -118,11 +117,11 @@ def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubect
             step=step,
             explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
         )
-        step.result = ", ".join("/".join(filter(None, place)) for place in found[:5])
+        step.result = ", ".join("/".join(place) for place in found[:5])
 
 
 def _place(thing: Object) -> tuple[str, str]:
-    return thing["metadata"].get("namespace", ""), thing["metadata"]["name"]
+    return thing["metadata"]["namespace"], thing["metadata"]["name"]
 
 
 def _left(things: Sequence[Object]) -> str | None:
@@ -130,7 +129,7 @@ def _left(things: Sequence[Object]) -> str | None:
     if not things:
         return None
     message = condition(things[0], "Ready").get("message", "the operator has not looked at it")
-    return f"{'/'.join(filter(None, _place(things[0])))}: {message}"
+    return f"{'/'.join(_place(things[0]))}: {message}"
 
 
 def _not_ready(cluster: Object | None) -> str | None:

@@ -38,7 +38,6 @@ class Kind:
     model: type[BaseModel]
     plural: str
     short_names: tuple[str, ...]
-    namespaced: bool
     columns: tuple[Column, ...]
     rules: tuple[dict[str, str], ...] = ()
     scale: bool = False
@@ -60,8 +59,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         model=cachecluster.CacheCluster,
         plural="cacheclusters",
-        short_names=("cc",),
-        namespaced=False,
+        short_names=("ccl",),
         requires_spec=False,
         scale=True,
         rules=(
@@ -76,7 +74,9 @@ KINDS: tuple[Kind, ...] = (
             Column(
                 name="Workers", path=".status.readyReplicas", type="integer", description="Workers alive."
             ),
-            Column(name="Wanted", path=".status.replicas", type="integer", description="Workers wanted."),
+            Column(
+                name="Wanted", path=".status.desiredReplicas", type="integer", description="Workers wanted."
+            ),
             Column(name="Used", path=".status.used", description="How much of the cache is in use."),
             Column(name="Profile", path=".spec.profile", description="Tuned or Stock.", priority=1),
             _AGE,
@@ -87,7 +87,6 @@ KINDS: tuple[Kind, ...] = (
         model=dataset.Dataset,
         plural="datasets",
         short_names=("dset",),
-        namespaced=True,
         rules=(dataset.NAME_RULE,),
         columns=(
             Column(name="State", path=".status.state", description="The conditions in one word."),
@@ -116,7 +115,6 @@ KINDS: tuple[Kind, ...] = (
         model=preload.Preload,
         plural="preloads",
         short_names=("pl",),
-        namespaced=True,
         rules=(preload.NAME_RULE,),
         columns=(
             Column(name="Dataset", path=".spec.dataset", description="What is loaded."),
@@ -136,7 +134,6 @@ KINDS: tuple[Kind, ...] = (
         model=trainingjob.TrainingJob,
         plural="trainingjobs",
         short_names=("tj",),
-        namespaced=True,
         rules=(trainingjob.NAME_RULE,),
         scale=True,
         scale_path=".spec.replicaSpecs.Worker.replicas",
@@ -198,7 +195,7 @@ def definition(kind: Kind) -> dict[str, Any]:
                 "shortNames": list(kind.short_names),
                 "categories": list(kind.categories),
             },
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "scope": "Namespaced",
             "versions": [
                 {
                     "name": names.VERSION,

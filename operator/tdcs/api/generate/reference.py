@@ -22,13 +22,12 @@ def markdown() -> str:
 def _kind(kind: crd.Kind) -> str:
     schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     name = kind.model.__name__
-    scope = "in a namespace" if kind.namespaced else "for the whole cluster"
     short = ", ".join(f"`{short}`" for short in kind.short_names)
     columns = [f"- **{column.name}**: {column.description}" for column in kind.columns]
     parts = [
         f"## {name}\n",
         f"{_prose(schema['description'])}\n",
-        f"One {scope}; short name {short}.\n",
+        f"Short name {short}.\n",
         *(f"- {found['message']}" for found in schema.get("x-kubernetes-validations", [])),
         "\n`kubectl get` shows:\n",
         *columns,

@@ -65,9 +65,12 @@ class CacheClusterController:
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
-        obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name)
+        obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name, namespace=key.namespace)
         if obj is None:
             self._context.gone(key)
+            return None
+        if key.namespace != self._context.settings.namespace:
+            await self._refuse(obj)
             return None
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         try:
@@ -123,10 +126,19 @@ class CacheClusterController:
             failure=failure,
             leaving=leave,
         )
-        told = plan.status_of(cluster=key.name, workers=workers, leaving=leave)
+        told = plan.status_of(cluster=key.name, pods=plan.worker_pods(sets), workers=workers, leaving=leave)
         await self._publish(obj, told, ready)
         poll = self._context.settings.poll_seconds
         return min(poll, 1.0) if leave else poll
+
+    async def _refuse(self, obj: Object) -> None:
+        """One in another namespace: nothing is made of it, and it says why."""
+        home, name = self._context.settings.namespace, obj["metadata"]["name"]
+        text = (
+            f"CacheClusters live in the namespace of TDCS's operator, {home}, and nothing is made of this one: create "
+            f"it there (metadata.namespace: {home}); Datasets of all namespaces name it in spec.cacheCluster as {name}"
+        )
+        await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
 
     def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:
         settings = self._context.settings
@@ -177,8 +189,10 @@ class CacheClusterController:
 
     async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
         metadata = {"resourceVersion": obj["metadata"]["resourceVersion"], "finalizers": finalizers}
-        name = obj["metadata"]["name"]
-        return await self._context.api.merge(CACHE_CLUSTERS, name=name, patch={"metadata": metadata})
+        name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
+        return await self._context.api.merge(
+            CACHE_CLUSTERS, name=name, namespace=namespace, patch={"metadata": metadata}
+        )
 
     def _wanted_nodes(self, cluster: CacheCluster, sets: list[Object], holdings: Holdings) -> list[str]:
         nodes = {

@@ -58,8 +58,6 @@ def choose_nodes(
     """
     there = set(present)
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=there)
-    if spec.replicas is None:
-        return sorted(fitting)
     old = [name for name in fitting if name in there]
     new = sorted((name for name in fitting if name not in there), key=lambda name: (-gpus(nodes[name]), name))
     gone = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or Holdings())

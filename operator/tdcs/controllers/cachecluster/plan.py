@@ -108,15 +108,21 @@ def silent_workers(*, wanted: Sequence[str], known: CacheClusterStatus | None) -
     ]
 
 
+def worker_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
+    """How many workers there are, as the StatefulSet controller counts their pods."""
+    return sum(int((one.get("status") or {}).get("replicas") or 0) for one in worker_sets)
+
+
 def status_of(
-    *, cluster: str, workers: Sequence[CacheWorker], leaving: Sequence[CacheWorker] = ()
+    *, cluster: str, pods: int, workers: Sequence[CacheWorker], leaving: Sequence[CacheWorker] = ()
 ) -> CacheClusterStatus:
-    """The status without its conditions; workers that leave are listed, and counted nowhere."""
+    """The status without its conditions; workers that leave are listed, and count among the pods only."""
     live = [worker for worker in workers if worker.state == "Ready"]
     capacity = sum(worker.capacity_bytes for worker in live)
     used = sum(worker.used_bytes for worker in live)
     return CacheClusterStatus(
-        replicas=len(workers),
+        replicas=pods,
+        desired_replicas=len(workers),
         ready_replicas=len(live),
         selector=(f"{names.LABEL_CACHE_CLUSTER}={cluster},{names.LABEL_COMPONENT}={names.COMPONENT_WORKER}"),
         capacity_bytes=capacity,

@@ -342,7 +342,7 @@ class DatasetController:
         """The Dataset is gone. Where nobody reads a mount any more, nothing is loaded for it; the sweep removes it."""
         again: float | None = None
         for mount in self._mounts:
-            if ("", mount.cluster) not in self._context.stores.cache_clusters:
+            if self._context.stores.cache_cluster(mount.cluster) is None:
                 await self._mounts.drop(mount)
             elif not readers.users_of(stores=self._context.stores, cluster=mount.cluster, path=mount.path):
                 self._mounts.assigner(mount.cluster).stop(mount.path)

@@ -23,7 +23,7 @@ def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> 
         new: whether the Dataset has not been mounted yet: a cache that is being deleted takes no new ones.
     """
     name = spec.cache_cluster
-    cluster = stores.cache_clusters.get(("", name))
+    cluster = stores.cache_cluster(name)
     if cluster is None:
         return Problem(
             reason="CacheClusterNotFound",

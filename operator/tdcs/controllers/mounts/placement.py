@@ -7,6 +7,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.controllers.cache_view import CacheView
 from tdcs.engine.agents import AgentState, MountState
+from tdcs.kube.api import Object
 from tdcs.planning.placement import RESERVE_RATIO, Candidate, NodeView
 from tdcs.policy.placement import CacheNode
 
@@ -138,18 +139,18 @@ def room(*, path: str, digest: str, state: AgentState, capacity: int, planned: M
     return max(free, 0)
 
 
-def leaving_nodes(*, cache_clusters: Store, cluster: str) -> frozenset[str]:
+def leaving_nodes(cluster: Object | None) -> frozenset[str]:
     """The nodes whose workers leave a cache cluster, as its status says."""
-    return _workers(cache_clusters, cluster, draining=True) or frozenset()
+    return _workers(cluster, draining=True) or frozenset()
 
 
-def member_nodes(*, cache_clusters: Store, cluster: str) -> frozenset[str] | None:
+def member_nodes(cluster: Object | None) -> frozenset[str] | None:
     """The nodes that shall have a worker of a cache cluster, as its status says; None when it says nothing yet."""
-    return _workers(cache_clusters, cluster, draining=False)
+    return _workers(cluster, draining=False)
 
 
-def _workers(cache_clusters: Store, cluster: str, *, draining: bool) -> frozenset[str] | None:
-    status = cache_clusters.get(("", cluster), {}).get("status")
+def _workers(cluster: Object | None, *, draining: bool) -> frozenset[str] | None:
+    status = (cluster or {}).get("status")
     if not status or not status.get("workers"):
         return None
     return frozenset(

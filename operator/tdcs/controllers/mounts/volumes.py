@@ -116,7 +116,7 @@ def attributes(*, cluster: str, path: str, tiers: Sequence[str] = ()) -> dict[st
 
 def _tiers(context: Context, cluster: str) -> list[str]:
     """Folders of a cluster's blocks, the largest tier's first: the views lie there, for most links lead there."""
-    obj = context.stores.cache_clusters.get(("", cluster))
+    obj = context.stores.cache_cluster(cluster)
     if obj is None:
         return []
     tiers = CacheClusterSpec.model_validate(obj.get("spec") or {}).storage.tiers

@@ -18,7 +18,7 @@ class Cluster(Kubectl):
             "trainingjobs.tdcs.io": [thing("train", "demo")],
             "preloads.tdcs.io": [],
             "datasets.tdcs.io": [thing("pictures", "demo"), thing("words", "other")],
-            "cacheclusters.tdcs.io": [thing("default")],
+            "cacheclusters.tdcs.io": [thing("default", "tdcs-system")],
         }
         self.kinds = tuple(self.things) if kinds is None else kinds
         self.held = held
@@ -40,10 +40,9 @@ class Cluster(Kubectl):
         return self.things[resource]
 
 
-def thing(name: str, namespace: str | None = None) -> dict[str, Any]:
+def thing(name: str, namespace: str) -> dict[str, Any]:
     condition = {"type": "Ready", "message": "pods still use the claim"}
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"metadata": metadata, "status": {"conditions": [condition]}}
+    return {"metadata": {"name": name, "namespace": namespace}, "status": {"conditions": [condition]}}
 
 
 def test_jobs_go_before_their_data_and_data_before_its_cache() -> None:

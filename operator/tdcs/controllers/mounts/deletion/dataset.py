@@ -105,7 +105,7 @@ async def _users(*, context: Context, claim: Object) -> str:
 
 async def _unmounted(*, world: World, mount: Mount) -> float | Problem | None:
     """Drop the blocks and the mount, in the background; None when they are gone."""
-    if ("", mount.cluster) not in world.context.stores.cache_clusters:
+    if world.context.stores.cache_cluster(mount.cluster) is None:
         await world.mounts.drop(mount)
         return None  # the cache is gone, and the blocks with it
     if mount.lock.locked():
