@@ -1,4 +1,8 @@
-"""Compiled models: a Job for each of two targets, a Dataset of what they wrote, and jobs that score on three nodes."""
+"""Compiled models: a Job for each of two targets, a Dataset of what they wrote, and jobs that score on three nodes.
+
+The nodes of the local cluster have one processor. A ConfigMap says for each node the target that its processor is
+treated as, as its label does.
+"""
 
 import json
 import uuid
@@ -19,6 +23,7 @@ from tdcs_local.store.operations import Made
 LABEL = "tdcs.io/target"
 TARGETS = ("x86-64-v2", "x86-64-v3")
 BUCKET = "compiled"
+JOBS = ("score-first", "score-second", "score-loads", "score-compiles", "score-third")
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +43,8 @@ def example(name: str, image: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def labelled(kubectl: Kubectl, workers: list[str]) -> Iterator[dict[str, str]]:
-    """The target of each worker, as its label says: two that models are compiled for, and an older one."""
-    targets = dict(zip(workers, (*TARGETS, "x86-64"), strict=True))
+    """The target of each of three workers, as its label says: the two that models are compiled for."""
+    targets = dict(zip(workers, (*TARGETS, TARGETS[1]), strict=True))
     for node, target in targets.items():
         kubectl("label", "node", node, f"{LABEL}={target}", "--overwrite")
     yield targets
@@ -48,8 +53,19 @@ def labelled(kubectl: Kubectl, workers: list[str]) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
+def sent_before(store_filled: None) -> int:
+    """Bytes that the store had sent of the bucket before these tests: it counts as long as it lives."""
+    return operations.payload_bytes_sent(bucket=BUCKET)
+
+
+@pytest.fixture(scope="module")
 def compiled(
-    tdcs: None, store_filled: None, image: str, labelled: dict[str, str], kubectl: Kubectl, reporter: Reporter
+    tdcs: None,
+    sent_before: int,
+    image: str,
+    labelled: dict[str, str],
+    kubectl: Kubectl,
+    reporter: Reporter,
 ) -> Iterator[dict[str, dict[str, Any]]]:
     """What the compile Jobs printed, by target; the Dataset of the artifacts is loaded onto all nodes afterwards."""
     demo.apply_dataset(reporter=reporter, kubectl=kubectl)
@@ -70,6 +86,8 @@ def compiled(
     kubectl.delete("datasets.tdcs.io", BUCKET, namespace=demo.NAMESPACE)
     for name in (*(job["metadata"]["name"] for job in jobs), "compile-again"):
         kubectl.delete("job", name, namespace=demo.NAMESPACE)
+    for name in JOBS:
+        kubectl.delete("configmap", name, namespace=demo.NAMESPACE)
 
 
 def wait_for_job(kubectl: Kubectl, name: str) -> None:
@@ -84,47 +102,107 @@ def wait_for_job(kubectl: Kubectl, name: str) -> None:
     kubectl.wait(look, what=f"Job {name} did not complete", seconds=240, explain=lambda: kubectl(*explain))
 
 
-def score_job(name: str, *, image: str, node: str, target: str) -> dict[str, Any]:
-    """The example job with one pod, on a node of which the processor is treated as the label says."""
+def score_job(name: str, *, image: str, targets: dict[str, str]) -> list[dict[str, Any]]:
+    """The example job with a pod on each of these nodes, and the ConfigMap of their targets."""
     (job,) = example("trainingjob-score.yaml", image)
     job["metadata"]["name"] = name
     worker = job["spec"]["replicaSpecs"]["Worker"]
-    worker["replicas"] = 1
+    worker["replicas"] = len(targets)
+    hostname = "kubernetes.io/hostname"
+    worker["template"]["metadata"] = {"labels": {"score": name}}
     pod = worker["template"]["spec"]
-    pod["nodeSelector"] = {"kubernetes.io/hostname": node}
-    pod["containers"][0]["env"] = [
-        {"name": "PODS", "value": "3"},
-        {"name": "TDCS_TRAIN_TARGET", "value": target},
+    pod["affinity"] = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": hostname, "operator": "In", "values": list(targets)}]}
+                ]
+            }
+        },
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": hostname, "labelSelector": {"matchLabels": {"score": name}}}
+            ]
+        },
+    }
+    pod["volumes"].append({"name": "targets", "configMap": {"name": name}})
+    (container,) = pod["containers"]
+    container["volumeMounts"].append({"name": "targets", "mountPath": "/targets"})
+    container["env"] = [
+        {"name": "PODS", "value": str(len(targets))},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
-    return job
+    script = 'echo "node: $NODE"; TDCS_TRAIN_TARGET=$(cat "/targets/$NODE") exec "$0" "$@"'
+    container["command"] = ["sh", "-c", script, *container["command"]]
+    metadata = {"name": name, "namespace": demo.NAMESPACE}
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": targets}, job]
 
 
-def test_each_pod_scores_with_the_artifact_of_its_node_and_compiles_nothing(
-    compiled: dict[str, dict[str, Any]], labelled: dict[str, str], image: str, kubectl: Kubectl
+def lines_by_node(kubectl: Kubectl, name: str) -> dict[str, dict[str, Any]]:
+    """What the pods of a score job printed, by the node that each ran on."""
+    found = {}
+    for log in logs_of(kubectl, name):
+        first, *_, last = log.strip().splitlines()
+        found[first.removeprefix("node: ")] = json.loads(last)
+        print(first, last)
+    return found
+
+
+def test_each_of_three_pods_scores_with_the_artifact_of_its_node_and_compiles_nothing(
+    compiled: dict[str, dict[str, Any]],
+    labelled: dict[str, str],
+    sent_before: int,
+    image: str,
+    kubectl: Kubectl,
 ) -> None:
     assert {target: said["built"] for target, said in compiled.items()} == dict.fromkeys(TARGETS, True)
     sent: list[int] = []
-    for number, (node, target) in enumerate(list(labelled.items())[:2]):
-        name = f"score-{number}"
-        kubectl.apply(score_job(name, image=image, node=node, target=target))
+    for name in JOBS[:2]:
+        kubectl.apply(*score_job(name, image=image, targets=labelled))
         succeeded(kubectl, name, seconds=300)
-        (log,) = logs_of(kubectl, name)
-        line = json.loads(log.strip().splitlines()[-1])
-        print(json.dumps(line))
-        assert line["target"] == target
-        assert line["key"] == compiled[target]["manifest"]["key"]
-        assert line["compiled_here"] is False
-        assert line["images"] > 0
-        sent.append(operations.payload_bytes_sent(bucket=BUCKET))
-    print(json.dumps({"sent_by_the_source_after_each_job": sent}))
-    assert sent[1] - sent[0] < 16384  # listings; the artifacts are 4 MB
+        lines = lines_by_node(kubectl, name)
+        assert {node: line["target"] for node, line in lines.items()} == labelled
+        for line in lines.values():
+            assert line["key"] == compiled[line["target"]]["manifest"]["key"]
+            assert line["compiled_here"] is False
+            assert line["images"] > 0
+        sent.append(operations.payload_bytes_sent(bucket=BUCKET) - sent_before)
+    artifacts = [said["manifest"] for said in compiled.values()]
+    whole = sum(each[part]["bytes"] for each in artifacts for part in ("library", "parameters"))
+    print(json.dumps({"bytes_of_the_artifacts": whole, "sent_by_the_source_after_each_job": sent}))
+    assert whole <= sent[0] < 1.1 * whole  # three nodes have them, and the source sent them once
+    assert sent[1] - sent[0] < 16384  # listings
 
 
-def test_a_node_with_a_third_target_says_which_command_to_run(
+def test_a_pod_that_compiles_for_itself_waits_at_least_ten_times_as_long(
     compiled: dict[str, dict[str, Any]], labelled: dict[str, str], image: str, kubectl: Kubectl
 ) -> None:
-    node, target = list(labelled.items())[2]
-    kubectl.apply(score_job("score-third", image=image, node=node, target=target))
+    """The artifact is on the node already; the other pod has the files of the image and an empty /tmp."""
+    node, target = list(labelled.items())[1]
+    seconds = {}
+    for name in ("score-loads", "score-compiles"):
+        parts = score_job(name, image=image, targets={node: target})
+        (container,) = parts[1]["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        if name == "score-compiles":
+            model = "/opt/train/bin/digits_model.py:model"
+            container["args"] = ["--data", "/data", "--model", "/tmp", "--name", model, "--compile"]
+            container["resources"]["limits"]["memory"] = "1536Mi"
+        kubectl.apply(*parts)
+        succeeded(kubectl, name, seconds=300)
+        (line,) = lines_by_node(kubectl, name).values()
+        assert line["compiled_here"] is (name == "score-compiles")
+        assert line["target"] == target
+        seconds[name] = line["seconds_to_first_result"]
+    print(json.dumps(seconds))
+    assert seconds["score-loads"] <= 0.1 * seconds["score-compiles"]
+
+
+def test_a_node_that_joins_with_a_third_target_says_which_command_to_run(
+    compiled: dict[str, dict[str, Any]], labelled: dict[str, str], image: str, kubectl: Kubectl
+) -> None:
+    node = list(labelled)[2]
+    kubectl("label", "node", node, f"{LABEL}=x86-64", "--overwrite")
+    kubectl.apply(*score_job("score-third", image=image, targets={node: "x86-64"}))
 
     def look() -> str | None:
         job = kubectl.get("trainingjobs.tdcs.io", "score-third", namespace=demo.NAMESPACE) or {}

@@ -75,7 +75,7 @@ def test_the_same_key_builds_nothing(made: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (made / "artifacts").rglob("*")} == files
 
 
-def test_the_key_changes_with_weights_target_backends_and_shapes(made: Path, tmp_path: Path) -> None:
+def test_the_key_changes_with_weights_target_backends_tools_and_shapes(made: Path, tmp_path: Path) -> None:
     from tdcs_train.artifacts.key import artifact_key
     from tdcs_train.artifacts.manifest import BackendSpec
     from tdcs_train.compile.model_file import read_onnx
@@ -91,6 +91,7 @@ def test_the_key_changes_with_weights_target_backends_and_shapes(made: Path, tmp
         "target": "x86-64",
         "backends": [first, second],
         "tvm": "1",
+        "tools": {"g++": "12"},
         "options": {"shapes": {}},
     }
     changed = [
@@ -100,6 +101,7 @@ def test_the_key_changes_with_weights_target_backends_and_shapes(made: Path, tmp
         {**given, "backends": [second, first]},
         {**given, "backends": [BackendSpec(name="a", version="2"), second]},
         {**given, "tvm": "2"},
+        {**given, "tools": {"g++": "13"}},
         {**given, "options": {"shapes": {"x": [1]}}},
     ]
     assert len({artifact_key(**each) for each in changed}) == len(changed)

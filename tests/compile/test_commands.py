@@ -98,11 +98,15 @@ def test_an_operator_that_nothing_knows_is_named(tmp_path: Path) -> None:
         ("code.py:number", "is a int: a model is an onnx.ModelProto"),
         ("code.py:fails", "ZeroDivisionError"),
         ("gone.py:model", "there is no file gone.py"),
+        ("code.py:needs", "cannot be called without arguments (missing a required argument: 'size')"),
+        ("code.py:Callable", "is a Callable: a model is an onnx.ModelProto"),
     ],
 )
 def test_a_model_that_cannot_be_read_is_named(source: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("not a model")
-    (tmp_path / "code.py").write_text("number = 3\ndef fails():\n    return 1 / 0\n")
+    (tmp_path / "code.py").write_text(
+        "number = 3\ndef fails():\n    return 1 / 0\ndef needs(size):\n    return size\nclass Callable:\n    pass\n"
+    )
     refused(run("compile", source, "--target", "x86-64", "-o", "out", cwd=tmp_path), reason)
 
 
@@ -153,6 +157,49 @@ def test_a_full_disk_is_named_and_leaves_nothing(model: Path, tmp_path: Path) ->
         assert list(small.iterdir()) == []
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+@pytest.mark.parametrize("variable", ["TMPDIR", "XDG_CACHE_HOME"])
+def test_a_full_scratch_folder_is_named(
+    variable: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)], check=True)
+    monkeypatch.setenv(variable, str(small))
+    backend = [] if variable == "TMPDIR" else ["--backend", "onednn"]
+    try:
+        done = run("compile", str(model), "--target", "x86-64", *backend, "-o", str(tmp_path / "out"))
+        refused(done, "o space left on device")
+        assert not list(tmp_path.glob("out/*"))
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    done = run(
+        "compile", str(model), "--target", "x86-64", "--backend", "onednn", "-o", str(tmp_path / "out")
+    )
+    refused(done, "the runtime module of onednn cannot be kept in", "set XDG_CACHE_HOME")
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnx'] = None\n")
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    words = ["compile", str(model), "--target", "x86-64", "-o", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tdcs_train.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    refused(done, "mlp.onnx cannot be read without onnx: pip install 'tdcs-train[compile]'")
 
 
 def test_a_bucket_that_does_not_answer_is_named_with_no_secret_in_the_message(

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,17 +55,25 @@ def listens(host: str, port: int) -> bool:
 class S3Server:
     """versitygw over a folder: buckets are folders, objects are files."""
 
-    def __init__(self, *, program: Path, folder: Path, address: str) -> None:
+    def __init__(
+        self,
+        *,
+        program: Path,
+        folder: Path,
+        address: str,
+        options: Sequence[str] = (),
+        root: Path | None = None,
+    ) -> None:
         self.endpoint = f"http://{address}:7070"
         self.credentials = Credentials(access_key_id="test-account", secret_access_key="test-secret-7f3a9c")
-        self._root = folder / "buckets"
-        self._root.mkdir(parents=True)
+        self._root = root or folder / "buckets"
+        self._root.mkdir(parents=True, exist_ok=True)
         pair = self.credentials
         self.process = Process(
             name="versitygw",
             argv=[
                 *(str(program), "--access", pair.access_key_id, "--secret", pair.secret_access_key),
-                *("--port", f"{address}:7070", "posix", str(self._root)),
+                *("--port", f"{address}:7070", *options, "posix", str(self._root)),
             ],
             log=folder / "versitygw.log",
             ready=lambda: listens(address, 7070),

@@ -1,15 +1,19 @@
 """Artifacts of compiled models in a real S3 bucket: whole or not at all, two writers at once, and sentences."""
 
 import hashlib
+import subprocess
+import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from tests.engine.servers import S3Server
 
+from tdcs_local import programs
 from tdcs_train.artifacts.bucket import BucketStore
-from tdcs_train.artifacts.manifest import FORMAT, FileSpec, Manifest, ModelSpec
+from tdcs_train.artifacts.manifest import FORMAT, FileSpec, Manifest, ModelSpec, encode
 from tdcs_train.artifacts.store import open_store
 from tdcs_train.errors import InputError
 
@@ -41,6 +45,7 @@ def artifact(folder: Path, content: bytes, *, key: str = "a" * 40) -> tuple[Mani
         target="x86-64",
         features=(),
         tvm="1",
+        tools={},
         backends=(),
         options={},
         libraries=(),
@@ -101,6 +106,72 @@ def test_a_damaged_manifest_in_the_bucket_is_replaced(s3: S3Server, tmp_path: Pa
     (folder / "manifest.json").write_text("{")
     assert bucket.publish(manifest, files)
     assert bucket.find(manifest.key) is not None
+
+
+def test_a_bucket_that_may_only_be_read_is_named_and_stays_as_it_is(
+    s3: S3Server, network: str, tmp_path: Path
+) -> None:
+    s3.make_bucket("artifacts-read-only")
+    folder = s3.folder_of("artifacts-read-only")
+    server = S3Server(
+        program=programs.ensure("versitygw") / "versitygw",
+        folder=tmp_path / "server",
+        root=folder.parent,
+        address=f"{network}.3",
+        options=("--readonly",),
+    )
+    (tmp_path / "server").mkdir()
+    server.process.start()
+    try:
+        bucket = open_store("s3://artifacts-read-only/models", endpoint=server.endpoint)
+        manifest, files = artifact(tmp_path / "a", b"1")
+        assert bucket.find(manifest.key) is None
+        with pytest.raises(
+            InputError, match="s3://artifacts-read-only/models cannot be written: "
+        ) as refused:
+            bucket.publish(manifest, files)
+        assert "check the bucket's name, --endpoint and the AWS_* variables" in str(refused.value)
+        assert server.credentials.secret_access_key not in str(refused.value)
+    finally:
+        server.process.kill()
+    assert list(folder.iterdir()) == []
+
+
+PUBLISH = """
+import sys
+from pathlib import Path
+from tdcs_train.artifacts.manifest import decode
+from tdcs_train.artifacts.store import open_store
+folder, endpoint = Path(sys.argv[1]), sys.argv[2]
+manifest = decode((folder / "manifest.json").read_bytes())
+files = {spec.name: folder / spec.name for spec in (manifest.library, manifest.parameters)}
+open_store("s3://artifacts-killed/models", endpoint=endpoint).publish(manifest, files)
+"""
+
+
+def test_a_writer_killed_while_it_uploads_leaves_no_artifact(s3: S3Server, tmp_path: Path) -> None:
+    bucket = store(s3, "artifacts-killed")
+    manifest, files = artifact(tmp_path / "a", bytes(40_000_000))
+    (tmp_path / "a" / "manifest.json").write_bytes(encode(manifest))
+    command = [sys.executable, "-c", PUBLISH, str(tmp_path / "a"), s3.endpoint]
+    writer = subprocess.Popen(command)
+    folder = s3.folder_of("artifacts-killed") / "models" / manifest.key
+    # The first file is there, the second one is on its way.
+    wait_for(lambda: (folder / manifest.library.name).exists(), what="the first file was not written")
+    writer.kill()
+    writer.wait()
+    assert bucket.find(manifest.key) is None
+    assert bucket.publish(manifest, files)
+    assert bucket.find(manifest.key) is not None
+    for name, path in files.items():
+        assert (folder / name).read_bytes() == path.read_bytes()
+
+
+def wait_for(ready: Callable[[], bool], *, what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
 
 
 def test_a_bucket_that_is_not_there_is_named(s3: S3Server, tmp_path: Path) -> None:

@@ -61,10 +61,11 @@ def load(
         try:
             library = read_checked(place, manifest.library)
             parameters = read_checked(place, manifest.parameters)
+            return open_model(
+                manifest, library=library, parameters=parameters, compiled_here=False, begin=begin
+            )
         except ArtifactError as error:
             refused.append(Refused(folder=place, reason=str(error)))
-            continue
-        return open_model(manifest, library=library, parameters=parameters, compiled_here=False, begin=begin)
     if compile_missing:
         return _compile_here(model, prefer=prefer, node=here, begin=begin)
     raise ArtifactError(

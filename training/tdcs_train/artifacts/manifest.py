@@ -84,6 +84,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Attributes:
         key: what it was made from; two artifacts of one key are interchangeable.
+        tools: the versions of the C++ compiler, of the libraries of back ends and of this package's compiler.
         features: the CPU features that its code uses, as /proc/cpuinfo names them.
         regions: what was given to back ends; `host` lists the operators that TVM's own code computes.
         seconds: how long each step of compiling took.
@@ -96,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     target: str
     features: tuple[str, ...]
     tvm: str
+    tools: dict[str, str]
     backends: tuple[BackendSpec, ...]
     options: dict[str, Any]
     libraries: tuple[LibrarySpec, ...]

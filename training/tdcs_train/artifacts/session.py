@@ -83,30 +83,31 @@ def open_model(
     """
     tvm_ffi = _runtime()
     weights = _weights(manifest, parameters)
-    opened = _open_library(tvm_ffi, manifest, library)
-    machine = opened["vm_load_executable"]()
-    machine["vm_initialization"](CPU, 0, POOLED_ALLOCATOR)
-    for region in manifest.regions:
-        if region.binds_weights and region.weights:
-            bind = opened.get_function(f"{region.symbol}__bind", query_imports=True)
-            bind(*(weights[name] for name in region.weights))
     return CompiledModel(
         manifest,
-        main=machine["main"],
+        main=_open_library(tvm_ffi, manifest, library, weights),
         weights=[weights[name] for name in manifest.weights],
         compiled_here=compiled_here,
         seconds_to_load=time.monotonic() - begin,
     )
 
 
-def _open_library(tvm_ffi: Any, manifest: Manifest, library: bytes) -> Any:
+def _open_library(tvm_ffi: Any, manifest: Manifest, library: bytes, weights: Mapping[str, Any]) -> Any:
+    """The function `main` of the library, ready to be called; regions have taken their weights."""
     # A file of its own: what was checked is what is opened, and neither a mount that goes away nor a file that is cut
     # short can end the process later. Its name must be new, since the dynamic linker knows libraries by name.
     try:
         with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
             path = Path(scratch, "model.so")
             path.write_bytes(library)
-            return tvm_ffi.load_module(str(path))
+            opened = tvm_ffi.load_module(str(path))
+        machine = opened["vm_load_executable"]()
+        machine["vm_initialization"](CPU, 0, POOLED_ALLOCATOR)
+        for region in manifest.regions:
+            if region.binds_weights and region.weights:
+                bind = opened.get_function(f"{region.symbol}__bind", query_imports=True)
+                bind(*(weights[name] for name in region.weights))
+        return machine["main"]
     except OSError as error:
         raise ArtifactError(
             f"the artifact {manifest.key} cannot be copied to {tempfile.gettempdir()}: {error.strerror}; "

@@ -58,6 +58,10 @@ class FolderStore:
             }
         except (FileNotFoundError, NotADirectoryError, ArtifactError):
             return None
+        except OSError as error:
+            raise InputError(
+                f"{folder} cannot be read: {error.strerror}; mend its permissions or choose another folder with -o"
+            ) from error
         whole = all(sizes[spec.name] == spec.bytes for spec in (manifest.library, manifest.parameters))
         return manifest if whole and manifest.key == key else None
 
@@ -74,6 +78,7 @@ class FolderStore:
                     path.chmod(0o444)
                     _sync(path)
                 scratch.chmod(0o755)
+                _sync(scratch)
                 return self._rename(scratch, manifest.key)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)

@@ -1,5 +1,6 @@
 """What a hardware back end is: a table of patterns, a code generator, and what it needs at run time."""
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,20 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A shared library that the generated code calls: its name at run time, its name for the linker and the Debian
-    package that has it."""
+    """A shared library that the generated code calls.
+
+    Attributes:
+        soname: its name at run time.
+        link: its name for the linker.
+        package: the Debian package that has it.
+        version: asks the opened library for its version, which is part of an artifact's key: the code that was made for
+            one version is made again for another. None if the library cannot say.
+    """
 
     soname: str
     link: str
     package: str
+    version: Callable[[ctypes.CDLL], str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

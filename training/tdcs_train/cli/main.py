@@ -18,6 +18,14 @@ COMMANDS = {
 }
 """Subcommand to the module that has it as attribute `command`, and its line in the help."""
 
+EXTRAS = {
+    "compile": ("msgspec", "obstore", "onnx", "safetensors", "tvm", "tvm_ffi"),
+    "images": ("PIL",),
+    "tensorflow": ("tensorflow",),
+    "torch": ("torch",),
+}
+"""The extras that subcommands need, with the modules that each brings."""
+
 
 class Refusal(click.ClickException):
     """What a user gave cannot be used."""
@@ -50,6 +58,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (InputError, OSError) as error:
             raise Refusal(str(error)) from error
+        except ModuleNotFoundError as error:
+            root = (error.name or "").partition(".")[0]
+            for extra, modules in EXTRAS.items():
+                if root in modules:
+                    raise Refusal(f"this needs {root}: pip install 'tdcs-train[{extra}]'") from error
+            raise
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

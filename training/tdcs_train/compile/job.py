@@ -1,6 +1,7 @@
 """Compiles a model for one target into an artifact, unless the store already has it."""
 
 import hashlib
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,11 @@ from tdcs_train.artifacts.targets import Target, find_target
 from tdcs_train.backends.backend import Backend
 from tdcs_train.backends.registry import find_all
 from tdcs_train.compile.model_file import Model, read_model
+from tdcs_train.compile.toolchain import tool_versions
 from tdcs_train.errors import InputError
+
+ROOM_FOR_CODE = 32 << 20
+"""Bytes of scratch space for object files and the library; those of large models have some megabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +80,14 @@ def compile_model(
     if version is None:
         raise InputError("TVM is not installed: pip install 'tdcs-train[compile]'")
     specs = tuple(BackendSpec(name=backend.name, version=backend.version) for backend in chosen)
-    options: dict[str, Any] = {"shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())}}
-    key = artifact_key(model=model.digest, target=target, backends=specs, tvm=version, options=options)
+    tools = tool_versions(chosen)
+    options: dict[str, Any] = {
+        "name": name or model.name,  # what `load` looks for
+        "shapes": {key: list(shape) for key, shape in sorted((shapes or {}).items())},
+    }
+    key = artifact_key(
+        model=model.digest, target=target, backends=specs, tvm=version, tools=tools, options=options
+    )
     if (found := store.find(key)) is not None:
         return Outcome(
             manifest=found, location=store.location(key), built=False, seconds=time.monotonic() - begin
@@ -88,8 +99,8 @@ def compile_model(
             processor=processor,
             backends=chosen,
             shapes=shapes or {},
-            fixed={"key": key, "tvm": version, "backends": specs, "options": options},
-            name=name or model.name,
+            fixed={"key": key, "tvm": version, "tools": tools, "backends": specs, "options": options},
+            name=options["name"],
         )
         mine = store.publish(manifest, files)
         kept = manifest if mine else store.find(key)
@@ -124,12 +135,18 @@ def _build(
     watch.lap("import")
     module, weights = lift_weights(simplify(imported.module))
     watch.lap("simplify")
+    _check_space(scratch, sum(array.nbytes for array in weights.values()))
     parts = partition(module, backends=backends, weights=len(weights))
     watch.lap("partition")
     library, parameters = scratch / "model.so", scratch / "weights"
     write_library(library, partition=parts, processor=processor, backends=backends)
     watch.lap("build")
-    save_file(weights, parameters)
+    try:
+        save_file(weights, parameters)
+    except Exception as error:  # safetensors has an error class that it does not export
+        raise InputError(
+            f"the weights cannot be written to {scratch}: {error}; set TMPDIR to a folder with more space"
+        ) from error
     by_name = {backend.name: backend for backend in backends}
     used = {region.backend for region in parts.regions}
     library_spec = _file_spec(library, "model", ".so")
@@ -169,6 +186,20 @@ def _build(
         **fixed,
     )
     return sealed(manifest), {library_spec.name: library, parameters_spec.name: parameters}
+
+
+def _check_space(scratch: Path, weights: int) -> None:
+    """LLVM ends the process when the disk is full, so the space is looked at before.
+
+    Raises:
+        InputError: there is too little.
+    """
+    free, needed = shutil.disk_usage(scratch).free, weights + ROOM_FOR_CODE
+    if free < needed:
+        raise InputError(
+            f"no space left on device: compiling needs {needed >> 20} MiB in {scratch.parent}, which has {free >> 20} "
+            "MiB free; free some or set TMPDIR to another folder"
+        )
 
 
 def _file_spec(path: Path, stem: str, suffix: str) -> FileSpec:

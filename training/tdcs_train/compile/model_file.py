@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import inspect
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +46,12 @@ def read_onnx(path: Path) -> Model:
     """Read an ONNX file, with the weights that it keeps in files beside it.
 
     Raises:
-        InputError: it is missing or damaged.
+        InputError: it is missing or damaged, or there is no package that reads it.
     """
-    import onnx
-
+    try:
+        import onnx
+    except ModuleNotFoundError as error:
+        raise InputError(f"{path} cannot be read without onnx: pip install 'tdcs-train[compile]'") from error
     try:
         proto = onnx.load(str(path))
         onnx.checker.check_model(proto)
@@ -75,8 +78,8 @@ def _from_python(path: Path, attribute: str, source: str) -> Model:
         content = getattr(module, attribute, None)
         if content is None:
             raise InputError(f"{path} has no {attribute}")
-        if callable(content) and not _is_relax_module(content):
-            content = content()
+        if _makes_a_model(content):
+            content = _called(content, source)
     except InputError:
         raise
     except Exception as error:  # whatever the user's code raises
@@ -85,14 +88,59 @@ def _from_python(path: Path, attribute: str, source: str) -> Model:
         sys.path.remove(str(path.parent))
     if _is_relax_module(content):
         return Model(name=attribute, source=source, digest=_relax_digest(content), content=content)
-    import onnx
-
-    if isinstance(content, onnx.ModelProto):
+    if _is_onnx(content):
         return Model(name=attribute, source=source, digest=_onnx_digest(content), content=content)
     raise InputError(
-        f"{source} is a {type(content).__name__}: a model is an onnx.ModelProto or a tvm.IRModule, or a function that "
-        "makes one; export models of other frameworks to ONNX"
+        f"{source} is a {type(content).__name__}{_framework(content)}: a model is an onnx.ModelProto or a "
+        f"tvm.IRModule, or a function that makes one{_remedy(content)}"
     )
+
+
+EXPORTS = {
+    "torch": "export this one with torch.onnx.export(model, example_inputs, 'model.onnx') and compile model.onnx",
+    "keras": "export this one with model.export('model.onnx', format='onnx') and compile model.onnx",
+    "tensorflow": "convert this one with tf2onnx and compile the ONNX file",
+    "jax": "convert this one with jax2onnx and compile the ONNX file",
+}
+"""How models of other frameworks become ONNX files, by the package that a class of theirs comes from."""
+
+
+def _makes_a_model(content: Any) -> bool:
+    """Whether this is a function or a class. Models of frameworks can be called too, but not to make one."""
+    if inspect.isclass(content) or inspect.isroutine(content):
+        return True
+    return callable(content) and not _is_relax_module(content) and _framework_of(content) is None
+
+
+def _called(function: Any, source: str) -> Any:
+    """What a function without parameters makes."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InputError(
+            f"{source} cannot be called without arguments ({error}): name a model, or a function without parameters "
+            f"that makes one{_remedy(function)}"
+        ) from error
+    except ValueError:
+        pass  # a built-in function that has no signature
+    return function()
+
+
+def _framework(content: Any) -> str:
+    found = _framework_of(content)
+    return f" of {found}" if found else ""
+
+
+def _remedy(content: Any) -> str:
+    found = _framework_of(content)
+    return f"; {EXPORTS[found]}" if found else "; export models of other frameworks to ONNX"
+
+
+def _framework_of(content: Any) -> str | None:
+    """The known framework that a model's class, or a class that it is derived from, comes from."""
+    kind = content if inspect.isclass(content) else type(content)
+    packages = {each.__module__.partition(".")[0] for each in kind.__mro__}
+    return next((name for name in EXPORTS if name in packages), None)
 
 
 def _onnx_digest(proto: Any) -> str:
@@ -106,6 +154,11 @@ def _onnx_digest(proto: Any) -> str:
         node.ClearField("doc_string")
     plain.graph.ClearField("doc_string")
     return hashlib.sha256(b"onnx\0" + plain.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _is_onnx(content: Any) -> bool:
+    onnx = sys.modules.get("onnx")  # who made one has imported it
+    return onnx is not None and isinstance(content, onnx.ModelProto)
 
 
 def _is_relax_module(content: Any) -> bool:

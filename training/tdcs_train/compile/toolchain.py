@@ -1,13 +1,16 @@
 """The C++ compiler and TVM's headers on the machine that compiles models."""
 
+import ctypes
+import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from tdcs_train.backends.backend import Backend, Library
 from tdcs_train.errors import InputError
 
 COMPILER = "g++"
@@ -47,6 +50,33 @@ def compiler_version() -> str:
         raise InputError(f"there is no {COMPILER} to build with: install the Debian package g++")
     done = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[0]
+
+
+def tool_versions(backends: Iterable[Backend]) -> dict[str, str]:
+    """The versions of what makes the code beside TVM: the C++ compiler, this package's own passes over models, and the
+    libraries of these back ends, by name.
+
+    Raises:
+        InputError: the compiler or a library is missing.
+    """
+    own = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        own.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    versions = {COMPILER: compiler_version(), "tdcs-train": own.hexdigest()[:12]}
+    for backend in backends:
+        for library in backend.libraries:
+            if library.version is not None:
+                versions[library.soname] = library.version(_open(library, backend))
+    return versions
+
+
+def _open(library: Library, backend: Backend) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(library.soname)
+    except OSError as error:
+        raise InputError(
+            f"the back end {backend.name} needs {library.soname}: install the Debian package {library.package}"
+        ) from error
 
 
 def run_compiler(arguments: Sequence[str], *, hint: str = "") -> None:

@@ -1,5 +1,6 @@
 """The back end `onednn`: a region as a graph in text, run by a TVM runtime module on the primitives of oneDNN."""
 
+import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,11 +30,24 @@ def _codegen(region: Region) -> GeneratedCode:
     return GeneratedCode(module=module, text=text, objects=(built.object,))
 
 
+class _Version(ctypes.Structure):
+    """The head of `dnnl_version_t`."""
+
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
+
+
+def _version(library: ctypes.CDLL) -> str:
+    """Such as `oneDNN 2.6.2`."""
+    library.dnnl_version.restype = ctypes.POINTER(_Version)
+    version = library.dnnl_version().contents
+    return f"oneDNN {version.major}.{version.minor}.{version.patch}"
+
+
 ONEDNN = Backend(
     name="onednn",
     version=version_of_sources(Path(__file__).parent),
     table=_table,
     codegen=_codegen,
-    libraries=(Library(soname="libdnnl.so.2", link="dnnl", package="libdnnl2"),),
+    libraries=(Library(soname="libdnnl.so.2", link="dnnl", package="libdnnl2", version=_version),),
     binds_weights=True,
 )

@@ -7,10 +7,12 @@ the instructions of the node) and linked into each artifact, so that an artifact
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tdcs_train.compile.toolchain import cache_folder, compiler_version, include_folders, run_compiler
+from tdcs_train.errors import InputError
 
 SOURCE = Path(__file__).with_name("runtime.cc")
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-march=x86-64", "-fvisibility=hidden")
@@ -38,6 +40,17 @@ def runtime_object() -> BuiltRuntime:
     built = BuiltRuntime(object=folder / "runtime.o", library=folder / "libruntime.so")
     if built.object.exists() and built.library.exists():
         return built
+    try:
+        _build(folder, built, includes)
+    except OSError as error:
+        raise InputError(
+            f"the runtime module of onednn cannot be kept in {folder}: {error.strerror}; set XDG_CACHE_HOME to a "
+            "folder that can be written and has space"
+        ) from error
+    return built
+
+
+def _build(folder: Path, built: BuiltRuntime, includes: Sequence[Path]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made, linked = Path(scratch, "runtime.o"), Path(scratch, "libruntime.so")
@@ -48,4 +61,3 @@ def runtime_object() -> BuiltRuntime:
         )
         os.replace(made, built.object)
         os.replace(linked, built.library)  # last, since it says that both are there
-    return built
