@@ -89,8 +89,8 @@ def in_the_way(*, clusters: Sequence[str], datasets: Sequence[Object], caches: S
         return ""
     remedies = ["kubectl delete trainingjobs,preloads,datasets --all --all-namespaces"] if left else []
     if others:
-        told = " ".join(sorted(str(one["name"]) for one in others))
-        remedies.append(f"kubectl delete cacheclusters -n {others[0]['namespace']} {told}")
+        left_names = " ".join(sorted(str(one["name"]) for one in others))
+        remedies.append(f"kubectl delete cacheclusters -n {others[0]['namespace']} {left_names}")
     return (
         f"nothing was deleted: there are {' and '.join(parts)}, which only the running operator can delete cleanly. "
         f"Delete them first: {'; '.join(remedies)}. To uninstall all the same, and leave cached data on the nodes' "
