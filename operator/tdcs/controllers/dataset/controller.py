@@ -261,6 +261,8 @@ class DatasetController:
         mine = found.placements.get(me.own_want)
         progress = found.progress.get(me.own_want, WantProgress())
         rest = settings.progress_seconds if found.busy or not found.settled else settings.resync_seconds
+        if found.look_at is not None:
+            rest = min(rest, max(found.look_at - self._clock(), 0.0) + settings.progress_seconds / 4)
         if mine is None:
             return conditions.on_demand(held=found.holdings, uri=uri, shared=shared), rest
         if not mine.copies:

@@ -32,6 +32,7 @@ class Hosts:
         leaving: nodes whose workers leave the cache.
         waiting: nodes whose agents are about to be heard of: nothing is decided without them.
         held: what of it lies where, as last heard of each node, those included that may be back in a moment.
+        gone_at: when the first of those counts as lost, on the clock of the view; None when none is awaited.
     """
 
     candidates: tuple[Candidate, ...]
@@ -40,6 +41,7 @@ class Hosts:
     leaving: frozenset[str]
     waiting: frozenset[str]
     held: Mapping[str, MountState]
+    gone_at: float | None = None
 
 
 def hosts(
@@ -119,6 +121,7 @@ def hosts(
         leaving=leaving,
         waiting=frozenset(waiting),
         held={node: _of(state, path) for node, state in {**here, **back_soon}.items()},
+        gone_at=min((view.away[node].since + patience for node in back_soon), default=None),
     )
 
 

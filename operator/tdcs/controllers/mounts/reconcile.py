@@ -340,6 +340,7 @@ def _reported(
         states=found.states,
         current=current,
         busy=any(state.busy for state in found.states.values()),
+        look_at=found.gone_at,
     )
 
 

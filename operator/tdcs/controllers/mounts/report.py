@@ -51,6 +51,8 @@ class MountReport:
         current: the agents that work by this decision.
         busy: whether something is still to be brought, dropped or compared.
         took: seconds of the last listing.
+        look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited counts as
+            lost then.
     """
 
     there: bool = False
@@ -71,6 +73,7 @@ class MountReport:
     current: frozenset[str] = frozenset()
     busy: bool = False
     took: float = 0.0
+    look_at: float | None = None
 
     def checks(self, check: str) -> dict[str, CheckState]:
         """How far a comparison is, by node."""
