@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import QUICK, Cluster
 from tests.unit.kube.fake import error
 
@@ -210,7 +211,11 @@ async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: C
     cluster.engine.sources["s3://pictures"] = {**changed, name: changed[name] + 1}
     await cluster.annotate("pictures", refresh="2")
     await cluster.until(lambda: cluster.status().get("refreshed") == "2")
-    assert await cluster.engine.versions() != first
+
+    async def told() -> bool:
+        return await cluster.engine.versions() != first
+
+    await eventually_async(told, deadline=30)
 
 
 async def test_a_cache_smaller_than_a_block_says_so(cluster: Cluster) -> None:
