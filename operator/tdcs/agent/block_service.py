@@ -12,9 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+import xxhash
+
 from tdcs.agent import frames
 from tdcs.agent.disk import Disk, content_hash, hash_of
-from tdcs.agent.frames import FrameError, News, Wanted
+from tdcs.agent.frames import FrameError, News, SourceWanted, Wanted
+from tdcs.agent.source import SourceFailureError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -27,6 +30,12 @@ Feed = Callable[[str, int, int, float], News]
 """Mount, instance, place, and seconds to wait: what became readable after that place."""
 
 
+ReadSource = Callable[[SourceWanted], bytes]
+"""Reads a piece of a file from its source; raises SourceFailureError."""
+
+_CHANGES: Final = frozenset({"Changed", "Missing"})
+
+
 class BlockService:
     """Serves the blocks of one disk.
 
@@ -34,12 +43,16 @@ class BlockService:
         disk: where they lie.
         journal: whose blocks they are; callers of another one are refused.
         feed: answers requests for what became readable; may block for as long as it is asked to wait.
+        read_source: reads what is nowhere in the cache, for readers; None refuses.
     """
 
-    def __init__(self, *, disk: Disk, journal: str, feed: Feed) -> None:
+    def __init__(
+        self, *, disk: Disk, journal: str, feed: Feed, read_source: ReadSource | None = None
+    ) -> None:
         self._disk: Final = disk
         self._journal: Final = journal
         self._feed: Final = feed
+        self._read_source: Final = read_source
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -117,6 +130,8 @@ class BlockService:
             body = receive(connection, count * frames.ASKED.size)
             for wanted in frames.parse_wanted(body):
                 self._send(connection, wanted)
+        elif kind == frames.SOURCE and count <= frames.LONGEST_SOURCE:
+            self._relay(connection, frames.parse_source_wanted(receive(connection, count)))
         elif kind == frames.FEED and count <= frames.LONGEST_NAME:
             body = receive(connection, frames.PLACE.size + count)
             instance, place, wait_ms = frames.PLACE.unpack(body[: frames.PLACE.size])
@@ -126,6 +141,21 @@ class BlockService:
         else:
             raise FrameError(f"a request of kind {kind} for {count}")
         return True
+
+    def _relay(self, connection: socket.socket, wanted: SourceWanted) -> None:
+        try:
+            if self._read_source is None:
+                raise SourceFailureError("SourceAway", "this agent reads no sources for others")
+            data = self._read_source(wanted)
+        except SourceFailureError as error:
+            code = frames.CHANGED if error.code in _CHANGES else frames.UNREADABLE
+            reason = str(error).encode("utf-8", "replace")
+            connection.sendall(frames.PIECE.pack(wanted.block, frames.REFUSED, len(reason), code) + reason)
+            return
+        found = xxhash.xxh3_64_intdigest(data)
+        connection.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), socket.MSG_MORE)
+        connection.sendall(data)
+        self.sent_bytes += len(data)
 
     def _send(self, connection: socket.socket, wanted: Wanted) -> None:
         file = self._disk.open(wanted.block)

@@ -6,6 +6,9 @@ Then requests follow one another, and may be sent before the answers to earlier 
 - READ: up to `MOST_READS` pieces of blocks. For each, in this order, a header (`Piece`) and the bytes; a block that is
   not here has the length -1 and no bytes. The hash is of the bytes that follow, so that whoever receives can check
   them; that of a whole block is the one that was kept when it was written.
+- SOURCE: a piece of a file that no agent has, which the giver reads from the mount's source for the asker and does not
+  keep. The answer is that to one piece; when it cannot be had, the length is `REFUSED`, the size is that of the reason
+  (text) that follows, and the hash is `CHANGED` or `UNREADABLE`.
 - FEED: ids of blocks of a mount that became readable after a place in the giver's list, waiting for some to come. A
   place of another instance of the giver's process is taken for the list's beginning.
 """
@@ -13,6 +16,8 @@ Then requests follow one another, and may be sent before the answers to earlier 
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+import msgspec
 
 MAGIC: Final = b"TDCB"
 VERSION: Final = 1
@@ -23,10 +28,22 @@ BUSY: Final = 3
 
 READ: Final = 1
 FEED: Final = 2
+SOURCE: Final = 3
 WHOLE: Final = -1
 """Length of a piece that reaches to the block's end, and of one that is not here."""
 
+REFUSED: Final = -2
+"""Length in the answer to SOURCE of a piece that cannot be had."""
+CHANGED: Final = 1
+"""Why: the source has another version of the file, or none."""
+UNREADABLE: Final = 2
+"""Why: anything else; it may work later, or through another agent."""
+
 MOST_READS: Final = 1024
+LONGEST_SOURCE: Final = 65536
+"""Bytes of a request of the kind SOURCE."""
+LARGEST_SOURCE: Final = 4 << 20
+"""Bytes that one of them may ask for."""
 MOST_FEED: Final = 65536
 """Ids in one answer to FEED."""
 LONGEST_NAME: Final = 1024
@@ -59,6 +76,26 @@ class Piece(NamedTuple):
     length: int
     size: int
     hash: int
+
+
+class SourceWanted(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A piece of a file to be read from the source of its mount.
+
+    Attributes:
+        mount: path of the mount in the cache.
+        path: of the file, relative to the mount.
+        block: id of the block that the piece belongs to; the answer names it.
+        offset, length: of the piece, in the file.
+        size, tag: of the file, as it was listed.
+    """
+
+    mount: str
+    path: bytes
+    block: int
+    offset: int
+    length: int
+    size: int
+    tag: str
 
 
 class News(NamedTuple):
@@ -95,6 +132,25 @@ def parse_wanted(body: bytes) -> list[Wanted]:
     if any(piece.offset < 0 or piece.length < WHOLE for piece in found):
         raise FrameError("a piece of a block begins at 0 or later, and has -1 bytes (all) or more")
     return found
+
+
+def source_request(wanted: SourceWanted) -> bytes:
+    """A request for a piece of a file at the source."""
+    body = msgspec.msgpack.encode(wanted)
+    return REQUEST.pack(SOURCE, 0, len(body)) + body
+
+
+def parse_source_wanted(body: bytes) -> SourceWanted:
+    """The piece that a request asks for; raises FrameError, also for a path that leads out of the mount."""
+    try:
+        wanted = msgspec.msgpack.decode(body, type=SourceWanted)
+    except msgspec.MsgspecError as error:
+        raise FrameError(f"a request for a source that cannot be read: {error}") from error
+    if wanted.offset < 0 or not 0 <= wanted.length <= LARGEST_SOURCE:
+        raise FrameError(f"a piece of {wanted.length} bytes from {wanted.offset}")
+    if b"\0" in wanted.path or any(part in (b"", b".", b"..") for part in wanted.path.split(b"/")):
+        raise FrameError("a path that is not plain")
+    return wanted
 
 
 def feed_request(*, mount: str, instance: int, place: int, wait_ms: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tdcs.agent.block_service import BlockService
 from tdcs.agent.disk import Disk
 from tdcs.agent.epoch import asked_patiently, enter_epoch, read_epoch
 from tdcs.agent.service import application
+from tdcs.agent.source_relay import SourceRelay
 from tdcs.engine.alluxio.local_blocks import LocalBlocks, journal_id
 from tdcs.engine.alluxio.rpc import Rpc
 from tdcs.listing.folder import ManifestFolder
@@ -101,7 +103,10 @@ async def run(settings: ProcessSettings) -> None:
             manifests=manifests,
             fetcher=fetcher,
         )
-        blocks = BlockService(disk=disk, journal=journal, feed=agent.feed)
+        ended = threading.Event()
+        stack.callback(ended.set)
+        relay = SourceRelay(mount=agent.mounts.get, stopped=ended)
+        blocks = BlockService(disk=disk, journal=journal, feed=agent.feed, read_source=relay.read)
         stack.callback(blocks.close)
         blocks.start(host=settings.host, port=settings.block_port)
         runner = web.AppRunner(

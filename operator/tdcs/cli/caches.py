@@ -17,6 +17,7 @@ from tdcs.api import names
 from tdcs.controllers.caches import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.holder_service import States, holder_routes
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.listing.folder import ManifestFolder
@@ -72,13 +73,21 @@ def agent_addresses(workers: Sequence[WorkerInfo]) -> dict[str, AgentAddress]:
 
 
 @asynccontextmanager
-async def serve_manifests(folder: ManifestFolder, *, port: int) -> AsyncIterator[None]:
-    """Serve the folder's manifests to agents and node plugins while the body runs; nothing with port 0."""
+async def serve_manifests(
+    folder: ManifestFolder, *, port: int, states: States = lambda _: {}
+) -> AsyncIterator[None]:
+    """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
+
+    Args:
+        folder: of the manifests.
+        port: 0: nothing is served.
+        states: of the agents of a cache cluster.
+    """
     if not port:
         yield
         return
     app = web.Application()
-    app.add_routes(manifest_routes(folder))
+    app.add_routes([*manifest_routes(folder), *holder_routes(states)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

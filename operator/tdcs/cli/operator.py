@@ -179,24 +179,30 @@ def command(
 
         # A pod's container that starts again is the same holder: the one before it is certainly dead.
         identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        async with aiohttp.ClientSession() as session, serve_manifests(folder, port=manifest_port):
-            operator = Operator(
-                api=api,
-                caches=memory_caches(memory_engine, folder=folder)
+        async with aiohttp.ClientSession() as session:
+            caches = (
+                memory_caches(memory_engine, folder=folder)
                 if memory_engine
                 else alluxio_caches(
                     namespace=namespace,
                     folder=folder,
                     manifest_url=f"http://{manifest_address}:{manifest_port}" if manifest_port else "",
                     session=session,
-                ),
+                )
+            )
+            operator = Operator(
+                api=api,
+                caches=caches,
                 settings=settings,
                 lease=Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None,
                 on_lease_lost=on_lease_lost,
             )
             if metrics_port:
                 start_http_server(metrics_port, registry=operator.metrics.registry)
-            await kopf_adapter.run(operator=operator, access=access, liveness_endpoint=endpoint, stop=stop)
+            async with serve_manifests(folder, port=manifest_port, states=caches.states):
+                await kopf_adapter.run(
+                    operator=operator, access=access, liveness_endpoint=endpoint, stop=stop
+                )
         if lost:
             raise click.ClickException("the lease was lost")
 

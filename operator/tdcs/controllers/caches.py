@@ -1,10 +1,10 @@
 """The caches that the operator works with: of each cache cluster its engine, its agents, and what lists its mounts."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tdcs.engine.agents import Agents
+from tdcs.engine.agents import Agents, AgentState
 from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
@@ -83,6 +83,11 @@ class CachePool:
         if cluster not in self._caches:
             self._caches[cluster] = self._make(cluster)
         return self._caches[cluster]
+
+    def states(self, cluster: str) -> Mapping[str, AgentState]:
+        """The last states of the agents of a cache cluster; none of one that was not asked for yet."""
+        cache = self._caches.get(cluster)
+        return cache.agents.states() if cache is not None else {}
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
         """See `Caches`."""

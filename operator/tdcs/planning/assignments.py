@@ -24,6 +24,9 @@ MOVES = "moves"
 ORIGINS = 16
 """At most so many nodes read one mount from the source; more nodes get it from these and from each other."""
 
+RELAYS = 3
+"""So many agents read the source for readers when a mount is placed nowhere."""
+
 PEERS = 24
 """So many peers are named to an agent at most: those that have most of what it lacks."""
 
@@ -127,12 +130,13 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
     bandwidth, peers = _bandwidth(given, nodes), _peers(list(nodes.values()))
     check = next_check(given)
     found = {}
+    relays = _relays(given, nodes)
     for name, node in nodes.items():
         drop = node.present & (~wanted | settled | _has_no_room(node)) & ~node.whole
         if not given.owned or node.view.leaving:
             drop = np.zeros(slots.SLOTS, dtype=bool)
         nothing = not node.parts and not node.view.state.version and not node.present.any()
-        if given.owned and nothing and name not in unheard:
+        if given.owned and nothing and name not in unheard | relays:
             continue
         found[name] = Assignment(
             mount=given.mount,
@@ -143,13 +147,22 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
             origin=slots.of_mask(node.origin),
             drop=slots.of_mask(drop),
             peers=peers.get(name, ()),
-            source=given.source if not unheard and (node.pulled.any() or check is not None) else None,
+            # Also where nothing is to be brought: readers ask any of these agents for what none of them has.
+            source=given.source if not unheard else None,
             bandwidth=bandwidth,
             check=check
             if check is not None and any(part.name == check.part for part in node.parts)
             else None,
         )
     return found
+
+
+def _relays(given: AssignmentInput, nodes: Mapping[str, _Node]) -> set[str]:
+    """Agents that read the source for readers while nothing of the mount shall lie anywhere: a few, by hash."""
+    if any(node.parts for node in nodes.values()) or given.source is None:
+        return set()
+    staying = [name for name, node in nodes.items() if not node.view.leaving]
+    return set(sorted(staying, key=lambda name: float(_scores(given.mount, name)[0]))[:RELAYS])
 
 
 def is_done(view: AgentView, *, name: str, held: bytes, paths: tuple[str, ...]) -> bool:

@@ -16,7 +16,7 @@ from tests.unit.planning.builders import (
 )
 
 from tdcs.engine.agents import Assignment, CheckState, FileFailure, MountState, Part, SourceAccess
-from tdcs.planning.assignments import MOVES, ORIGINS, PEERS, assign
+from tdcs.planning.assignments import MOVES, ORIGINS, PEERS, RELAYS, assign
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want
 from tdcs.policy import slots
@@ -133,7 +133,17 @@ def test_what_waits_is_kept_and_not_brought() -> None:
         assignment_input(SIZES, replicated("a", load=False), agent("a", complete=range(9)), source=SOURCE)
     )
     assert [part.pull for part in found["a"].parts] == ["Nothing"]
-    assert (found["a"].source, drops(found), origins(found)) == (None, {}, {"a": set()})
+    assert (drops(found), origins(found)) == ({}, {"a": set()})
+
+
+def test_some_agents_read_the_source_for_readers_when_a_mount_is_placed_nowhere() -> None:
+    agents = [replace(agent(node), state=MountState(mount="/datasets/1")) for node in "abcdef"]
+    found = assign(assignment_input(SIZES, (), *agents, source=SOURCE))
+    assert len(found) == RELAYS
+    assert all((one.source, one.parts) == (SOURCE, ()) for one in found.values())
+    assert not any(origins(found).values())
+    assert assign(assignment_input(SIZES, (), *agents, source=SOURCE)) == found
+    assert not assign(assignment_input(SIZES, (), *agents))
 
 
 def moved(found: dict[str, Assignment]) -> dict[str, set[int]]:
@@ -153,7 +163,7 @@ def test_what_jobs_have_cached_moves_from_a_node_that_leaves_without_the_source(
     assert taken["b"] | taken["c"] == set(range(50, 120))
     assert not taken["b"] & taken["c"]
     assert all(part.pull == "Peers" for one in found.values() for part in one.parts)
-    assert all(one.source is None for one in found.values())
+    assert not any(origins(found).values())
     assert any(peer.node == "a" for peer in found["c"].peers)
 
 

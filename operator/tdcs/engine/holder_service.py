@@ -1,0 +1,78 @@
+"""The operator's answer to readers on every node: which agents hold the slots of a mount."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from tdcs.engine.agents import AgentState
+from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable, table_of
+
+MOST_WAIT_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 1.0
+_HOLDERS_A_SECOND: Final = 20
+"""A table is sent to every node that reads the mount: the larger it is, the more rarely it changes."""
+
+States = Callable[[str], Mapping[str, AgentState]]
+"""The last states of the agents of a cache cluster; nothing for an unknown one."""
+
+
+class HolderTables:
+    """Tables by cluster and mount, each made at most once a second however many readers ask.
+
+    Args:
+        states: of the agents.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, states: States, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._states: Final = states
+        self._clock: Final = clock
+        self._made: dict[tuple[str, str], tuple[float, HolderTable]] = {}
+
+    def get(self, *, cluster: str, mount: str) -> HolderTable:
+        """The table as it is now, or was a moment ago."""
+        now = self._clock()
+        until, table = self._made.get((cluster, mount), (0.0, HolderTable()))
+        if now >= until:
+            table = table_of(self._states(cluster), mount=mount)
+            pause = max(_LOOK_SECONDS, len(table.holders) / _HOLDERS_A_SECOND)
+            self._made = {key: made for key, made in self._made.items() if now < made[0] + MOST_WAIT_SECONDS}
+            self._made[cluster, mount] = (now + pause, table)
+        return table
+
+    async def after(self, revision: int, *, cluster: str, mount: str, wait_seconds: float) -> HolderTable:
+        """The table as soon as it has another revision, or after so many seconds."""
+        until = self._clock() + wait_seconds
+        while True:
+            table = self.get(cluster=cluster, mount=mount)
+            left = until - self._clock()
+            if table.revision != revision or left <= 0:
+                return table
+            await asyncio.sleep(min(_LOOK_SECONDS, left))
+
+
+def holder_routes(states: States) -> list[web.RouteDef]:
+    """Routes that answer readers."""
+    tables = HolderTables(states)
+
+    async def get(request: web.Request) -> web.Response:
+        try:
+            revision = int(request.query.get("revision", "-1"))
+            wait = min(float(request.query.get("wait", "0")), MOST_WAIT_SECONDS)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text="revision and wait are numbers\n") from error
+        table = await tables.after(
+            revision,
+            cluster=request.match_info["cluster"],
+            mount=request.query.get("mount", ""),
+            wait_seconds=wait,
+        )
+        return web.Response(body=msgspec.msgpack.encode(table), content_type="application/msgpack")
+
+    return [web.get(HOLDERS_PATH + "{cluster}", get)]

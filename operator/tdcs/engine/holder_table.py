@@ -1,0 +1,68 @@
+"""Which nodes hold the slots of a mount, and where to ask them for blocks: what readers get from the operator. Pure."""
+
+from collections.abc import Mapping
+
+import msgspec
+import xxhash
+
+from tdcs.engine.agents import NO_SLOTS, AgentState, MountState
+
+HOLDERS_PATH = "/v1/holders/"
+"""Of the operator's service: `GET /v1/holders/{cluster}?mount=M&revision=R&wait=S` answers with a `HolderTable`."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that has some of a mount, or can read its source.
+
+    Attributes:
+        node: its node.
+        address: `host:port` of its block service.
+        complete: slots of which it has every block.
+        present: slots of which it has at least one block.
+        reads_source: whether it works by an assignment of the mount, and so may read what no agent has.
+    """
+
+    node: str
+    address: str
+    complete: bytes = NO_SLOTS
+    present: bytes = NO_SLOTS
+    reads_source: bool = False
+
+
+class HolderTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The holders of one mount.
+
+    Attributes:
+        journal: of the blocks; the agents' greeting names it.
+        revision: another one for another table.
+    """
+
+    journal: str = ""
+    holders: tuple[Holder, ...] = ()
+    revision: int = 0
+
+
+def table_of(states: Mapping[str, AgentState], *, mount: str) -> HolderTable:
+    """The holders of a mount, from the agents' last states: those that have some of it, or know its source."""
+    holders, journal = [], ""
+    for node, state in sorted(states.items()):
+        known = state.mounts.get(mount)
+        journal = journal or state.journal
+        if known is not None and state.address and (known.version or known.present != NO_SLOTS):
+            holders.append(_holder(node, state.address, known))
+    table = HolderTable(journal=journal, holders=tuple(holders))
+    return msgspec.structs.replace(table, revision=_revision(table))
+
+
+def _holder(node: str, address: str, known: MountState) -> Holder:
+    return Holder(
+        node=node,
+        address=address,
+        complete=known.complete,
+        present=known.present,
+        reads_source=known.version > 0,
+    )
+
+
+def _revision(table: HolderTable) -> int:
+    return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(table)) >> 1
