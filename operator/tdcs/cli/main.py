@@ -20,6 +20,7 @@ COMMANDS = {
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "metrics": ("tdcs.cli.metrics", "Write the reference of all metrics."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
+    "reader": ("tdcs.reader.main", "Show pods what of their datasets is not on the node."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
     "status": ("tdcs.cli.status", "Show caches, datasets, preloads and jobs, and what is wrong with them."),

@@ -13,6 +13,8 @@ from tdcs.controllers.context import Stores
 from tdcs.controllers.metrics import Metrics as OperatorMetrics
 from tdcs.csi.metrics import registry_of as view_registry
 from tdcs.engine.agents import AgentState
+from tdcs.reader.counters import Counters
+from tdcs.reader.exposition import registry_of as reader_registry
 from tdcs_scheduler.metrics import Metrics as ExtenderMetrics
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ def _agent() -> CollectorRegistry:
     return agent_registry(cast("Agent", agent))
 
 
+def _reader() -> CollectorRegistry:
+    return reader_registry(Counters(), versions={1: ("", "", "")})
+
+
 _PROCESSES: Final[tuple[tuple[str, str, Callable[[], CollectorRegistry]], ...]] = (
     ("Operator", "The port `monitoring` of its pod (8081), path `/metrics`.", _operator),
     (
@@ -55,6 +61,11 @@ _PROCESSES: Final[tuple[tuple[str, str, Callable[[], CollectorRegistry]], ...]] 
         "Cache agent",
         "The control port of the agent beside each cache worker (29990), path `/metrics`.",
         _agent,
+    ),
+    (
+        "Remote-read client",
+        "The port `reader` of the node plugin's pod on each node (9809), path `/metrics`.",
+        _reader,
     ),
     ("Node plugin", "The port `monitoring` of the pod on each node (9808), path `/metrics`.", _node_plugin),
 )

@@ -1,0 +1,1 @@
+"""The remote-read client: a read-only FUSE file system for what of a dataset is not on the node."""

@@ -1,0 +1,1 @@
+"""The FUSE session: protocol, mount, and what outlives the processes that serve it."""

@@ -1,0 +1,172 @@
+"""Holds the FUSE session while readers come and go: its descriptor, and the memory of the requests in work.
+
+It serves no request. Readers get both by SCM_RIGHTS. A holder that starts while the file system is still mounted waits
+for a reader that gives the session back; without one it mounts anew.
+"""
+
+import array
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tdcs.reader.fuse import request_memory, session
+
+_log: Final = logging.getLogger(__name__)
+
+GIVE_BACK_SECONDS: Final = 10.0
+"""How long a new holder waits for a reader that has the session."""
+
+_ASK: Final = b"ask"
+_OFFER: Final = b"offer"
+_GIVEN: Final = b"given"
+_KEPT: Final = b"kept"
+_OTHER: Final = b"other"
+_ANSWER_SECONDS: Final = 30.0
+
+
+class Session(NamedTuple):
+    """Descriptors of a session and of its requests' memory."""
+
+    fd: int
+    memory: int
+
+
+class HolderError(Exception):
+    """The holder cannot be reached, or has another session; the text says what to do."""
+
+
+class Holder:
+    """The holder's process.
+
+    Args:
+        point: where the file system is mounted; made when it is not there.
+        path: of its socket.
+        give_back_seconds: how long it waits for an old session.
+    """
+
+    def __init__(self, *, point: Path, path: Path, give_back_seconds: float = GIVE_BACK_SECONDS) -> None:
+        self._point: Final = point
+        self._path: Final = path
+        self._patience: Final = give_back_seconds
+        self._session: Session | None = None
+        self._waiting: list[socket.socket] = []
+
+    def run(self) -> None:
+        """Serve readers until a signal ends the process. Raises OSError."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # A dead session at the point answers nothing, not even to mkdir.
+        mounted = session.is_mounted(point=str(self._point))
+        if not mounted:
+            self._point.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(str(self._path))
+        listener.listen(16)
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        until = time.monotonic() + (self._patience if mounted else 0.0)
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        while True:
+            left = until - time.monotonic() if self._session is None else None
+            if left is not None and left <= 0:
+                self._mount()
+                continue
+            if poll.poll(None if left is None else 1000 * left):
+                connection, _ = listener.accept()
+                self._serve(connection)
+
+    def _mount(self) -> None:
+        session.unmount(point=str(self._point))
+        self._point.mkdir(parents=True, exist_ok=True)
+        fd = session.mount(point=str(self._point))
+        self._session = Session(fd, request_memory.make_memory())
+        _log.info("a new session is mounted at %s", self._point)
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            self._give(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(1.0)
+        try:
+            said, fds, _, _ = socket.recv_fds(connection, 64, 2)
+        except OSError:
+            connection.close()
+            return
+        if said == _OFFER and len(fds) == 2:
+            self._take_back(connection, Session(*fds))
+            return
+        for fd in fds:
+            os.close(fd)
+        if said != _ASK:
+            connection.close()
+        elif self._session is None:
+            self._waiting.append(connection)
+        else:
+            self._give(connection)
+
+    def _take_back(self, connection: socket.socket, offered: Session) -> None:
+        answer = _OTHER
+        if self._session is None:
+            self._session, answer = offered, _KEPT
+            _log.info("a reader gave the session at %s back", self._point)
+        else:
+            os.close(offered.fd)
+            os.close(offered.memory)
+        with suppress(OSError), connection:
+            connection.send(answer)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._give(each)
+
+    def _give(self, connection: socket.socket) -> None:
+        assert self._session is not None
+        with suppress(OSError), connection:
+            rights = array.array("i", self._session)
+            connection.sendmsg([_GIVEN], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+
+
+def ask(*, path: Path, patience: float = _ANSWER_SECONDS) -> Session:
+    """The session of the node's holder, waiting for a holder that only starts.
+
+    Raises:
+        HolderError: it does not answer in time.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.settimeout(max(0.1, until - time.monotonic()))
+                connection.connect(str(path))
+                connection.send(_ASK)
+                said, fds, _, _ = socket.recv_fds(connection, 64, 2)
+                if said == _GIVEN and len(fds) == 2:
+                    return Session(*fds)
+        except OSError as error:
+            reason = str(error)
+        else:
+            reason = "it closed the connection"
+        if time.monotonic() >= until:
+            raise HolderError(
+                f"the holder at {path} does not give its session: {reason}; look at the holder's pod"
+            )
+        time.sleep(0.05)
+
+
+def offer(kept: Session, *, path: Path) -> bool:
+    """Give a session to a holder that may have lost it; False when it has another one by now.
+
+    Raises:
+        OSError: no holder answers.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        connection.connect(str(path))
+        socket.send_fds(connection, [_OFFER], list(kept))
+        return connection.recv(64) == _KEPT

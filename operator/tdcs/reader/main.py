@@ -1,0 +1,80 @@
+"""`tdcs reader`: the remote-read client of a node, and the holder of its session."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tdcs.api import names
+from tdcs.api.quantities import to_bytes
+from tdcs.reader.fuse.holder import Holder, HolderError
+from tdcs.reader.fuse.protocol import Unsupported
+from tdcs.reader.registration import ReaderFolder
+
+_FOLDER: Final = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(names.READER_ROOT),
+    show_default=True,
+    envvar="TDCS_READER",
+    help="The reader's folder on the node, the same for all of its parts.",
+)
+
+
+@click.group(name="reader")
+def command() -> None:
+    """Show pods what of their datasets is not on the node."""
+    logging.basicConfig(
+        level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+@command.command()
+@_FOLDER
+def hold(folder: Path) -> None:
+    """Mount the file system, and hold its session while readers come and go."""
+    place = ReaderFolder(folder)
+    place.prepare()
+    try:
+        Holder(point=place.point, path=place.socket).run()
+    except (OSError, Unsupported) as error:
+        raise click.ClickException(f"the file system cannot be mounted at {place.point}: {error}") from error
+
+
+@command.command()
+@_FOLDER
+@click.option("--node", envvar="NODE_NAME", required=True, help="Name of this Kubernetes node.")
+@click.option(
+    "--buffer", default="64Mi", show_default=True, help="How much of what was fetched is kept in memory."
+)
+@click.option("--operator", default="", help="HOST:PORT where the operator serves who holds what.")
+@click.option(
+    "--port", default=0, type=click.IntRange(0, 65535), help="Port of /healthz and /metrics; none by default."
+)
+@click.option(
+    "--patience",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds after which a read that no agent and no source can answer fails.",
+)
+def run(folder: Path, node: str, buffer: str, operator: str, port: int, patience: float) -> None:
+    """Serve the file system, until a signal comes."""
+    from tdcs.reader import monitor
+    from tdcs.reader.supervisor import ReaderSettings, Supervisor
+
+    settings = ReaderSettings(
+        folder=folder,
+        node=node,
+        buffer_bytes=to_bytes(buffer),
+        operator=operator,
+        port=port,
+        patience_seconds=patience,
+    )
+    try:
+        Supervisor(settings, monitor=monitor.run).run()
+    except HolderError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,154 @@
+"""Beside the processes that serve: health and metrics, and the tables of who holds what, asked from the operator."""
+
+import logging
+import random
+import socket
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
+from tdcs.reader.counters import Counters
+from tdcs.reader.exposition import registry_of
+from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
+from tdcs.reader.supervisor import HANG_SECONDS, ReaderSettings
+
+_log: Final = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 20.0
+"""How long the operator may keep a question while nothing changes."""
+
+_LOOK_SECONDS: Final = 0.5
+_SLACK_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 1.0
+_LARGEST_TABLE: Final = 64 << 20
+
+
+def run(settings: ReaderSettings, counters: Counters) -> None:
+    """Work until the process is ended."""
+    Monitor(settings, counters).run()
+
+
+class Monitor:
+    """The process.
+
+    Args:
+        settings: of the reader.
+        counters: of all its processes.
+    """
+
+    def __init__(self, settings: ReaderSettings, counters: Counters) -> None:
+        self._settings: Final = settings
+        self._counters: Final = counters
+        self._folder: Final = ReaderFolder(settings.folder)
+        self._labels: Final[dict[int, tuple[str, str, str]]] = {}
+        self._polls: Final[dict[str, threading.Thread]] = {}
+        self._named: Final[dict[str, int]] = {}
+
+    def run(self) -> None:
+        """Serve and poll until the process is ended."""
+        if self._settings.port:
+            self._serve()
+        while True:
+            self._look()
+            time.sleep(_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        """Follow the registrations; what is kept of versions that are gone is removed."""
+        present = self._folder.registered()
+        for name in present:
+            if name in self._named:
+                continue
+            registration = self._folder.read(name)
+            if registration is None:
+                continue
+            number = self._named[name] = self._folder.number(name)
+            self._labels[number] = (registration.cluster, registration.path, name.rpartition(".")[2])
+            if self._settings.operator and not (name in self._polls and self._polls[name].is_alive()):
+                thread = threading.Thread(target=self._poll, args=(name, registration), daemon=True)
+                self._polls[name] = thread
+                thread.start()
+        for name in set(self._named) - set(present):
+            self._labels.pop(self._named.pop(name), None)
+            (self._folder.holders / name).unlink(missing_ok=True)
+
+    def _poll(self, name: str, registration: Registration) -> None:
+        revision = -1
+        while name in self._named:
+            try:
+                table = self._ask(registration, revision=revision)
+            except (OSError, ValueError, msgspec.MsgspecError) as error:
+                _log.info("the operator does not say who holds %s: %s; the last answer counts", name, error)
+                time.sleep(_PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311
+                continue
+            if not table.holders:
+                # An operator that has only started, or stands by, knows no agent yet: what is known stays.
+                time.sleep(_PAUSE_SECONDS)
+            elif table.revision != revision:
+                revision = table.revision
+                found = msgspec.structs.replace(table, holders=tuple(_resolved(table)))
+                write_atomically(self._folder.holders / name, msgspec.msgpack.encode(found))
+
+    def _ask(self, registration: Registration, *, revision: int) -> HolderTable:
+        query = urllib.parse.urlencode(
+            {"mount": registration.path, "revision": revision, "wait": POLL_SECONDS}
+        )
+        url = f"http://{self._settings.operator}{HOLDERS_PATH}{registration.cluster}?{query}"
+        with urllib.request.urlopen(url, timeout=POLL_SECONDS + _SLACK_SECONDS) as answer:
+            return msgspec.msgpack.decode(answer.read(_LARGEST_TABLE), type=HolderTable)
+
+    def _serve(self) -> None:
+        registry = registry_of(self._counters, versions=self._labels)
+        counters = self._counters
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path == "/metrics":
+                    self._say(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                elif self.path != "/healthz":
+                    self._say(404, b"there is /healthz and /metrics\n", "text/plain")
+                elif 0 < counters.since_beat() < 2 * HANG_SECONDS:
+                    self._say(200, b"ok\n", "text/plain")
+                else:
+                    self._say(503, b"no process serves the file system\n", "text/plain")
+
+            def _say(self, status: int, content: bytes, kind: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("0.0.0.0", self._settings.port), Handler)  # noqa: S104
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def _resolved(table: HolderTable) -> list[Holder]:
+    """The holders with numeric addresses, so that no reader waits for DNS; those without one are left out."""
+    found: list[Holder] = []
+    known: dict[str, str] = {}
+    for holder in table.holders:
+        host, _, port = holder.address.rpartition(":")
+        if host not in known:
+            with suppress(OSError):
+                known[host] = _numeric(host)
+        if host in known:
+            found.append(msgspec.structs.replace(holder, address=f"{known[host]}:{port}"))
+    return found
+
+
+def _numeric(host: str) -> str:
+    address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0]
+    return f"[{address}]" if ":" in str(address) else str(address)

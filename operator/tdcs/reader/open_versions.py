@@ -1,0 +1,157 @@
+"""The versions that are read now: their trees, and who holds their blocks."""
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tdcs.api import names
+from tdcs.engine.holder_table import HolderTable
+from tdcs.listing.folder import open_manifest
+from tdcs.planning.manifest import BadManifestError
+from tdcs.policy.slots import SLOTS
+from tdcs.reader.registration import ReaderFolder, Registration
+from tdcs.reader.version_tree import VersionTree
+
+_log: Final = logging.getLogger(__name__)
+
+_NOTHING: Final = HolderTable()
+
+
+class OpenVersion:
+    """A version with its manifest open.
+
+    Args:
+        number, name: of the version.
+        registration: of the node plugin.
+        tree: its files.
+        node: name of this node; it needs no connection to its own disk.
+    """
+
+    def __init__(
+        self, *, number: int, name: str, registration: Registration, tree: VersionTree, node: str
+    ) -> None:
+        self.number: Final = number
+        self.name: Final = name
+        self.registration: Final = registration
+        self.tree: Final = tree
+        self.manifest: Final = tree.manifest
+        self.folders: Final = [
+            f"{tier}/{folder}/"
+            for tier in registration.tiers
+            for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
+        ]
+        self.table = _NOTHING
+        self.read_at: tuple[int, int] | None = None
+        self._node: Final = node
+        self._slot_holders: dict[int, tuple[str, ...]] = {}
+
+    def set_table(self, table: HolderTable) -> None:
+        """Take another table of holders."""
+        self.table = table
+        self._slot_holders.clear()
+
+    def holders(self, slot: int) -> tuple[str, ...]:
+        """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
+        found = self._slot_holders.get(slot)
+        if found is None:
+            found = slot_holders(self.table, slot=slot, here=self._node)
+            self._slot_holders[slot] = found
+        return found
+
+    def source_readers(self, slot: int) -> tuple[str, ...]:
+        """Addresses of the agents that can read the source, another one first for each slot."""
+        found = [holder.address for holder in self.table.holders if holder.reads_source]
+        turn = slot * len(found) // SLOTS
+        return tuple(found[turn:] + found[:turn])
+
+
+def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+    """See `OpenVersion.holders`: another agent is first for each slot, and this node's own is last of its kind."""
+    place, bit = slot >> 3, 0x80 >> (slot & 7)
+    complete = [one for one in table.holders if one.complete[place] & bit]
+    partial = [one for one in table.holders if one.present[place] & bit and not one.complete[place] & bit]
+    found = []
+    for kind in (complete, partial):
+        turn = slot % len(kind) if kind else 0
+        turned = [*kind[turn:], *kind[:turn]]
+        found += sorted(turned, key=lambda one: one.node == here)
+    return tuple(one.address for one in found)
+
+
+class OpenVersions:
+    """All open versions of a process.
+
+    Args:
+        folder: where registrations and tables of holders are.
+        node: name of this node.
+    """
+
+    def __init__(self, *, folder: ReaderFolder, node: str) -> None:
+        self._folder: Final = folder
+        self._node: Final = node
+        self._open: Final[dict[int, OpenVersion]] = {}
+
+    def get(self, number: int) -> OpenVersion | None:
+        """The version of a number; None when it is not registered any more, or its manifest is gone."""
+        found = self._open.get(number)
+        if found is not None:
+            return found
+        name = self._folder.numbered(number)
+        return None if name is None else self._load(name, number)
+
+    def named(self, name: str) -> OpenVersion | None:
+        """The version of a name."""
+        registration = self._folder.read(name)
+        if registration is None:
+            return None
+        number = self._folder.number(name)
+        return self._open.get(number) or self._load(name, number)
+
+    def refresh(self) -> None:
+        """Read tables of holders that have changed, and close what is registered no more."""
+        for number, version in list(self._open.items()):
+            if not (self._folder.versions / version.name).exists():
+                del self._open[number]
+            else:
+                self._read_table(version)
+
+    def _load(self, name: str, number: int) -> OpenVersion | None:
+        registration = self._folder.read(name)
+        if registration is None:
+            return None
+        try:
+            file = Path(registration.manifest)
+            manifest = open_manifest(file, digest=name.rpartition(".")[2])
+            seconds = int(file.stat().st_mtime)
+        except (OSError, BadManifestError) as error:
+            _log.warning("version %s cannot be shown: %s; the node plugin registers it anew", name, error)
+            return None
+        began = time.monotonic()
+        version = OpenVersion(
+            number=number,
+            name=name,
+            registration=registration,
+            tree=VersionTree(manifest=manifest, number=number, time=seconds),
+            node=self._node,
+        )
+        self._open[number] = version
+        self._read_table(version)
+        _log.info("version %s has %d files; opened in %.2f s", name, len(manifest), time.monotonic() - began)
+        return version
+
+    def _read_table(self, version: OpenVersion) -> None:
+        file = self._folder.holders / version.name
+        try:
+            found = os.stat(file)
+            stamp = (found.st_mtime_ns, found.st_ino)
+            if stamp != version.read_at:
+                version.set_table(msgspec.msgpack.decode(file.read_bytes(), type=HolderTable))
+                version.read_at = stamp
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.MsgspecError) as error:
+            _log.warning("the table of holders %s cannot be read: %s; the last one is used", file, error)

@@ -1,0 +1,197 @@
+"""One connection to an agent's block service that never blocks: many requests are under way, answers come in order."""
+
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from tdcs.agent import frames
+from tdcs.agent.frames import FrameError, Piece
+
+BUFFER_BYTES: Final = (1 << 20) + 65536
+_MOST_AT_ONCE: Final = 256 << 10
+_HEAD: Final = frames.PIECE.size
+
+
+class Asked(Protocol):
+    """What is asked of an agent."""
+
+    @property
+    def block(self) -> int:
+        """Id of the block."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Bytes that the answer has."""
+        ...
+
+    def request(self) -> bytes:
+        """The request's frame."""
+        ...
+
+
+Deliver = Callable[["PeerConnection", Asked, Piece, memoryview], None]
+"""Takes an answer; its bytes are overwritten when it returns."""
+
+
+class PeerConnection:
+    """A connection. Its owner polls `fd`, and calls `ready` when something can be read or written.
+
+    Args:
+        address: `host:port`, numeric.
+        journal: of the blocks.
+        deliver: takes each answer.
+
+    Raises:
+        OSError: the address makes no sense, or no socket is to be had.
+    """
+
+    def __init__(self, *, address: str, journal: str, deliver: Deliver, now: float) -> None:
+        host, _, port = address.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.address: Final = address
+        self.expected: Final[deque[Asked]] = deque()
+        self.progress_at = now
+        self.used_at = now
+        self.outstanding_bytes = 0
+        self._deliver: Final = deliver
+        self._socket: Final = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self.fd: Final = self._socket.fileno()
+        self._buffer: Final = memoryview(bytearray(BUFFER_BYTES))
+        self._have = 0
+        self._low = 1
+        self._greeted = False
+        self._out = bytearray(frames.greeting(journal=journal))
+        self._held = bytearray()
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            status = self._socket.connect_ex((host.strip("[]"), int(port)))
+            if status not in (0, errno.EINPROGRESS):
+                raise OSError(status, os.strerror(status), address)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the owner must wait for room to write."""
+        return bool(self._out)
+
+    def ask(self, asked: Asked, *, now: float) -> None:
+        """Queue a request; `flush` sends it."""
+        if not self.expected:
+            self.progress_at = now
+        self.used_at = now
+        self.expected.append(asked)
+        self.outstanding_bytes += asked.length
+        (self._out if self._greeted else self._held).extend(asked.request())
+
+    def flush(self) -> None:
+        """Send what is queued, as far as the socket takes it. Raises OSError."""
+        if not self._out:
+            return
+        try:
+            sent = self._socket.send(self._out)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:  # still connecting
+                return
+            raise
+        del self._out[:sent]
+
+    def ready(self, *, now: float) -> None:
+        """Read what has come, and deliver whole answers.
+
+        Raises:
+            OSError: the connection broke.
+            FrameError: the peer speaks something else, or refuses.
+        """
+        self.flush()
+        while True:
+            wanted = self._missing()
+            try:
+                count = self._socket.recv_into(self._buffer[self._have :], wanted)
+            except (BlockingIOError, InterruptedError):
+                self._wait_for(wanted)
+                return
+            if not count:
+                raise FrameError("the peer closed the connection")
+            self._have += count
+            self.progress_at = now
+            self._take()
+            if count < wanted or (self._greeted and not self.expected):
+                self._wait_for(self._missing())
+                return
+
+    def _missing(self) -> int:
+        """Bytes until the end of what comes next."""
+        if not self._greeted:
+            if self._have < frames.GREETING.size:
+                return frames.GREETING.size - self._have
+            _, _, length = frames.parse_greeting(bytes(self._buffer[: frames.GREETING.size]))
+            return max(1, frames.GREETING.size + length - self._have)
+        length = self.expected[0].length if self.expected else 0
+        if self._have >= _HEAD:
+            _, found, size, _ = frames.PIECE.unpack_from(self._buffer)
+            length = _body(found, size)
+            if length > BUFFER_BYTES - _HEAD:
+                raise FrameError(f"an answer of {length} bytes")
+        return max(1, _HEAD + length - self._have)
+
+    def _take(self) -> None:
+        if not self._greeted:
+            self._take_greeting()
+        while self._greeted and self._have >= _HEAD:
+            if not self.expected:
+                raise FrameError("an answer that was not asked for")
+            piece = Piece(*frames.PIECE.unpack_from(self._buffer))
+            asked = self.expected[0]
+            if piece.block != asked.block or piece.length > asked.length:
+                raise FrameError(
+                    f"the answer is {piece.length} bytes of block {piece.block}, not of {asked.block}"
+                )
+            end = _HEAD + _body(piece.length, piece.size)
+            if self._have < end:
+                return
+            self.expected.popleft()
+            self.outstanding_bytes -= asked.length
+            self._deliver(self, asked, piece, self._buffer[_HEAD:end])
+            left = self._have - end
+            if left:
+                self._buffer[:left] = bytes(self._buffer[end : self._have])
+            self._have = left
+
+    def _take_greeting(self) -> None:
+        if self._have < frames.GREETING.size:
+            return
+        version, status, length = frames.parse_greeting(bytes(self._buffer[: frames.GREETING.size]))
+        if self._have < frames.GREETING.size + length:
+            return
+        if version != frames.VERSION or status != frames.ACCEPTED:
+            raise FrameError(f"the agent refuses readers: version {version}, status {status}")
+        self._have, self._greeted = 0, True
+        self._out += self._held
+        self._held.clear()
+        self.flush()
+
+    def _wait_for(self, missing: int) -> None:
+        """Be woken when all of it is there, not for each segment."""
+        low = min(missing, _MOST_AT_ONCE) if self._have else 1
+        if low != self._low:
+            self._low = low
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
+
+
+def _body(length: int, size: int) -> int:
+    """Bytes behind a header: those of the block, or of a reason."""
+    if length >= 0:
+        return length
+    return size if length == frames.REFUSED else 0

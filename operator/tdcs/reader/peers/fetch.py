@@ -1,0 +1,103 @@
+"""A piece of a block that is being fetched: who waits for it, who may be asked, who was asked. Decisions only. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from tdcs.agent import frames
+from tdcs.agent.frames import SourceWanted, Wanted
+
+PART_BYTES: Final = 1 << 20
+"""Files are fetched in parts of this size; smaller files, and ends of blocks, as they are."""
+
+
+class Key(NamedTuple):
+    """A piece: of the block with this number in the manifest of a version, `length` bytes from `offset`."""
+
+    version: int
+    block: int
+    offset: int
+    length: int
+
+
+class Waiter(Protocol):
+    """A read that needs a piece."""
+
+    began: float
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """A fetch under way.
+
+    Attributes:
+        key: what is fetched.
+        block: the block's id.
+        size: bytes of the whole block.
+        source: the same piece as the source knows it.
+        waiting: reads that it is for, and the index of the piece in each; none: it was fetched ahead.
+        holders, sources: addresses that were not asked yet, in their order.
+        asked: addresses that have not answered yet, and when each was asked.
+        reasons: why none of those who were asked could give it so far.
+        changed: whether the source has another version.
+        ahead: whether it began without a read that waits for it.
+        retry_at: when all are asked again.
+        retries: how often all were asked again.
+    """
+
+    key: Key
+    block: int
+    size: int
+    source: Callable[[], SourceWanted]
+    began: float
+    waiting: list[tuple[Waiter, int]] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    asked: dict[str, float] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    changed: bool = False
+    done: bool = False
+    ahead: bool = False
+    retry_at: float = 0.0
+    retries: int = 0
+
+    def next_holder(self) -> tuple[str, bool] | None:
+        """Who is to be asked next, and whether for a read of the source; None when all were."""
+        if self.holders:
+            return self.holders.pop(0), False
+        if self.sources:
+            return self.sources.pop(0), True
+        return None
+
+
+class BlockQuestion(NamedTuple):
+    """A fetch as a holder of the block is asked."""
+
+    fetch: Fetch
+    block: int
+    length: int
+
+    def request(self) -> bytes:
+        """The request's frame."""
+        key = self.fetch.key
+        whole = key.offset == 0 and key.length == self.fetch.size
+        piece = Wanted(self.block) if whole else Wanted(self.block, key.offset, key.length)
+        return frames.read_request([piece])
+
+
+class SourceQuestion(NamedTuple):
+    """A fetch as a reader of the source is asked."""
+
+    fetch: Fetch
+    block: int
+    length: int
+
+    def request(self) -> bytes:
+        """The request's frame."""
+        return frames.source_request(self.fetch.source())
+
+
+def part_of(*, offset: int, block_length: int) -> tuple[int, int]:
+    """Offset and length of the part of a block in which an offset lies."""
+    begin = offset // PART_BYTES * PART_BYTES
+    return begin, min(PART_BYTES, block_length - begin)

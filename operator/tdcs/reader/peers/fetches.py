@@ -1,0 +1,337 @@
+"""Fetches pieces of blocks from other nodes: from the agent that has the slot, else another one, else the source.
+
+All of it runs in the loop of one process; nothing here waits. A peer that is silent for a while is overtaken: another
+one is asked as well, and the first answer counts.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import xxhash
+
+from tdcs.agent import frames
+from tdcs.agent.frames import FrameError, Piece, SourceWanted
+from tdcs.reader.content_buffer import ContentBuffer
+from tdcs.reader.counters import Count, Counters
+from tdcs.reader.open_versions import OpenVersion
+from tdcs.reader.peers.connection import Asked, PeerConnection
+from tdcs.reader.peers.fetch import BlockQuestion, Fetch, Key, SourceQuestion, Waiter
+
+_log: Final = logging.getLogger(__name__)
+
+OVERTAKE_SECONDS: Final = 0.7
+"""A peer that sends nothing for so long while it is asked for something is overtaken."""
+SILENT_SECONDS: Final = 6.0
+"""After so long its connection is closed."""
+_SOURCE_SECONDS: Final = 20.0
+"""The source may need longer before an agent hears from it."""
+_PAUSE_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 0.2
+_MOST_RETRY_SECONDS: Final = 2.0
+_IDLE_SECONDS: Final = 30.0
+_LANES: Final = 2
+_SOURCE_LANES: Final = 8
+_LOG_SECONDS: Final = 5.0
+
+
+class Poller(Protocol):
+    """Says when a connection can be read or written."""
+
+    def add(self, connection: PeerConnection) -> None:
+        """Watch a connection."""
+        ...
+
+    def change(self, connection: PeerConnection) -> None:
+        """Its wish to write may have changed."""
+        ...
+
+    def remove(self, connection: PeerConnection) -> None:
+        """Watch it no more."""
+        ...
+
+
+class Answers(Protocol):
+    """Takes what was fetched, or the reason why it cannot be."""
+
+    def piece(
+        self, waiter: Waiter, index: int, content: memoryview | bytes, *, key: Key, origin: Count
+    ) -> None:
+        """A piece is there; its bytes may be overwritten afterwards."""
+        ...
+
+    def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+        """A piece cannot be had."""
+        ...
+
+
+class Fetches:
+    """All fetches of a process.
+
+    Args:
+        poller: watches connections.
+        answers: takes results.
+        buffer: of what was fetched ahead or not read to its end.
+        counters: what happened.
+        journal_of: the journal of the blocks of a version, by the version's number.
+        patience_seconds: a read that no agent and no source can answer for so long fails.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        poller: Poller,
+        answers: Answers,
+        buffer: ContentBuffer,
+        counters: Counters,
+        journal_of: Callable[[int], str],
+        patience_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._poller: Final = poller
+        self._answers: Final = answers
+        self._buffer: Final = buffer
+        self._counters: Final = counters
+        self._journal_of: Final = journal_of
+        self._patience: Final = patience_seconds
+        self._clock: Final = clock
+        self._running: Final[dict[Key, Fetch]] = {}
+        self._lanes: Final[dict[tuple[str, bool], list[PeerConnection]]] = {}
+        self._paused: Final[dict[str, float]] = {}
+        self._unsent: Final[dict[int, PeerConnection]] = {}
+        self._waiting: Final[list[Fetch]] = []
+        self._logged_at = 0.0
+        self.ahead_bytes = 0
+
+    def has(self, key: Key) -> bool:
+        """Whether a piece is on its way."""
+        return key in self._running
+
+    def want(self, version: OpenVersion, key: Key, *, waiter: tuple[Waiter, int] | None) -> None:
+        """Have a piece fetched; without a waiter it goes to the buffer."""
+        running = self._running.get(key)
+        if running is not None:
+            if waiter is not None:
+                running.waiting.append(waiter)
+            return
+        fetch = self._new(version, key)
+        if waiter is not None:
+            fetch.waiting.append(waiter)
+        else:
+            fetch.ahead = True
+            self.ahead_bytes += key.length
+            self._counters.add(key.version, Count.AHEAD)
+        self._running[key] = fetch
+        self._candidates(version, fetch)
+        self._ask_next(fetch)
+
+    def flush(self) -> None:
+        """Send the requests that were made since the last call."""
+        unsent = list(self._unsent.values())
+        self._unsent.clear()
+        for connection in unsent:
+            try:
+                connection.flush()
+            except OSError as error:
+                self._broken(connection, str(error))
+            else:
+                self._poller.change(connection)
+
+    def ready(self, connection: PeerConnection) -> None:
+        """A connection can be read or written."""
+        try:
+            connection.ready(now=self._clock())
+        except (OSError, FrameError, ValueError) as error:
+            self._broken(connection, str(error))
+        else:
+            self._poller.change(connection)
+
+    def tick(self, version_of: Callable[[int], OpenVersion | None]) -> None:
+        """Overtake slow peers, close idle connections, ask again. A few times a second."""
+        now = self._clock()
+        for (address, at_source), lanes in list(self._lanes.items()):
+            for connection in list(lanes):
+                self._look_at(connection, address, at_source, now)
+        waiting, self._waiting[:] = list(self._waiting), []
+        for fetch in waiting:
+            version = version_of(fetch.key.version)
+            if now < fetch.retry_at and version is not None:
+                self._waiting.append(fetch)
+            elif version is None:
+                self._fail(fetch, stale=True)
+            else:
+                self._candidates(version, fetch)
+                self._ask_next(fetch)
+
+    def _look_at(self, connection: PeerConnection, address: str, at_source: bool, now: float) -> None:
+        if not connection.expected:
+            if now - connection.used_at > _IDLE_SECONDS:
+                self._close(connection)
+            return
+        silent = now - connection.progress_at
+        if silent > (_SOURCE_SECONDS if at_source else SILENT_SECONDS):
+            self._broken(connection, f"it sent nothing for {silent:.1f} s")
+        elif silent > OVERTAKE_SECONDS and not at_source:
+            self._paused[address] = now + _PAUSE_SECONDS
+            for asked in list(connection.expected):
+                assert isinstance(asked, BlockQuestion | SourceQuestion)
+                fetch = asked.fetch
+                if not fetch.done and list(fetch.asked) == [address] and (fetch.holders or fetch.sources):
+                    self._counters.add(fetch.key.version, Count.OVERTAKEN)
+                    self._ask_next(fetch)
+
+    def _new(self, version: OpenVersion, key: Key) -> Fetch:
+        manifest = version.manifest
+        file = manifest.file_of(key.block)
+        first = manifest.blocks_of(file).start
+        before = int(manifest.block_lengths[first : key.block].sum()) if first < key.block else 0
+        block = int(manifest.block_ids[key.block])
+        return Fetch(
+            key=key,
+            block=block,
+            size=int(manifest.block_lengths[key.block]),
+            began=self._clock(),
+            source=lambda: SourceWanted(
+                mount=version.registration.path,
+                path=manifest.file_path(file),
+                block=block,
+                offset=before + key.offset,
+                length=key.length,
+                size=int(manifest.lengths[file]),
+                tag=manifest.tag(file),
+            ),
+        )
+
+    def _candidates(self, version: OpenVersion, fetch: Fetch) -> None:
+        slot = int(version.manifest.block_slots[fetch.key.block])
+        now = self._clock()
+        holders = version.holders(slot)
+        # Those that were silent lately are not left out: they come last.
+        fetch.holders = sorted(holders, key=lambda address: self._paused.get(address, 0.0) > now)
+        fetch.sources = sorted(
+            version.source_readers(slot), key=lambda address: self._paused.get(address, 0.0) > now
+        )
+
+    def _ask_next(self, fetch: Fetch) -> None:
+        now = self._clock()
+        while (found := fetch.next_holder()) is not None:
+            address, at_source = found
+            if address in fetch.asked:
+                continue
+            connection = self._lane(address, at_source=at_source, version=fetch.key.version, now=now)
+            if connection is None:
+                fetch.reasons.append(f"{address} cannot be reached")
+                continue
+            fetch.asked[address] = now
+            kind = SourceQuestion if at_source else BlockQuestion
+            connection.ask(kind(fetch, fetch.block, fetch.key.length), now=now)
+            self._unsent[connection.fd] = connection
+            return
+        if not fetch.asked:
+            self._none_left(fetch, now)
+
+    def _none_left(self, fetch: Fetch, now: float) -> None:
+        if fetch.changed:
+            self._fail(fetch, stale=True)
+        elif now - fetch.began > self._patience or not fetch.waiting:
+            self._fail(fetch, stale=False)
+        else:
+            fetch.retries += 1
+            pause = min(_RETRY_SECONDS * 2 ** (fetch.retries - 1), _MOST_RETRY_SECONDS)
+            fetch.retry_at = now + pause
+            self._waiting.append(fetch)
+
+    def _lane(self, address: str, *, at_source: bool, version: int, now: float) -> PeerConnection | None:
+        lanes = self._lanes.setdefault((address, at_source), [])
+        best = min(lanes, key=lambda one: one.outstanding_bytes, default=None)
+        most = _SOURCE_LANES if at_source else _LANES
+        if best is not None and (not best.expected or len(lanes) >= most):
+            return best
+        try:
+            connection = PeerConnection(
+                address=address, journal=self._journal_of(version), deliver=self._deliver, now=now
+            )
+        except (OSError, ValueError) as error:
+            self._note(f"the agent at {address} cannot be reached: {error}")
+            return best
+        lanes.append(connection)
+        self._poller.add(connection)
+        return connection
+
+    def _deliver(self, connection: PeerConnection, asked: Asked, piece: Piece, content: memoryview) -> None:
+        assert isinstance(asked, BlockQuestion | SourceQuestion)
+        fetch, at_source = asked.fetch, isinstance(asked, SourceQuestion)
+        fetch.asked.pop(connection.address, None)
+        if fetch.done:
+            return
+        reason = self._refusal(fetch, piece, content, at_source=at_source)
+        if reason:
+            fetch.reasons.append(f"{connection.address}: {reason}")
+            self._ask_next(fetch)
+            return
+        self._finish(fetch)
+        origin = Count.SOURCE_READS if at_source else Count.PEER_READS
+        for waiter, index in fetch.waiting:
+            self._answers.piece(waiter, index, content, key=fetch.key, origin=origin)
+        if not fetch.waiting:
+            self._buffer.put(fetch.key, bytes(content))
+
+    def _refusal(self, fetch: Fetch, piece: Piece, content: memoryview, *, at_source: bool) -> str:
+        """Why an answer is not what was asked for; empty when it is."""
+        if piece.length == frames.REFUSED:
+            fetch.changed = fetch.changed or piece.hash == frames.CHANGED
+            return bytes(content).decode("utf-8", "replace")
+        if piece.length < 0:
+            return "it does not have the block"
+        wrong = ""
+        if piece.length != fetch.key.length or (not at_source and piece.size != fetch.size):
+            wrong = f"its block {piece.block} has {piece.size} bytes, and {fetch.size} are in the manifest"
+        elif xxhash.xxh3_64_intdigest(content) != piece.hash:
+            wrong = f"the bytes of block {piece.block} that came are damaged"
+        if wrong:
+            self._counters.add(fetch.key.version, Count.REFUSED)
+            self._note(f"an answer is not used: {wrong}")
+        return wrong
+
+    def _finish(self, fetch: Fetch) -> None:
+        fetch.done = True
+        del self._running[fetch.key]
+        if fetch.ahead:
+            self.ahead_bytes -= fetch.key.length
+
+    def _fail(self, fetch: Fetch, *, stale: bool) -> None:
+        self._finish(fetch)
+        reason = "; ".join(dict.fromkeys(fetch.reasons[-4:])) or "no agent is known that has it"
+        for waiter, _ in fetch.waiting:
+            self._answers.failed(waiter, stale=stale, reason=reason)
+
+    def _broken(self, connection: PeerConnection, reason: str) -> None:
+        self._close(connection)
+        self._paused[connection.address] = self._clock() + _PAUSE_SECONDS
+        self._note(f"the connection to the agent at {connection.address} ended: {reason}")
+        questions = deque(connection.expected)
+        connection.expected.clear()
+        for asked in questions:
+            assert isinstance(asked, BlockQuestion | SourceQuestion)
+            fetch = asked.fetch
+            if not fetch.done and fetch.asked.pop(connection.address, None) is not None:
+                fetch.reasons.append(f"{connection.address}: {reason}")
+                if not fetch.asked:
+                    self._ask_next(fetch)
+
+    def _close(self, connection: PeerConnection) -> None:
+        for lanes in self._lanes.values():
+            if connection in lanes:
+                lanes.remove(connection)
+        self._unsent.pop(connection.fd, None)
+        self._poller.remove(connection)
+        connection.close()
+
+    def _note(self, text: str) -> None:
+        now = self._clock()
+        if now - self._logged_at > _LOG_SECONDS:
+            self._logged_at = now
+            _log.warning("%s; others are asked", text)

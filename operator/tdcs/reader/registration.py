@@ -1,0 +1,99 @@
+"""What the node plugin registers with the reader: a small file for each version of a dataset that pods may read.
+
+ROOT/versions/NAME      a registration; NAME is CLUSTER.DIGEST, and the version's folder in the file system
+ROOT/holders/NAME       who holds the slots of its mount, as the operator said last
+ROOT/numbers            the number of each version, which node numbers begin with; it outlives every process
+ROOT/mnt                the file system
+ROOT/holder.sock        the holder's socket
+ROOT/serving            locked by the process that serves the session
+"""
+
+import fcntl
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tdcs.api import names
+
+_NAME: Final = re.compile(rb"[a-z0-9][a-z0-9.-]{0,251}\.[0-9a-f]{32}")
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a dataset on this node.
+
+    Attributes:
+        cluster: its cache cluster.
+        path: of the mount in the cache, `/datasets/<id>`.
+        manifest: file with its manifest.
+        tiers: folders of this node's cache, which may hold some of its blocks.
+    """
+
+    cluster: str
+    path: str
+    manifest: str
+    tiers: tuple[str, ...] = ()
+
+
+class ReaderFolder:
+    """The reader's own folder on a node.
+
+    Args:
+        root: it is made when it is not there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root: Final = root
+        self.versions: Final = root / names.READER_VERSIONS
+        self.holders: Final = root / "holders"
+        self.point: Final = root / names.READER_MOUNT
+        self.socket: Final = root / "holder.sock"
+        self.lock: Final = root / "serving"
+        self._numbers: Final = root / "numbers"
+
+    def prepare(self) -> None:
+        """Make the folders."""
+        for folder in (self.versions, self.holders):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def registered(self) -> list[str]:
+        """Names of all versions."""
+        with suppress(FileNotFoundError):
+            return sorted(name for name in os.listdir(self.versions) if _NAME.fullmatch(os.fsencode(name)))
+        return []
+
+    def read(self, name: str) -> Registration | None:
+        """The registration of this name; None when there is none that can be read."""
+        if not _NAME.fullmatch(os.fsencode(name)):
+            return None
+        try:
+            return msgspec.json.decode((self.versions / name).read_bytes(), type=Registration)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def number(self, name: str) -> int:
+        """The number of a version, from 1; the same for ever, whichever process asks first."""
+        with open(self._numbers, "ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            known = file.read().decode().splitlines()
+            if name not in known:
+                file.write(f"{name}\n".encode())
+                return len(known) + 1
+            return known.index(name) + 1
+
+    def numbered(self, number: int) -> str | None:
+        """The version of a number."""
+        with suppress(FileNotFoundError, IndexError):
+            return self._numbers.read_text().splitlines()[number - 1]
+        return None
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Replace a small file: a reader of it sees the old or the new content."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.write_bytes(content)
+    os.replace(draft, file)

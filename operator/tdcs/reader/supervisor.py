@@ -1,0 +1,197 @@
+"""Keeps two processes for one session: one serves it, the other stands by and takes over within milliseconds.
+
+The one that has the lock of the file `serving` serves; the kernel gives it to the next one when that process is dead.
+The supervisor starts a process anew when one has died, and kills one that hangs. It serves nothing itself.
+"""
+
+import ctypes
+import fcntl
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tdcs.reader.counters import Counters
+from tdcs.reader.fuse import holder
+from tdcs.reader.fuse.holder import Session
+from tdcs.reader.open_versions import OpenVersions
+from tdcs.reader.registration import ReaderFolder
+from tdcs.reader.server import Server, SessionEndedError
+
+_log: Final = logging.getLogger(__name__)
+
+PROCESSES: Final = 2
+HANG_SECONDS: Final = 5.0
+"""A process that serves and has not finished a round of its loop for so long is killed."""
+
+_CHECK_SECONDS: Final = 0.1
+_HOLDER_SECONDS: Final = 2.0
+_STOP_SECONDS: Final = 2.0
+_PR_SET_PDEATHSIG: Final = 1
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderSettings:
+    """What a reader is given.
+
+    Attributes:
+        folder: its own folder on the node.
+        node: name of the node.
+        buffer_bytes: how much of what was fetched is kept in memory.
+        operator: `host:port` where the operator serves who holds what; empty when the tables come by another way.
+        port: of health and metrics; 0 for none.
+        patience_seconds: a read that no agent and no source can answer for so long fails.
+    """
+
+    folder: Path
+    node: str
+    buffer_bytes: int
+    operator: str
+    port: int
+    patience_seconds: float
+
+
+class Supervisor:
+    """The reader's first process.
+
+    Args:
+        settings: what it is given.
+        monitor: runs in a process of its own: health, metrics, the tables of holders.
+    """
+
+    def __init__(
+        self, settings: ReaderSettings, *, monitor: Callable[[ReaderSettings, Counters], None]
+    ) -> None:
+        self._settings: Final = settings
+        self._folder: Final = ReaderFolder(settings.folder)
+        self._counters: Final = Counters()
+        self._monitor_work: Final = monitor
+        self._children: set[int] = set()
+        self._monitor = 0
+        self._stopping = False
+
+    def run(self) -> None:
+        """Work until SIGTERM comes.
+
+        Raises:
+            HolderError: there is no holder, or it has another session by now: start anew.
+        """
+        self._folder.prepare()
+        session = holder.ask(path=self._folder.socket)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        holder_at = time.monotonic() + _HOLDER_SECONDS
+        present = _holder_inode(self._folder.socket)
+        while not self._stopping:
+            self._reap()
+            while len(self._children) < PROCESSES:
+                self._children.add(self._start(lambda: self._serve(session)))
+            if not self._monitor:
+                self._monitor = self._start(lambda: self._monitor_work(self._settings, self._counters))
+            self._kill_hung()
+            if time.monotonic() >= holder_at:
+                holder_at = time.monotonic() + _HOLDER_SECONDS
+                present = self._follow_holder(session, present)
+            select.select([], [], [], _CHECK_SECONDS)
+        self._end()
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _follow_holder(self, session: Session, present: int) -> int:
+        """Give a new holder the session, which it may have lost with its process."""
+        found = _holder_inode(self._folder.socket)
+        if found in (0, present):
+            return present
+        try:
+            kept = holder.offer(session, path=self._folder.socket)
+        except OSError as error:
+            _log.info("a new holder does not answer yet: %s", error)
+            return present
+        if kept:
+            return found
+        self._end()
+        raise holder.HolderError("the holder has a new session: the file system was mounted anew")
+
+    def _start(self, work: Callable[[], None]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == parent:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                work()
+            status = 0
+        except SessionEndedError as error:
+            _log.error("%s", error)
+        except Exception:
+            _log.exception("a process of the reader broke down; it is started again")
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _serve(self, session: Session) -> None:
+        versions = OpenVersions(folder=self._folder, node=self._settings.node)
+        for name in self._folder.registered():
+            versions.named(name)  # a process that stands by has them ready
+        lock = os.open(self._folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sys.setswitchinterval(1)  # one thread
+        Server(
+            session=session,
+            versions=versions,
+            counters=self._counters,
+            buffer_bytes=self._settings.buffer_bytes,
+            patience_seconds=self._settings.patience_seconds,
+        ).run()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._children.discard(pid)
+            if pid == self._monitor:
+                self._monitor = 0
+            if not self._stopping:
+                _log.warning("process %d of the reader ended (%s); another one starts", pid, status)
+
+    def _kill_hung(self) -> None:
+        serving = self._counters.serving
+        if serving in self._children and self._counters.since_beat() > HANG_SECONDS:
+            _log.error("process %d hangs and is killed", serving)
+            with suppress(ProcessLookupError):
+                os.kill(serving, signal.SIGKILL)
+
+    def _end(self) -> None:
+        self._stopping = True
+        for pid in (*self._children, self._monitor):
+            if pid:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        until = time.monotonic() + _STOP_SECONDS
+        while (self._children or self._monitor) and time.monotonic() < until:
+            self._reap()
+            time.sleep(0.01)
+
+
+def _holder_inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0

@@ -1,0 +1,233 @@
+"""A remote-read client on loopback: holder and reader as processes, and agents' block services that have the blocks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import psutil
+from tests.support.agents import Version, cached_files, make_version
+from tests.support.ports import free_ports
+from tests.support.processes import Process
+
+from tdcs.agent.block_service import BlockService
+from tdcs.agent.disk import Disk
+from tdcs.agent.frames import News
+from tdcs.agent.mount import Rate
+from tdcs.agent.room import RateLimit
+from tdcs.agent.source import open_source
+from tdcs.agent.source_relay import SourceRelay
+from tdcs.engine.agents import ALL_SLOTS, SourceAccess
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.planning.manifest import Manifest
+from tdcs.reader.fuse import session
+from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
+
+JOURNAL = "journal-of-readers"
+CLUSTER = "default"
+
+_GIVER = """
+import sys, threading
+from pathlib import Path
+from tests.support.readers import serve_blocks
+serve_blocks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+threading.Event().wait()
+"""
+
+
+class _Relayed:
+    """What a relay needs of a mount."""
+
+    def __init__(self, source: str) -> None:
+        self.source = open_source(SourceAccess(uri=source))
+        self.limit = RateLimit()
+        self.source_bytes = Rate()
+
+
+def serve_blocks(tier: Path, host: str, port: int, source: str = "") -> BlockService:
+    """An agent's block service over a tier's folder; with `source` it reads that for others."""
+    disk = Disk(tier)
+    disk.prepare()
+    read_source = None
+    if source:
+        mount = _Relayed(source)
+        relay = SourceRelay(mount=lambda _: mount, stopped=threading.Event())  # type: ignore[arg-type, return-value]
+        read_source = relay.read
+    service = BlockService(
+        disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=read_source
+    )
+    service.start(host=host, port=port)
+    return service
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((host, int(port))) == 0
+
+
+class Giver:
+    """A process that gives blocks."""
+
+    def __init__(self, folder: Path, name: str, *, source: str = "") -> None:
+        self.name = name
+        self.tier = folder / name
+        (port,) = free_ports(1)
+        self.address = f"127.0.0.1:{port}"
+        (self.tier / "alluxioworker").mkdir(parents=True)
+        self.process = Process(
+            name=name,
+            argv=[sys.executable, "-c", _GIVER, str(self.tier), "127.0.0.1", str(port), source],
+            log=folder / f"{name}.log",
+            env={**os.environ, "PYTHONPATH": ":".join(["operator", "deploy/local", "."])},
+            ready=lambda: _listens(self.address),
+        )
+
+    def put(self, manifest: Manifest, files: Path, *, only: Sequence[int] | None = None) -> None:
+        """Have the blocks of these files (their numbers; all by default)."""
+        for file in range(len(manifest)) if only is None else only:
+            content, begin = (files / os.fsdecode(manifest.file_path(file))).read_bytes(), 0
+            for block in manifest.blocks_of(file):
+                end = begin + int(manifest.block_lengths[block])
+                own = self.tier / "alluxioworker" / str(int(manifest.block_ids[block]))
+                own.write_bytes(content[begin:end])
+                begin = end
+
+
+class ReaderNode:
+    """A node with a holder and a reader, in a mount that shares nothing with the rest of the machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.own = ReaderFolder(folder / "reader")
+        self.own.prepare()
+        self.tier = folder / "local"
+        (self.tier / "alluxioworker").mkdir(parents=True)
+        (self.port,) = free_ports(1)
+        command = [sys.executable, "-m", "tdcs.reader"]
+        where = ("--folder", str(self.own.root))
+        self.holder = Process(
+            name="holder",
+            argv=[*command, "hold", *where],
+            log=folder / "holder.log",
+            ready=lambda: session.is_mounted(point=str(self.own.point)),
+        )
+        self.reader = self.make_reader()
+
+    def make_reader(self, *more: str) -> Process:
+        """A reader that is not started, with more options."""
+        where = ("--folder", str(self.own.root), "--node", "here", "--port", str(self.port))
+        return Process(
+            name="reader",
+            argv=[sys.executable, "-m", "tdcs.reader", "run", *where, *more],
+            log=self.folder / "reader.log",
+            ready=self.serves,
+        )
+
+    def serves(self) -> bool:
+        """Whether the reader says that it is healthy."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over all versions."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.startswith(f"{name}{{")
+            and all(f'{key}="{value}"' in line for key, value in labels.items())
+        )
+
+    def workers(self) -> list[int]:
+        """Processes of the reader, without its first one."""
+        return [child.pid for child in psutil.Process(self.reader.pid).children()]
+
+    def register(self, version: Version, *, tables: HolderTable | None = None) -> Path:
+        """Register a version, as the node plugin does; its folder in the file system."""
+        digest = version.manifest.digest
+        name = f"{CLUSTER}.{digest}"
+        if tables is not None:
+            self.table(version, tables)
+        file = Registration(
+            cluster=CLUSTER,
+            path=version.manifest.path,
+            manifest=str(version.folder.file(digest)),
+            tiers=(str(self.tier),),
+        )
+        write_atomically(self.own.versions / name, msgspec.json.encode(file))
+        return self.own.point / name
+
+    def table(self, version: Version, table: HolderTable) -> None:
+        """Say who holds what, as the monitor does when the operator said it."""
+        name = f"{CLUSTER}.{version.manifest.digest}"
+        write_atomically(self.own.holders / name, msgspec.msgpack.encode(table))
+
+    def start(self) -> None:
+        """Mount and serve."""
+        self.holder.start()
+        self.reader.start()
+
+    def close(self) -> None:
+        """End everything, and unmount."""
+        self.reader.kill()
+        self.holder.kill()
+        session.unmount(point=str(self.own.point))
+
+
+def holder_of(giver: Giver, *, slots: bytes = ALL_SLOTS, reads_source: bool = False) -> Holder:
+    """A giver as the operator names it."""
+    return Holder(
+        node=giver.name, address=giver.address, complete=slots, present=slots, reads_source=reads_source
+    )
+
+
+def table_of(*holders: Holder) -> HolderTable:
+    """A table of these holders."""
+    return HolderTable(journal=JOURNAL, holders=holders, revision=1)
+
+
+@contextmanager
+def reader_node() -> Iterator[ReaderNode]:
+    """A node of a reader in a temporary folder; not started yet."""
+    folder = Path(tempfile.mkdtemp(prefix="tdcs-reader-", dir="/var/tmp"))
+    node = ReaderNode(folder)
+    try:
+        yield node
+    finally:
+        node.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def small_version(folder: Path, files: Mapping[str, bytes], *, block_size: int = 1 << 30) -> Version:
+    """Write files below a folder, and make a version of them."""
+    source = folder / "source"
+    for name, content in files.items():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return make_version(
+        cached_files(source, block_size=block_size),
+        folder=folder / "manifests",
+        source=SourceAccess(uri=f"file://{source}"),
+    )
+
+
+def drop_page_cache() -> None:
+    """Have the kernel forget what it read."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")

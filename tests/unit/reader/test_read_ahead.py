@@ -1,0 +1,97 @@
+"""What is fetched before it is asked for, and what is kept."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
+from tdcs.engine.holder_table import Holder, HolderTable, table_of
+from tdcs.reader.content_buffer import ContentBuffer
+from tdcs.reader.open_versions import slot_holders
+from tdcs.reader.read_ahead import FILES_AHEAD, FileOrder, OffsetOrder
+
+
+def test_files_in_order_are_fetched_once_each_and_not_too_far_ahead() -> None:
+    order, fetched = FileOrder(), []
+    for file in range(500):
+        found = list(order.next(file, files=500))
+        assert all(file < each <= file + FILES_AHEAD for each in found)
+        fetched += found
+    assert len(fetched) == len(set(fetched)) > 480
+
+
+def test_readers_that_take_turns_are_still_in_order() -> None:
+    order, fetched = FileOrder(), set[int]()
+    for begin in range(0, 400, 8):
+        files = list(range(begin, begin + 8))
+        random.Random(begin).shuffle(files)
+        for file in files:
+            fetched |= set(order.next(file, files=400))
+    assert len(fetched) > 200
+
+
+def test_nothing_is_fetched_ahead_in_a_shuffled_order() -> None:
+    order, files = FileOrder(), list(range(5000))
+    random.Random(1).shuffle(files)
+    assert sum(len(order.next(file, files=5000)) for file in files) == 0
+
+
+def test_a_file_is_in_order_from_its_beginning_to_its_end_and_not_in_between() -> None:
+    order = OffsetOrder()
+    assert order.in_order(1, 5, offset=0, size=100, slack=10)
+    assert order.in_order(1, 5, offset=100, size=100, slack=10)
+    assert not order.in_order(1, 5, offset=5000, size=100, slack=10)
+    assert not order.in_order(1, 6, offset=5000, size=100, slack=10)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=60))
+def test_the_buffer_never_exceeds_its_bound_and_keeps_what_it_says(puts: list[tuple[int, int]]) -> None:
+    buffer, last = ContentBuffer(100), dict[int, bytes]()
+    for key, length in puts:
+        last[key] = bytes([key]) * length
+        buffer.put(key, last[key])
+        assert buffer.bytes <= 100
+    kept = [found for key in last if (found := buffer.get(key)) is not None]
+    assert sum(map(len, kept)) == buffer.bytes
+    assert all(found in last.values() for found in kept)
+
+
+def test_holders_that_have_all_of_a_slot_are_asked_first_and_the_node_itself_last_of_its_kind() -> None:
+    table = HolderTable(
+        holders=(
+            Holder(node="here", address="h", complete=ALL_SLOTS, present=ALL_SLOTS),
+            Holder(node="part", address="p", present=ALL_SLOTS),
+            Holder(node="whole", address="w", complete=ALL_SLOTS, present=ALL_SLOTS),
+            Holder(node="none", address="n"),
+        )
+    )
+    assert slot_holders(table, slot=0, here="here") == ("w", "h", "p")
+    assert slot_holders(table, slot=1, here="here") == ("w", "h", "p")
+    assert slot_holders(table, slot=1, here="elsewhere") in {("h", "w", "p"), ("w", "h", "p")}
+
+
+def test_the_operators_table_has_every_agent_and_another_revision_when_slots_change() -> None:
+    def state(node: str, complete: bytes) -> AgentState:
+        mount = MountState(mount="/datasets/a", version=1, complete=complete, present=complete)
+        return AgentState(
+            node=node,
+            instance="i",
+            revision=1,
+            journal="j",
+            address=f"{node}:1",
+            mounts={"/datasets/a": mount},
+        )
+
+    first = table_of({"b": state("b", ALL_SLOTS), "a": state("a", NO_SLOTS)}, mount="/datasets/a")
+    again = table_of({"a": state("a", NO_SLOTS), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
+    other = table_of({"a": state("a", ALL_SLOTS), "b": state("b", ALL_SLOTS)}, mount="/datasets/a")
+    assert [holder.node for holder in first.holders] == ["a", "b"]
+    assert first.journal == "j"
+    assert first == again
+    assert first.revision != other.revision
+    assert not any(
+        holder.reads_source for holder in table_of({"a": state("a", NO_SLOTS)}, mount="/x").holders
+    )

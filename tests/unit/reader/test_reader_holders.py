@@ -1,0 +1,105 @@
+"""A reader learns from the operator who holds what, follows changes, and reads on while the operator is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import aiohttp
+import msgspec
+from tests.support.ports import free_ports
+from tests.support.readers import CLUSTER, JOURNAL, Giver, ReaderNode, small_version
+from tests.support.waiting import eventually_async
+from tests.unit.csi.conftest import needs_fuse
+
+from tdcs.cli.caches import serve_manifests
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
+from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
+from tdcs.listing.folder import ManifestFolder
+
+MOUNT = "/datasets/0123456789abcdef"
+
+
+def state(giver: Giver, *, complete: bytes = ALL_SLOTS) -> AgentState:
+    mount = MountState(mount=MOUNT, version=1, complete=complete, present=complete)
+    return AgentState(
+        node=giver.name,
+        instance="i",
+        revision=1,
+        journal=JOURNAL,
+        address=giver.address.replace("127.0.0.1", "localhost"),
+        mounts={MOUNT: mount},
+    )
+
+
+@needs_fuse
+async def test_a_reader_follows_the_operators_table_and_keeps_it_while_the_operator_is_away(
+    node: ReaderNode, tmp_path: Path
+) -> None:
+    files = {f"{number:02d}": bytes([number]) * 50_000 for number in range(20)}
+    version = small_version(node.folder, files)
+    old, new = Giver(node.folder, "old"), Giver(node.folder, "new")
+    for giver in (old, new):
+        giver.put(version.manifest, node.folder / "source")
+        await asyncio.to_thread(giver.process.start)
+    (port,) = free_ports(1)
+    known = {"old": state(old)}
+    node.reader = node.make_reader(f"--operator=127.0.0.1:{port}")
+    root = node.register(version)
+    table = node.own.holders / f"{CLUSTER}.{version.manifest.digest}"
+
+    def holders() -> list[str]:
+        if not table.exists():
+            return []
+        return [each.node for each in msgspec.msgpack.decode(table.read_bytes(), type=HolderTable).holders]
+
+    async with serve_manifests(
+        ManifestFolder(tmp_path), port=port, states=lambda cluster: known if cluster == CLUSTER else {}
+    ):
+        await asyncio.to_thread(node.start)
+        await eventually_async(lambda: holders() == ["old"], deadline=30)
+        assert await asyncio.to_thread((root / "00").read_bytes) == files["00"]
+        old.process.kill()
+        known["new"] = state(new)
+        del known["old"]
+        await eventually_async(lambda: holders() == ["new"], deadline=30)
+    node.reader.kill()
+    await asyncio.to_thread(node.reader.start)  # without an operator
+
+    for name, content in files.items():
+        assert await asyncio.to_thread((root / name).read_bytes) == content
+    new.process.kill()
+
+
+async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    mount = MountState(mount=MOUNT, version=1, present=NO_SLOTS)
+    known = {
+        "a": AgentState(node="a", instance="i", revision=1, journal="j", address="h:1", mounts={MOUNT: mount})
+    }
+
+    async def ask(revision: int, wait: float) -> HolderTable:
+        url = f"http://127.0.0.1:{port}{HOLDERS_PATH}{CLUSTER}"
+        query = {"mount": MOUNT, "revision": str(revision), "wait": str(wait)}
+        async with aiohttp.ClientSession() as session, session.get(url, params=query) as answer:
+            assert answer.status == 200
+            return msgspec.msgpack.decode(await answer.read(), type=HolderTable)
+
+    async with serve_manifests(ManifestFolder(tmp_path), port=port, states=lambda _: known):
+        first = await ask(-1, 30)
+        assert [(holder.node, holder.reads_source) for holder in first.holders] == [("a", True)]
+        waiting = asyncio.create_task(ask(first.revision, 30))
+        done, _ = await asyncio.wait([waiting], timeout=1.5)
+        assert not done
+        began = time.monotonic()
+        changed = msgspec.structs.replace(mount, complete=ALL_SLOTS, present=ALL_SLOTS)
+        known["a"] = msgspec.structs.replace(known["a"], mounts={MOUNT: changed})
+        second = await waiting
+        assert time.monotonic() - began < 10
+        assert second.revision != first.revision
+        assert second.holders[0].complete == ALL_SLOTS
+        async with aiohttp.ClientSession() as session:
+            url = f"http://127.0.0.1:{port}{HOLDERS_PATH}{CLUSTER}?revision=x"
+            async with session.get(url) as answer:
+                assert answer.status == 400

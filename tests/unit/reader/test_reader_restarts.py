@@ -1,0 +1,198 @@
+"""No reader sees a restart: processes of the remote-read client are killed while threads read and compare."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.support.readers import Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
+from tests.support.report import Measured
+from tests.support.waiting import eventually
+from tests.unit.csi.conftest import needs_fuse
+
+from tdcs.reader.fuse import session
+
+pytestmark = needs_fuse
+
+KILLS = 20
+THREADS = 8
+
+
+@dataclass
+class Readers:
+    """Threads that read files at random and compare checksums."""
+
+    root: Path
+    sums: dict[str, str]
+    errors: list[str] = field(default_factory=list)
+    count: int = 0
+    longest: float = 0.0
+
+    def work(self, seed: int, stop: threading.Event) -> None:
+        chosen = random.Random(seed)
+        names = sorted(self.sums)
+        while not stop.is_set():
+            name = chosen.choice(names)
+            began = time.monotonic()
+            try:
+                content = (self.root / name).read_bytes()
+            except OSError as error:
+                self.errors.append(f"{name}: {error}")
+                continue
+            self.longest = max(self.longest, time.monotonic() - began)
+            self.count += 1
+            if hashlib.sha256(content).hexdigest() != self.sums[name]:
+                self.errors.append(f"{name}: wrong bytes ({len(content)})")
+
+
+@contextmanager
+def reading(root: Path, files: dict[str, bytes]) -> Iterator[Readers]:
+    """Readers at work, with a page cache that forgets, so that they ask the file system all the time."""
+    readers = Readers(root, {name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+    stop = threading.Event()
+
+    def forget() -> None:
+        while not stop.wait(0.2):
+            drop_page_cache()
+
+    threads = [threading.Thread(target=readers.work, args=(seed, stop)) for seed in range(THREADS)]
+    threads.append(threading.Thread(target=forget))
+    for thread in threads:
+        thread.start()
+    try:
+        yield readers
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not any(thread.is_alive() for thread in threads), "a reader hangs"
+
+
+@pytest.fixture
+def files() -> dict[str, bytes]:
+    """Small files and some of several parts."""
+    made = random.Random(1)
+    found = {f"c{number % 7}/{number:04d}": made.randbytes(100_000) for number in range(300)}
+    return found | {f"large{number}": made.randbytes(3_000_000) for number in range(3)}
+
+
+@pytest.fixture
+def root(node: ReaderNode, files: dict[str, bytes]) -> Iterator[Path]:
+    """A started node with these files at a giver."""
+    version = small_version(node.folder, files)
+    giver = Giver(node.folder, "giver")
+    giver.put(version.manifest, node.folder / "source")
+    giver.process.start()
+    yield node.register(version, tables=table_of(holder_of(giver)))
+    giver.process.kill()
+
+
+def serving(node: ReaderNode) -> int:
+    """The process that serves now: the one that has the lock."""
+    for line in Path("/proc/locks").read_text().splitlines():
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[5].endswith(f":{node.own.lock.stat().st_ino}"):
+            return int(fields[4])
+    return 0
+
+
+def test_a_serving_process_that_is_killed_at_random_moments_is_not_noticed(
+    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        for number in range(KILLS):
+            time.sleep(random.Random(number).uniform(0.05, 0.4))
+            before = serving(node)
+            os.kill(before, signal.SIGKILL)
+            eventually(lambda before=before: serving(node) not in (0, before), deadline=20)  # type: ignore[misc]
+    assert readers.errors == []
+    measured(
+        f"{KILLS} kills of the reader's serving process under {THREADS} threads: {readers.count} files read and "
+        f"compared, longest read {readers.longest:.2f} s"
+    )
+    assert readers.count > 100
+    assert readers.longest < 3
+
+
+def test_a_reader_that_is_killed_with_all_its_processes_is_not_noticed(
+    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        for _ in range(3):
+            time.sleep(0.5)
+            node.reader.kill()
+            node.reader.start()
+    assert readers.errors == []
+    measured(f"3 kills of the whole reader: {readers.count} files, longest read {readers.longest:.2f} s")
+    assert readers.longest < 20
+
+
+def test_a_reader_that_is_stopped_politely_and_followed_by_another_is_not_noticed(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        for _ in range(2):
+            time.sleep(0.5)
+            os.kill(node.reader.pid, signal.SIGTERM)
+            eventually(lambda: not node.reader.alive, deadline=20)
+            node.reader.kill()
+            node.reader.start()
+    assert readers.errors == []
+
+
+def test_a_process_that_hangs_is_killed_and_replaced(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        time.sleep(0.5)
+        before = serving(node)
+        os.kill(before, signal.SIGSTOP)
+        eventually(lambda: serving(node) not in (0, before), deadline=30)
+        count = readers.count
+        eventually(lambda: readers.count > count + 50, deadline=30)
+    assert readers.errors == []
+
+
+def test_a_holder_that_was_killed_gets_the_session_back(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        node.holder.kill()
+        node.holder.launch()
+        eventually(lambda: "gave the session" in node.holder.tail(lines=20), deadline=30)
+        node.reader.kill()  # the next one has it from the new holder
+        node.reader.start()
+        count = readers.count
+        eventually(lambda: readers.count > count + 50, deadline=30)
+    assert readers.errors == []
+
+
+def test_without_holder_and_reader_the_file_system_is_mounted_anew(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    name = sorted(files)[0]
+    assert (root / name).read_bytes() == files[name]
+    node.reader.kill()
+    node.holder.kill()
+    with suppress(OSError):
+        root.stat()
+    node.holder.launch()
+    node.reader.launch()
+    eventually(node.serves, deadline=60)
+    eventually(lambda: session.is_mounted(point=str(node.own.point)), deadline=60)
+    assert (root / name).read_bytes() == files[name]
