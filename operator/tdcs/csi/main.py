@@ -229,6 +229,14 @@ async def _run_until_signal(
     "by a listing.",
 )
 @click.option(
+    "--reader-root",
+    envvar="TDCS_READER",
+    default=None,
+    type=click.Path(path_type=Path),
+    help="Folder of the node's remote-read client, `tdcs reader`. With it, views lead there for what is not on the "
+    "node; without it, to Alluxio's FUSE client.",
+)
+@click.option(
     "--kubelet",
     envvar="TDCS_KUBELET_ROOT",
     default="/var/lib/kubelet",
@@ -266,6 +274,7 @@ def command(
     namespace: str,
     master: str | None,
     manifests: str | None,
+    reader_root: Path | None,
     kubelet: Path,
     proc: Path | None,
     wait_seconds: float,
@@ -283,6 +292,7 @@ def command(
         kubelet=kubelet,
         proc=proc,
         manifest_address=manifests,
+        reader_root=reader_root,
     )
     engines = Engines(master=master or names.master_address(cluster="{cluster}", namespace=namespace))
     try:

@@ -86,6 +86,30 @@ def test_only_the_csi_plugin_has_privileges(rendered: Rendered) -> None:
         assert not paths or name == "tdcs-csi"
 
 
+def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(helm: Helm) -> None:
+    made = helm.template({"reader.enabled": "true"})
+    containers = made.containers()
+    assert made.one("DaemonSet", "tdcs-reader-holder")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    folder = "--reader-root=/var/lib/tdcs/reader"
+    assert folder in containers["tdcs-csi/csi"]["args"]
+    (script,) = entry_points(group="console_scripts", name="tdcs")
+    reader = script.load().get_command(click.Context(script.load()), "reader")
+    for name in ("tdcs-csi/reader", "tdcs-reader-holder/holder"):
+        container = containers[name]
+        assert container["securityContext"]["privileged"] is True
+        first, subcommand, *options = container["args"]
+        assert first == "reader"
+        assert f"--folder={names.READER_ROOT}" in options
+        given = ["--node=n"] if subcommand == "run" else []
+        assert reader.commands[subcommand].make_context(subcommand, [*options, *given]).params
+    (holder,) = made.pod_specs()["tdcs-reader-holder"]["containers"]
+    assert [mount["mountPropagation"] for mount in holder["volumeMounts"]] == ["Bidirectional"]
+
+    off = helm.template({"reader.enabled": "true", "csi.nativeViews": "false"})
+    assert set(off.pod_specs()) == set(helm.template({}).pod_specs())
+    assert folder not in off.containers()["tdcs-csi/csi"]["args"]
+
+
 @pytest.mark.parametrize("views", [True, False])
 def test_the_csi_plugin_sees_the_nodes_processes_only_to_tend_views(helm: Helm, views: bool) -> None:
     spec = helm.template({"csi.nativeViews": str(views).lower()}).pod_specs()["tdcs-csi"]

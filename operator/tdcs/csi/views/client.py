@@ -130,6 +130,9 @@ class Client:
             if device in clusters and path != "/"
         ]
 
+    def release(self, view: View) -> None:
+        """The view is removed: nothing of it is kept here."""
+
     async def forget_unused(self, *, cluster: str) -> bool:
         """Have the kernel forget all that is not open at this moment; whether it did."""
         point = os.path.join(self._settings.fuse_root, cluster)

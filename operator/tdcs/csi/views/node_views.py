@@ -27,6 +27,7 @@ from tdcs.csi.views.client import Client
 from tdcs.csi.views.kernel_cache import changed_files
 from tdcs.csi.views.leftovers import clear_abandoned, on_disk
 from tdcs.csi.views.mount_propagation import all_see
+from tdcs.csi.views.reader_client import ReaderClient
 from tdcs.csi.views.remote_gateway import HIDDEN, gateway_folder
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.store import Store
@@ -50,7 +51,11 @@ class NodeViews:
         guard: HangGuard,
     ) -> None:
         self._settings: Final = settings
-        self._client: Final = Client(settings=settings, guard=guard)
+        self._client: Final[Client | ReaderClient] = (
+            Client(settings=settings, guard=guard)
+            if settings.reader_root is None
+            else ReaderClient(settings=settings, guard=guard)
+        )
         self._cache_root: Final = str(settings.cache_root)
         self._pods: Final = os.path.realpath(settings.kubelet) + "/"
         self._versions: Final = Versions(
@@ -179,6 +184,7 @@ class NodeViews:
                 volume=volume,
                 folder=self._folder(volume).of(manifest.digest),
                 manifest=manifest,
+                encoded=self._settings.reader_root is None,
                 store=Store(
                     tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
                 ),
@@ -369,4 +375,5 @@ class NodeViews:
     async def _remove(self, view: View, *, newer: bool) -> None:
         gone = newer or await self._versions.is_mounted(volume=view.volume) is False
         await view.remove(keep_manifest=not gone)
+        self._client.release(view)
         del self._views[view.volume, view.folder.version]

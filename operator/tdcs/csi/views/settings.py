@@ -26,6 +26,9 @@ class ViewSettings:
     manifest_address: str | None = None
     """`host:port` where the operator serves manifests; without it they come from the agent, or from a listing."""
 
+    reader_root: Path | None = None
+    """The remote-read client's folder; None: what is not on the node is read through Alluxio's FUSE client."""
+
     answer_seconds: float = 10.0
     """How long the FUSE client, or the master, may take to answer a small question."""
 

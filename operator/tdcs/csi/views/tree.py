@@ -38,7 +38,7 @@ class Outcome:
 class Tree:
     """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way.
 
-    One thread at a time may change it.
+    One thread at a time may change it. With `encoded`, what is not here has the names that Alluxio gives it.
 
     Attributes:
         kinds: A `Kind` for each file.
@@ -47,11 +47,14 @@ class Tree:
         gateway: The way to the FUSE client's files.
     """
 
-    def __init__(self, *, folder: str, scratch: str, manifest: Manifest, store: Store) -> None:
+    def __init__(
+        self, *, folder: str, scratch: str, manifest: Manifest, store: Store, encoded: bool = True
+    ) -> None:
         self.folder: Final = os.fsencode(folder)
         self._scratch: Final = os.fsencode(scratch)
         self._manifest: Final = manifest
         self._store: Final = store
+        self._encoded: Final = encoded
         self._gateway_folder: Final = gateway_folder(manifest) or b""
         self.gateway: Final = RemoteGateway(
             folder=os.fsdecode(os.path.join(self.folder, self._gateway_folder)).rstrip("/"), scratch=scratch
@@ -140,7 +143,9 @@ class Tree:
     def _target(self, folder: bytes, name: bytes) -> bytes:
         """Where the symbolic link of a file leads."""
         depth = folder.count(b"/") + 1 if folder else 0
-        there = os.fsencode(for_alluxio(os.fsdecode(os.path.join(folder, name))))
+        there = os.path.join(folder, name)
+        if self._encoded:
+            there = os.fsencode(for_alluxio(os.fsdecode(there)))
         return b"../" * depth + os.path.join(self._gateway_folder, os.fsencode(TARGET), there)
 
 

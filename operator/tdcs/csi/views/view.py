@@ -100,7 +100,10 @@ _NOTHING: Final = _Summary(Counts(linked=0, symlinked=0, empty=0, kept_bytes=0))
 class View:
     """A version of a dataset on this node. What changes it runs as one of its `operations`."""
 
-    def __init__(self, *, volume: Volume, folder: VersionFolder, manifest: Manifest, store: Store) -> None:
+    def __init__(
+        self, *, volume: Volume, folder: VersionFolder, manifest: Manifest, store: Store, encoded: bool = True
+    ) -> None:
+        """`encoded`: whether what is not here has the names that Alluxio gives it."""
         self.volume: Final = volume
         self.folder: Final = folder
         self.manifest: Final = manifest
@@ -115,6 +118,7 @@ class View:
         self.blind_until = 0.0
         """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
+        self._encoded: Final = encoded
         self._tree = self._new_tree()
         self._prepared = False
         self._scan: Final = _Scan(np.zeros(len(manifest), dtype=np.uint64))
@@ -124,7 +128,11 @@ class View:
 
     def _new_tree(self) -> Tree:
         return Tree(
-            folder=self.folder.tree, scratch=self.folder.scratch, manifest=self.manifest, store=self._store
+            folder=self.folder.tree,
+            scratch=self.folder.scratch,
+            manifest=self.manifest,
+            store=self._store,
+            encoded=self._encoded,
         )
 
     def __str__(self) -> str:
