@@ -16,7 +16,7 @@ from tests.engine.servers import AlluxioCluster, S3Server
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import NoSuchPathError, Source
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import ProcessLister
+from tdcs.listing.lister import LocalLister, ProcessLister
 from tdcs.planning.manifest import Manifest
 
 MILLISECONDS = 1_600_000_000_123
@@ -104,6 +104,33 @@ async def test_files_of_a_folder_have_the_time_of_their_last_change(
     )
 
     assert folder.open(listed.digest).tag(0) == f"mtime-ms:{MILLISECONDS}"
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+async def test_pinning_and_a_refresh_do_not_make_another_version_of_what_is_the_same(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path, kind: str
+) -> None:
+    bucket, path = f"b-{uuid.uuid4().hex}", f"/datasets/{uuid.uuid4().hex[:16]}"
+    if kind == "bucket":
+        s3.make_bucket(bucket)
+        s3.put(bucket, "data/put.bin", b"hello there")
+        s3.put_files(bucket, {"data/without an etag.bin": b"x" * 100})
+        source = s3.source(f"s3://{bucket}/data")
+    else:
+        (tmp_path / "source").mkdir()
+        (tmp_path / "source" / "a.bin").write_bytes(b"abc")
+        source = Source(uri=f"file://{tmp_path}/source")
+    await engine.mount(path=path, source=source)
+    folder = ManifestFolder(tmp_path / "manifests")
+    lister = LocalLister(engine=engine, folder=folder)
+    first = await lister.list(path=path)
+    tags = [folder.open(first.digest).tag(file) for file in range(first.totals.files)]
+
+    for pinned in (True, False):
+        await engine.pin(path=path, pinned=pinned)
+        again = await lister.list(path=path, refresh=True)
+        assert [folder.open(again.digest).tag(file) for file in range(again.totals.files)] == tags
+        assert again.digest == first.digest
 
 
 async def test_a_path_that_is_not_mounted_is_refused_by_the_process(

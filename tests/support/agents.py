@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -241,7 +241,8 @@ async def running_agent(
             )
         finally:
             work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            with suppress(asyncio.CancelledError):
+                await work  # one that has ended with an error shows it
 
 
 def url_of(running: RunningAgent, version: Version) -> str:

@@ -104,8 +104,8 @@ class Agent:
         self.mounts: dict[str, MountWork] = {}
         self._lock: Final = threading.RLock()
         self.room: Final = Room(capacity=settings.capacity_bytes, free=disk.free_bytes, clock=clock)
-        self.registrar: Final = Registrar(worker=worker, disk=disk, room=self.room, clock=clock)
-        self.inventory: Final = Inventory(disk=disk, room=self.room, clock=clock)
+        self.registrar: Final = Registrar(worker=worker, disk=disk, clock=clock)
+        self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
         self._processors: Final = Processors()
         self._stopped: Final = threading.Event()
@@ -134,6 +134,7 @@ class Agent:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: dict[str, asyncio.Task[Any]] = {}
         self._manifest_failures: dict[str, tuple[int, float]] = {}
+        self._strays_seen = 0
         self._idle_due = 0.0
         self._idle_processors = 0.0
         self.ready = False
@@ -231,8 +232,9 @@ class Agent:
 
     async def _tick(self) -> bool:
         """Start what is to be done; whether something is."""
-        if self.inventory.due():
-            self._start("inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values())))
+        # One that runs may have begun before what makes another one due: that is asked when it has ended.
+        if "inventory" not in self._background and self.inventory.due():
+            self._start_look()
         if self.kept.due(held=self.inventory.generation):
             self._start("kept", asyncio.to_thread(self.kept.look))
         busy = False
@@ -262,7 +264,9 @@ class Agent:
         return mount.source_lanes > 0 or any(health.lanes for health in mount.health.values())
 
     def _start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something beside the loop unless it runs already."""
+        """Run something beside the loop unless it runs already. Work that gives 0 found nothing to do: the next look
+        has time until the next tick, or the loop would never rest while a worker is away.
+        """
         if name in self._background:
             work.close()
             return
@@ -273,6 +277,8 @@ class Agent:
             self._background.pop(name, None)
             if not done.cancelled() and (error := done.exception()) is not None:
                 _log.error("%s failed: %s", name, error, exc_info=error)
+            elif not done.cancelled() and done.result() == 0:
+                return
             self._state_due = min(self._state_due, self._clock() + _STATE_SECONDS)
             self.wake()
 
@@ -284,7 +290,11 @@ class Agent:
         mount = self.mounts.get(path)
         if mount is None:
             mount = self.mounts[path] = MountWork(
-                path=path, lock=self._lock, clock=self._clock, patience=self.settings.patience
+                path=path,
+                lock=self._lock,
+                room=self.room,
+                clock=self._clock,
+                patience=self.settings.patience,
             )
         return mount
 
@@ -335,7 +345,11 @@ class Agent:
     async def _look_now(self) -> None:
         while "inventory" in self._background:
             await asyncio.wait([self._background["inventory"]])
-        await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+        self._start_look()
+        await asyncio.wait([self._background["inventory"]])
+
+    def _start_look(self) -> None:
+        self._start("inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values())))
 
     # Bringing, registering, dropping.
 
@@ -434,9 +448,12 @@ class Agent:
                 return
             if mount.ledger.manifest.digest != mount.wanted.manifest:
                 return
-        self._start("strays", self._remove_strays())
+        if self._strays_seen != self.inventory.looks:  # else all that are left are others'
+            self._start("strays", self._remove_strays())
 
-    async def _remove_strays(self) -> None:
+    async def _remove_strays(self) -> int:
+        """How many were removed."""
+        looks = self.inventory.looks
         old = await asyncio.to_thread(self._outdated_blocks)
         removed = 0
         for identity in old[:_STRAYS_AT_ONCE]:
@@ -447,7 +464,9 @@ class Agent:
         if removed:
             self.inventory.require()
         elif not old:
+            self._strays_seen = looks
             self._prune()
+        return removed
 
     def _outdated_blocks(self) -> list[int]:
         """Strangers that an earlier manifest names."""
@@ -483,9 +502,10 @@ class Agent:
         took = self._clock() - now
         self._state_due = now + max(_STATE_SECONDS, took * _STATE_SHARE)
 
-    async def _tell(self) -> None:
+    async def _tell(self) -> int:
         async with self._changed:
             self._changed.notify_all()
+        return 0
 
 
 def _rounded(free: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,12 +34,21 @@ class Inventory:
     Args:
         disk: whose folders.
         room: is given the bytes that are used.
+        lock: of all mounts.
         clock: seconds that only grow.
     """
 
-    def __init__(self, *, disk: Disk, room: Room, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        room: Room,
+        lock: threading.RLock,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._disk: Final = disk
         self._room: Final = room
+        self._lock: Final = lock
         self._clock: Final = clock
         self._seen: tuple[int, int] | None = None
         self._again = True
@@ -46,6 +56,8 @@ class Inventory:
         self._strangers: dict[int, int] = {}
         self.complete = False
         """Whether a look was made: before that nobody knows what is missing."""
+        self.looks = 0
+        """How many were made."""
         self.generation = 0
         """Grows whenever blocks have gone."""
         self._ids = np.empty(0, dtype=np.int64)
@@ -92,7 +104,6 @@ class Inventory:
         if len(np.setdiff1d(self._ids, found, assume_unique=True)):
             self.generation += 1
         self._ids = found
-        known = 0
         for mount in mounts:
             with mount.lock:
                 ledger = mount.ledger
@@ -102,7 +113,6 @@ class Inventory:
                 fresh = ledger.observe(
                     spooled=places[0][places[0] >= 0], registered=places[1][places[1] >= 0]
                 )
-                known += ledger.held_bytes()
                 mine = ledger.manifest.blocks_at(strange) >= 0
                 ids = ledger.manifest.block_ids[fresh].tolist()
             strange = strange[~mine]
@@ -113,7 +123,10 @@ class Inventory:
             identity: before[identity] if identity in before else self._disk.size(identity)
             for identity in strange.tolist()
         }
-        self._room.observe(known + sum(self._strangers.values()))
+        with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
+            known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
+            self._room.observe(known + sum(self._strangers.values()))
         self.complete = True
+        self.looks += 1
         took = self._clock() - began
         self._earliest = self._clock() + min(_MOST_SECONDS, took * _SHARE)

@@ -15,7 +15,7 @@ import msgspec
 from tdcs.agent.backoff import pause
 from tdcs.agent.ledger import Failure, Ledger
 from tdcs.agent.news import ReadableBlocks
-from tdcs.agent.room import RateLimit
+from tdcs.agent.room import RateLimit, Room
 from tdcs.agent.source import SourceFailureError, SourceReader, open_source
 from tdcs.engine.agents import NO_SLOTS, Assignment, FileFailure, MountState, Peer, SourceAccess
 from tdcs.policy import slots
@@ -85,6 +85,7 @@ class MountWork:
     """A mount. Every access to the ledger holds `lock`.
 
     Attributes:
+        lock: one for all mounts of the agent; what lies here and the room that it takes change together under it.
         ledger: None until the manifest is here.
         forgotten: everything of it is to be dropped.
         source_until, room_until: pulling rests until then.
@@ -94,6 +95,7 @@ class MountWork:
 
     path: str
     lock: threading.RLock
+    room: Room
     clock: Callable[[], float] = time.monotonic
     patience: Patience = field(default_factory=Patience)
     ledger: Ledger | None = None
@@ -147,18 +149,35 @@ class MountWork:
 
     # What those who bring blocks say.
 
-    def lies(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool = False) -> None:
-        """A claimed block lies here now."""
+    def brought(self, ledger: Ledger, block: int) -> None:
+        """A claimed block, for which room was reserved, lies in the spool now."""
+        length = int(ledger.manifest.block_lengths[block])
         with self.lock:
-            current = self.ledger
-            ledger.lies(block, spooled=spooled, registered=registered)
-            identity = int(ledger.manifest.block_ids[block])
-            if current is not None and current is not ledger:
-                number = current.manifest.block_at(identity)
-                if number is not None:
-                    current.lies(number, spooled=spooled, registered=registered)
-        if spooled and not registered:
-            self.readable.add((identity,))
+            if self._note(ledger, block, spooled=True, registered=False):
+                self.room.cancel(length)  # a look at the folders has counted it
+            else:
+                self.room.keep(length)
+            self.room_failure = None
+        self.readable.add((int(ledger.manifest.block_ids[block]),))
+
+    def lies(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> None:
+        """A claimed block lies in these folders from now on, or in none."""
+        with self.lock:
+            before = self._note(ledger, block, spooled=spooled, registered=registered)
+            if before and not (spooled or registered):
+                self.room.removed(int(ledger.manifest.block_lengths[block]))
+
+    def _note(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> bool:
+        """Note where a block lies, also in the ledger of a newer version; whether it was counted already."""
+        before = bool(ledger.in_spool[block] or ledger.registered[block])
+        ledger.lies(block, spooled=spooled, registered=registered)
+        current = self.ledger
+        if current is not None and current is not ledger:
+            number = current.manifest.block_at(int(ledger.manifest.block_ids[block]))
+            if number is not None:
+                before = bool(current.in_spool[number] or current.registered[number])
+                current.lies(number, spooled=spooled, registered=registered)
+        return before
 
     def source_answered(self, length: int) -> None:
         """A piece came from the source."""
@@ -193,11 +212,6 @@ class MountWork:
             self.room_until = self.clock() + _ROOM_PAUSE
             path = ledger.path(given[0]) if given else ""
             self.room_failure = FileFailure(path=path, code="NoRoom", reason=reason)
-
-    def has_room(self) -> None:
-        """A block fitted."""
-        if self.room_failure is not None:
-            self.room_failure = None
 
     def wrong_from_peer(self, ledger: Ledger, block: int) -> None:
         """What a peer gave was not the block; after two such answers the source is asked."""

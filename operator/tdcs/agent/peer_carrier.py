@@ -175,9 +175,7 @@ class PeerCarrier:
         except BaseException:
             self._room.cancel(length)
             raise
-        self._room.keep(length)
-        mount.lies(ledger, block, spooled=True)
-        mount.has_room()
+        mount.brought(ledger, block)
         mount.peer_gave(peer.node)
         mount.peer_bytes.add(length)
 

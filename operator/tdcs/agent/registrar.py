@@ -19,7 +19,6 @@ from tdcs.agent.backoff import pause
 from tdcs.agent.disk import Disk
 from tdcs.agent.ledger import Ledger, Numbers
 from tdcs.agent.mount import MountWork
-from tdcs.agent.room import Room
 from tdcs.engine.alluxio.local_blocks import (
     LocalBlocks,
     OpenBlockError,
@@ -65,7 +64,7 @@ class Registrar:
 
     Args:
         worker: the RPCs of the worker.
-        disk, room: where the blocks lie, and what they take.
+        disk: where the blocks lie.
         clock: seconds that only grow.
     """
 
@@ -74,12 +73,10 @@ class Registrar:
         *,
         worker: LocalBlocks,
         disk: Disk,
-        room: Room,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker: Final = worker
         self._disk: Final = disk
-        self._room: Final = room
         self._clock: Final = clock
         self._removals: Final = Removals(settled_after=SETTLED_SECONDS, clock=clock)
         self._failures = 0
@@ -179,8 +176,7 @@ class Registrar:
             if self._disk.size(identity) != length:
                 # Cut off by a crash of the machine: it is brought again.
                 self._disk.unspool(identity)
-                self._room.removed(length)
-                mount.lies(ledger, block, spooled=False)
+                mount.lies(ledger, block, spooled=False, registered=False)
                 return
             await self._worker.create(
                 block_id=identity,
@@ -236,8 +232,7 @@ class Registrar:
         self._failures = 0
         self._refused.pop(identity, None)
         self.removed += 1
-        self._room.removed(int(ledger.manifest.block_lengths[block]))
-        mount.lies(ledger, block, spooled=False)
+        mount.lies(ledger, block, spooled=False, registered=False)
         return True
 
     async def _remove(self, identity: int) -> None:

@@ -101,6 +101,9 @@ class SourceCarrier:
             self._room.cancel(length)
             mount.no_room(ledger, [block], str(error))
             return False
+        except BaseException:
+            self._room.cancel(length)
+            raise
         return True
 
     def _bring_small(
@@ -120,7 +123,7 @@ class SourceCarrier:
 
             source.read(extent_of(ledger, block), write)
             self._disk.keep(partial, block=identity, length=length, content_hash=state.intdigest())
-        self._kept(mount, ledger, block, length)
+        mount.brought(ledger, block)
         mount.source_answered(length)
 
     def _open_large(self, mount: MountWork, ledger: Ledger, block: int, length: int) -> bool:
@@ -196,7 +199,7 @@ class SourceCarrier:
                 except DiskError as failure:
                     error = failure
         if error is None:
-            self._kept(mount, ledger, block, length)
+            mount.brought(ledger, block)
             return
         self._room.cancel(length)
         if isinstance(error, SourceFailureError):
@@ -207,11 +210,6 @@ class SourceCarrier:
             with mount.lock:
                 ledger.release([block])
             raise error
-
-    def _kept(self, mount: MountWork, ledger: Ledger, block: int, length: int) -> None:
-        self._room.keep(length)
-        mount.lies(ledger, block, spooled=True)
-        mount.has_room()
 
 
 def extent_of(ledger: Ledger, block: int, *, offset: int = 0, length: int | None = None) -> Extent:

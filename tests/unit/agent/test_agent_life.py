@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
@@ -24,12 +25,13 @@ from tests.support.waiting import eventually_async
 
 from tdcs.agent import room
 from tdcs.agent.backoff import pause
-from tdcs.agent.disk import Disk
+from tdcs.agent.disk import Disk, Ids
 from tdcs.agent.epoch import enter_epoch, read_epoch
+from tdcs.agent.inventory import Inventory
 from tdcs.agent.ledger import Ledger
 from tdcs.agent.mount import MountWork
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import ALL_SLOTS, AgentError, Check, Part
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentError, Check, Part
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 FOREIGN_CHANGE_SECONDS = 5.0
@@ -119,6 +121,24 @@ async def test_nothing_is_done_at_rest(tmp_path: Path, version: Version) -> None
         assert not looks
 
 
+async def test_an_agent_does_not_spin_on_what_it_cannot_do(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_agent(tmp_path / "one") as one:  # its worker is away
+        one.disk.blocks.mkdir()
+        (one.disk.blocks / "77").write_bytes(b"of somebody else")
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        one.give(version.assignment(version=2, parts=(), drop=NO_SLOTS))
+        await eventually_async(lambda: not one.agent.inventory._again, deadline=30)
+        ticks = []
+        monkeypatch.setattr(one.agent.kept, "due", lambda **_: ticks.append(1))
+        end = time.monotonic() + 2.0
+        await eventually_async(lambda: time.monotonic() > end, deadline=5)
+        assert len(ticks) < 60, "ten a second at most, and some for news"
+        assert (one.disk.blocks / "77").exists()
+
+
 async def test_slots_that_are_dropped_leave_and_the_others_stay(tmp_path: Path, version: Version) -> None:
     half = b"\xff" * 256 + bytes(256)
     async with running_agent(tmp_path / "one") as one:
@@ -185,6 +205,65 @@ async def test_what_does_not_fit_waits_for_room_and_is_brought_when_there_is(
         one.agent.room.capacity = 1 << 30  # type: ignore[misc]
         await one.holds(version, deadline=30)
         assert not one.mount().failed
+
+
+def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, taken = Disk(tmp_path / "one"), room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    disk.prepare()
+    lock, ledger = threading.RLock(), Ledger(version.manifest)
+    mount = MountWork(path=MOUNT, lock=lock, room=taken, ledger=ledger)
+    mount.assign(version.assignment())
+    looking = Inventory(disk=disk, room=taken, lock=lock)
+    looking.look([mount])
+    bring, drop = ledger.take(now=0.0, most=2, most_bytes=1 << 20)
+    for _ in (bring, drop):
+        assert taken.reserve(2_000) == ""
+    mount.brought(ledger, drop)
+    assert taken.used == 2_000
+    (disk.spool / str(version.manifest.block_ids[drop])).write_bytes(b"x" * 2_000)
+    (disk.spool / "77").write_bytes(b"a stranger")
+
+    def meanwhile(block: int) -> int:
+        mount.brought(ledger, bring)
+        mount.lies(ledger, drop, spooled=False, registered=False)
+        return 10
+
+    monkeypatch.setattr(disk, "size", meanwhile)
+    looking.look([mount])
+    assert taken.used == 2_000 + 10
+    assert ledger.held[bring]
+    assert not ledger.held[drop]
+
+
+async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, looking, ticks = threading.Event(), threading.Event(), itertools.count()
+    original = Disk.registered_ids
+
+    def slow(disk: Disk) -> Ids:
+        looking.set()
+        assert go_on.wait(20)
+        return original(disk)
+
+    async with running_agent(tmp_path / "one") as one:
+        monkeypatch.setattr(one.agent.kept, "due", lambda **_: bool(next(ticks)) and False)
+        monkeypatch.setattr(Disk, "registered_ids", slow)
+        one.agent.inventory.require()
+        await eventually_async(looking.is_set, deadline=10, interval=0.01)
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.agent.mounts[MOUNT].ledger is not None, deadline=10)
+        after = next(ticks)
+
+        def many_ticks() -> bool:
+            one.agent.wake()
+            return next(ticks) > after + 20
+
+        await eventually_async(many_ticks, deadline=10, interval=0.01)
+        go_on.set()
+        await one.holds(version)
 
 
 async def test_a_disk_that_somebody_else_fills_is_waited_for(
@@ -351,7 +430,8 @@ def test_a_mount_is_counted_anew_only_after_a_change(
     version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(version.manifest)
-    mount = MountWork(path=MOUNT, lock=threading.RLock(), ledger=ledger)
+    room_ = room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room_, ledger=ledger)
     mount.assign(version.assignment())
     assert not mount.at_rest()
     everything = np.arange(version.manifest.blocks)

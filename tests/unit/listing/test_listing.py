@@ -238,11 +238,13 @@ async def test_a_master_that_is_away_is_told_by_the_listing_process(folder: Mani
 
 
 def listing_processes() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.is_running() and "tdcs.listing" in child.cmdline()
-    ]
+    """Those that this process, or one that it started, has started and that have not ended."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends at this moment
+            if "tdcs.listing" in child.cmdline():
+                found.append(child)
+    return found
 
 
 async def test_only_so_many_listings_run_at_once_and_a_cancelled_one_ends(folder: ManifestFolder) -> None:
@@ -285,4 +287,9 @@ async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFo
     parent.kill()
     await parent.wait()
 
-    await eventually_async(lambda: not child.is_running(), deadline=10)
+    def ended() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return child.status() == psutil.STATUS_ZOMBIE  # its new parent has not asked for it
+        return True
+
+    await eventually_async(ended, deadline=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,9 @@ _WRITE_MUST_CACHE = 1
 _TURNED = 250
 """Entries of a page that are read in a stretch: whoever has to do with other paths shall not wait for all of it."""
 
-_ETAG = "s3_etag"
+_CONTENT = "s3_etag"
+"""Where the master keeps what a source says of a file's content: the ETag, for folders their length and time."""
+_CONTENT_TIME = re.compile(r"^\(len:\d+, ?_?modtime:(-?\d+)\)$")
 """The attribute in which Alluxio keeps what a store says of an object's content."""
 
 _ALL_WORKERS = 1
@@ -280,8 +283,17 @@ def _cached_file(*, info: Any, below: str) -> CachedFile:
 def _tag(info: Any) -> str:
     """The ETag of an S3 object as its header has it (Alluxio strips the quotes), else the time of the last change.
 
-    Some servers give no ETag for objects that were not written through them.
+    Some servers give no ETag for objects that were not written through them. The master begins both its times of such
+    a file with the source's, and later moves the one when the file is pinned and the other when it is read: a time
+    after the making of the file's entry is not the source's. Without any time the tag is empty.
     """
-    if info.ufsPath.startswith("s3") and (etag := info.xattr.get(_ETAG)):
-        return f'"{etag.decode("utf-8", "replace") if isinstance(etag, bytes) else etag}"'
-    return f"mtime-ms:{info.lastModificationTimeMs}"
+    content = info.xattr.get(_CONTENT, b"")
+    content = content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
+    if listed := _CONTENT_TIME.search(content):
+        return f"mtime-ms:{listed[1]}"
+    if content and info.ufsPath.startswith("s3"):
+        return f'"{content}"'
+    for time in (info.lastModificationTimeMs, info.lastAccessTimeMs):
+        if time <= info.creationTimeMs:
+            return f"mtime-ms:{time}"
+    return ""
