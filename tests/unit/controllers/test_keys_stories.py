@@ -1,13 +1,14 @@
 """Keys that change: whose are mounted when Datasets of one source have Secrets of their own."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.unit.controllers.cluster import Cluster
 
+from tdcs.engine.agents import Assignment
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.engine.protocol import Credentials
+from tdcs.engine.protocol import CachedFile, Credentials, Source, SourceError
 from tdcs.kube.resources import SECRETS
 
 MB = 1_000_000
@@ -88,6 +89,87 @@ async def test_after_a_restart_two_secrets_that_differ_come_to_rest(cluster: Clu
     assert asked["mount"] == 1
     reasons = {cluster.condition("SourceReachable", name)["reason"] for name in ("d1", "d2")}
     assert reasons == {"Reachable", "KeysDiffer"}
+
+
+class Keys:
+    """The secret keys that mounts and agents were given."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.mounted: list[str] = []
+        self.assigned: set[str] = set()
+        mount, assign = cluster.engine.mount, cluster.agents.assign
+
+        async def mounted(*, path: str, source: Source) -> None:
+            self.mounted += [source.credentials.secret_access_key] if source.credentials else []
+            await mount(path=path, source=source)
+
+        async def assigned(*, node: str, assignments: Sequence[Assignment]) -> None:
+            self.assigned |= {one.source.secret_access_key for one in assignments if one.source is not None}
+            await assign(node=node, assignments=assignments)
+
+        monkeypatch.setattr(cluster.engine, "mount", mounted)
+        monkeypatch.setattr(cluster.agents, "assign", assigned)
+
+
+async def test_after_a_restart_revoked_keys_are_neither_mounted_nor_given_to_agents(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
+    cluster.engine.credentials["s3://pictures"] = NEW  # those of d1, which every list names first, are revoked
+    await cluster.stop()
+    keys = Keys(cluster, monkeypatch)
+    cluster.agents.restart("a")  # without keys, which it keeps in memory only
+    cluster.agents.evict("a", count=1)
+    await cluster.start()
+    await cluster.until(lambda: sum(cluster.held().values()) == 2 * MB)
+    assert keys.mounted == ["renewed"]
+    assert keys.assigned == {"renewed"}
+    assert cluster.condition("SourceReachable", "d1")["reason"] == "KeysDiffer"
+
+
+async def test_after_a_restart_without_the_right_secret_nothing_is_read_with_revoked_keys(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
+    cluster.engine.credentials["s3://pictures"] = NEW
+    await cluster.stop()
+    cluster.server.store(SECRETS).pop(("n", "k2"))
+    keys = Keys(cluster, monkeypatch)
+    cluster.agents.restart("a")
+    cluster.agents.evict("a", count=1)
+    await cluster.start()
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "SecretNotFound")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("status") == "False")
+    assert set(keys.mounted) == {"s3cr3t"}  # tried, and refused
+    assert keys.assigned == set()
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: sum(cluster.held().values()) == 2 * MB)
+    assert keys.assigned == {"renewed"}
+
+
+async def test_when_the_keys_of_the_mount_are_revoked_those_of_the_other_dataset_serve(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_keys("k2", key="renewed")
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
+    cluster.engine.credentials["s3://pictures"] = OLD
+    files = cluster.engine.files
+
+    async def refused(*, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
+        (mount,) = cluster.datasets._mounts
+        source = mount.mounting.source
+        if source is not None and source.credentials != OLD:
+            raise SourceError(attempted="list", reason="refused", remedy="Check the keys", path=path)
+        async for page in files(path=path, refresh=refresh):
+            yield page
+
+    cluster.engine.files = refused  # type: ignore[method-assign]
+    await cluster.annotate("d1", refresh="now")
+    await cluster.until(lambda: cluster.status("d1").get("refreshed") == "now")
+    assert cluster.condition("SourceReachable", "d1")["reason"] == "Reachable"
+    await cluster.until(lambda: cluster.condition("SourceReachable", "d2").get("reason") == "KeysDiffer")
 
 
 async def test_one_of_two_secrets_that_is_deleted_takes_nothing_away(cluster: Cluster) -> None:

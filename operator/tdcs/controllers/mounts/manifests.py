@@ -103,6 +103,7 @@ class MountManifests:
         pause: seconds before a listing that failed is tried again.
         now: the time of day.
         on_done: called when a listing has ended.
+        on_refused: called when the source has refused one.
         clock: seconds that only grow.
     """
 
@@ -116,6 +117,7 @@ class MountManifests:
         pause: float,
         now: Callable[[], str],
         on_done: Callable[[], None],
+        on_refused: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._path = path
@@ -125,6 +127,7 @@ class MountManifests:
         self._pause = pause
         self._now = now
         self._on_done = on_done
+        self._on_refused = on_refused
         self._clock = clock
         self._listing: _Listing | None = None
         self._listed: Listed | None = None
@@ -248,6 +251,7 @@ class MountManifests:
                 self._problem = cause
             if isinstance(error, SourceError):
                 self._trouble = cause
+                self._on_refused()
             return
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
             return  # nobody has it any more: the source is listed

@@ -149,17 +149,18 @@ class Mounts:
         def changed() -> None:
             self._on_change(cluster, path)
 
+        mounting = Mounting(
+            path=path,
+            engine=cache.engine,
+            pause=self._pause,
+            looked=lambda: self._looked(cluster),
+            on_change=changed,
+            clock=self._clock,
+        )
         return Mount(
             cluster=cluster,
             path=path,
-            mounting=Mounting(
-                path=path,
-                engine=cache.engine,
-                pause=self._pause,
-                looked=lambda: self._looked(cluster),
-                on_change=changed,
-                clock=self._clock,
-            ),
+            mounting=mounting,
             manifests=MountManifests(
                 path=path,
                 caches=self._caches,
@@ -168,6 +169,7 @@ class Mounts:
                 pause=self._pause,
                 now=self._now,
                 on_done=changed,
+                on_refused=mounting.suspect,
                 clock=self._clock,
             ),
             settings=PathSettings(path=path, engine=cache.engine, on_done=changed),

@@ -127,7 +127,7 @@ class Mounting:
         )
 
     def suspect(self) -> None:
-        """The source has refused what it is mounted with: other keys are worth a try."""
+        """The source has refused a listing with the keys that the mount has: those of another user are worth a try."""
         self._suspect = True
 
     def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:

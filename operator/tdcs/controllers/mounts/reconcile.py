@@ -130,7 +130,6 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     decision = await _decide(mount, versions.listed, wants, totals, found, held_before)
     # Act: what each agent shall do, and how the cache treats the path.
     owned = any(user.dataset.spec.preload.enabled for user in users)
-    source = _access(asked.source if mount.mounting.source is None else mount.mounting.source)
     given = AssignmentInput(
         mount=mount.path,
         manifest=versions.listed.digest,
@@ -139,7 +138,8 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         placements=decision.placements,
         agents=_agents(found, world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents)),
         owned=owned,
-        source=source,
+        # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
+        source=_access(mount.mounting.source),
         expected=readers.holding_nodes(users=users) | found.leaving
         if world.clock() - view.since < UNHEARD_SECONDS
         else frozenset(),
