@@ -37,7 +37,6 @@ def alluxio_caches(
         session: fetches manifests that this process has lost from agents; closed by the caller.
     """
     gate = asyncio.Semaphore(LISTINGS_AT_ONCE)
-    fetcher = ManifestFetcher(folder=folder, session=session)
 
     def make(cluster: str) -> Cache:
         master = names.master_address(cluster=cluster, namespace=namespace)
@@ -56,7 +55,7 @@ def alluxio_caches(
         make=make,
         folder=folder,
         manifest_url=manifest_url,
-        fetch=lambda digest, urls: fetcher.fetch(digest=digest, urls=urls),
+        fetcher=ManifestFetcher(folder=folder, session=session),
     )
 
 

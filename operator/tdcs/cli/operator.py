@@ -159,6 +159,7 @@ def command(
         except ConfigurationError as error:
             raise click.ClickException(str(error)) from error
         folder = ManifestFolder(manifest_folder)
+        folder.clear_partial()
         settings = Settings(
             namespace=namespace,
             image=image,

@@ -1,13 +1,16 @@
 """The caches that the operator works with: of each cache cluster its engine, its agents, and what lists its mounts."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tdcs.engine.agents import Agents, AgentState
 from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
+from tdcs.listing.result import Listed, listed
+from tdcs.listing.transfer import ManifestFetcher
 
 PATIENCE = 5.0
 """Seconds that one engine call waits for a master that is away; then it is reported and tried again."""
@@ -49,6 +52,10 @@ class Caches(Protocol):
         """Have a manifest in the folder; raises `ManifestUnavailableError` when no URL gives it."""
         ...
 
+    async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
+        """What decisions need of a manifest; raises `ManifestUnavailableError` when no URL gives it."""
+        ...
+
     async def close(self) -> None:
         """Close all of them."""
         ...
@@ -61,7 +68,7 @@ class CachePool:
         make: makes the cache of a cluster.
         folder: where manifests are.
         manifest_url: see `Caches`.
-        fetch: gets manifests that the operator has lost; None when nobody else has any.
+        fetcher: gets manifests that the operator has lost; None when it alone has any.
     """
 
     def __init__(
@@ -70,11 +77,11 @@ class CachePool:
         make: Callable[[str], Cache],
         folder: ManifestFolder,
         manifest_url: str = "",
-        fetch: Callable[[str, tuple[str, ...]], Coroutine[Any, Any, None]] | None = None,
+        fetcher: ManifestFetcher | None = None,
     ) -> None:
         self._make = make
         self._caches: dict[str, Cache] = {}
-        self._fetch = fetch
+        self._fetcher = fetcher
         self.folder = folder
         self.manifest_url = manifest_url
 
@@ -91,8 +98,14 @@ class CachePool:
 
     async def fetch(self, *, digest: str, urls: tuple[str, ...]) -> None:
         """See `Caches`."""
-        if self._fetch is not None:
-            await self._fetch(digest, urls)
+        if self._fetcher is not None:
+            await self._fetcher.fetch(digest=digest, urls=urls)
+
+    async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
+        """See `Caches`."""
+        if self._fetcher is not None:
+            return await self._fetcher.totals(digest=digest, urls=urls)
+        return await asyncio.to_thread(lambda: listed(self.folder.open(digest)))
 
     async def close(self) -> None:
         """Close all of them."""

@@ -335,10 +335,7 @@ class Operator:
                 for namespace, name in store:
                     key = WorkKey(resource, namespace, name)
                     self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
-            for _, cluster in list(self._own[CACHE_CLUSTERS]):
-                await self._datasets.sweep(
-                    cluster=cluster
-                )  # where no Dataset is left, no pass of one does it
+            await self._datasets.sweep()  # where no Dataset is left, no pass of one does it
 
     def _add(self, resource: Resource, key: Key) -> None:
         self.context.queue.add(WorkKey(resource, *key))

@@ -5,6 +5,7 @@ import mmap
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -100,11 +101,19 @@ class ManifestFolder:
         """Remove a manifest; one that is not here is fine."""
         self.file(digest).unlink(missing_ok=True)
 
-    def prune(self, *, keep: Iterable[str]) -> list[str]:
-        """Remove all manifests but these; the digests of those that are gone."""
-        removed = sorted(self.digests().difference(keep))
-        for digest in removed:
-            self.remove(digest)
+    def prune(self, *, keep: Iterable[str], unused_seconds: float = 0.0) -> list[str]:
+        """Remove all manifests but these; the digests of those that are gone.
+
+        Args:
+            keep: digests of manifests that are used.
+            unused_seconds: what is younger stays all the same.
+        """
+        removed, now = [], time.time()
+        for digest in sorted(self.digests().difference(keep)):
+            with contextlib.suppress(FileNotFoundError):
+                if now - self.file(digest).stat().st_mtime >= unused_seconds:
+                    self.remove(digest)
+                    removed.append(digest)
         return removed
 
     def clear_partial(self) -> None:

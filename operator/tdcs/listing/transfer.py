@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from typing import IO, Final
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from tdcs.listing.folder import ManifestFolder, is_digest
-from tdcs.listing.result import MANIFEST_PATH, ManifestUnavailableError, manifest_url
+from tdcs.listing.result import (
+    MANIFEST_PATH,
+    Listed,
+    ManifestUnavailableError,
+    listed,
+    manifest_url,
+)
 from tdcs.planning.manifest import DIGEST_LENGTH
 
 __all__ = [
@@ -20,21 +27,39 @@ __all__ = [
     "manifest_url",
 ]
 
+TOTALS: Final = "/totals"
+_BYTES: Final = "application/octet-stream"
 _PIECE: Final = 1 << 22
+_LARGEST_TOTALS: Final = 1 << 20
 _IDLE_SECONDS: Final = 30.0
 _LARGEST: Final = 64 << 30
 
 
 def manifest_routes(folder: ManifestFolder) -> list[web.RouteDef]:
-    """Routes that serve the folder's manifests: GET /v1/manifests/{digest}, sent by the kernel; 404 for others."""
+    """Routes that serve the folder's manifests; 404 for others.
+
+    `GET /v1/manifests/{digest}` gives a manifest, sent by the kernel; `GET /v1/manifests/{digest}/totals` the sums
+    over its files (`Listed`), which is all that decisions need.
+    """
+
+    def missing(digest: str) -> web.HTTPNotFound:
+        return web.HTTPNotFound(text=f"there is no manifest {digest[:DIGEST_LENGTH]!r} here\n")
 
     async def get(request: web.Request) -> web.StreamResponse:
         digest = request.match_info["digest"]
         if not is_digest(digest) or not await asyncio.to_thread(folder.has, digest):
-            raise web.HTTPNotFound(text=f"there is no manifest {digest[:DIGEST_LENGTH]!r} here\n")
-        return web.FileResponse(folder.file(digest), headers={"Content-Type": "application/octet-stream"})
+            raise missing(digest)
+        return web.FileResponse(folder.file(digest), headers={"Content-Type": _BYTES})
 
-    return [web.get(MANIFEST_PATH + "{digest}", get)]
+    async def totals(request: web.Request) -> web.Response:
+        digest = request.match_info["digest"]
+        try:
+            found = await asyncio.to_thread(lambda: listed(folder.open(digest)))
+        except (ValueError, FileNotFoundError) as error:
+            raise missing(digest) from error
+        return web.Response(body=msgspec.msgpack.encode(found), content_type=_BYTES)
+
+    return [web.get(MANIFEST_PATH + "{digest}", get), web.get(MANIFEST_PATH + "{digest}" + TOTALS, totals)]
 
 
 class ManifestFetcher:
@@ -74,6 +99,32 @@ class ManifestFetcher:
             task.add_done_callback(lambda _: self._running.pop(digest, None))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(task)
+
+    async def totals(self, *, digest: str, urls: Sequence[str]) -> Listed:
+        """The sums over a manifest's files: of the one in the folder, else from the first URL that gives them.
+
+        Raises:
+            ManifestUnavailableError: No URL gave them.
+        """
+        if await asyncio.to_thread(self._folder.has, digest):
+            return await asyncio.to_thread(lambda: listed(self._folder.open(digest)))
+        for url in urls:
+            try:
+                async with self._session.get(f"{url}{TOTALS}", timeout=self._timeout) as response:
+                    response.raise_for_status()
+                    content = await response.content.read(_LARGEST_TOTALS)
+                    while piece := await response.content.read(_LARGEST_TOTALS):
+                        content += piece
+                        if len(content) > _LARGEST_TOTALS:
+                            raise ValueError("sums of more than a mebibyte")
+                found = msgspec.msgpack.decode(content, type=Listed)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.MsgspecError):
+                continue
+            if found.digest == digest:
+                return found
+        raise ManifestUnavailableError(
+            f"the sums of manifest {digest} are not to be had: the mount is listed"
+        )
 
     async def close(self) -> None:
         """End what is under way."""

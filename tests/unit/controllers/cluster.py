@@ -322,14 +322,14 @@ class Cluster:
 
     # What users do and see.
 
-    async def create_cache(self, **spec: Any) -> None:
-        """The CacheCluster that Datasets use by default."""
+    async def create_cache(self, name: str = names.DEFAULT_CACHE_CLUSTER, **spec: Any) -> None:
+        """A CacheCluster: the one that Datasets use by default, or another one."""
         await self.server.create(
             CACHE_CLUSTERS,
             obj={
                 "apiVersion": names.API_VERSION,
                 "kind": "CacheCluster",
-                "metadata": {"name": names.DEFAULT_CACHE_CLUSTER, "namespace": self._settings.namespace},
+                "metadata": {"name": name, "namespace": self._settings.namespace},
                 "spec": spec,
             },
         )

@@ -1,12 +1,14 @@
 """A worker that leaves the cache first hands to the others what only it holds."""
 
 import asyncio
+import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import Cluster, Server
+from tests.unit.controllers.cluster import QUICK, Cluster, Server
 from tests.unit.controllers.test_cachecluster_stories import cleaned, worker_sets
 
 from tdcs.api import names
@@ -176,6 +178,35 @@ async def test_a_worker_that_dies_while_it_drains_is_gone(cluster: Cluster, pace
     # It asks for three nodes, and there are two.
     await cluster.until(lambda: cluster.condition("Loaded").get("status") == "True")
     assert cluster.condition("Placed")["reason"] == "TooFewNodes"
+
+
+async def test_a_worker_that_restarts_while_it_drains_keeps_its_data_and_goes_on(
+    cluster: Cluster, pace: Pace
+) -> None:
+    """It has the same patience as a worker that stays."""
+    await partitioned(cluster)
+    pace.open.clear()
+    await scale(cluster, 2)
+    await cluster.until(lambda: len(draining(cluster)) == 1)
+    (leaver,) = draining(cluster)
+    await cluster.stop()
+    cluster._settings = dataclasses.replace(QUICK, return_seconds=600.0)
+    await cluster.start()
+    looks = Counter[str]()
+
+    async def count(operation: Operation) -> None:
+        looks[operation.name] += 1
+        await pace.before(operation)
+
+    cluster.engine.before = count
+    cluster.engine.set_worker(name=leaver, live=False)
+    await cluster.until(lambda: looks["workers"] > 20)
+    assert f"default-worker-{leaver}" in worker_sets(cluster)
+    assert not cleaned(cluster)
+    cluster.engine.set_worker(name=leaver)
+    pace.open.set()
+    await gone(cluster, leaver)
+    await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
 
 
 async def test_scaling_up_again_calls_it_off(cluster: Cluster, pace: Pace) -> None:

@@ -116,7 +116,9 @@ async def test_after_a_restart_revoked_keys_are_neither_mounted_nor_given_to_age
 ) -> None:
     await cluster.create_keys("k2", key="renewed")
     await cluster.until(lambda: cluster.condition("SourceReachable", "d1").get("reason") == "KeysDiffer")
-    cluster.engine.credentials["s3://pictures"] = NEW  # those of d1, which every list names first, are revoked
+    cluster.engine.credentials["s3://pictures"] = (
+        NEW  # those of d1, which every list names first, are revoked
+    )
     await cluster.stop()
     keys = Keys(cluster, monkeypatch)
     cluster.agents.restart("a")  # without keys, which it keeps in memory only

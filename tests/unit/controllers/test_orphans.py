@@ -1,7 +1,9 @@
 """Mounts that no Dataset has any more let go of their room and their bucket; those that somebody has, or uses, stay."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.waiting import eventually_async
@@ -9,7 +11,14 @@ from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from tdcs.kube.api import ObjectList
+from tdcs.kube.resources import (
+    CACHE_CLUSTERS,
+    DATASETS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    Resource,
+)
 
 MB = 1_000_000
 
@@ -90,7 +99,7 @@ async def test_where_no_dataset_is_left_a_look_at_the_cache_is_enough(cluster: C
     await cluster.start()
 
     async def swept() -> bool:
-        await cluster.datasets.sweep(cluster="default")
+        await cluster.datasets.sweep()
         return not cluster.held()
 
     await eventually_async(swept, deadline=60)
@@ -129,3 +138,109 @@ async def test_a_mount_that_pods_use_or_a_restored_dataset_will_find_stays(
         volume["status"]["phase"] = "Released"
         await cluster.until(lambda: sum(cluster.held().values()) == 5 * MB)
         assert await mounted(cluster) == {cluster.status("words")["mountPath"]}
+
+
+@pytest.mark.parametrize("hanging", ["", "mount"])
+async def test_a_dataset_that_was_removed_by_hand_is_not_looked_for_for_ever(
+    cluster: Cluster, hanging: str
+) -> None:
+    """Nor one that was never mounted."""
+    asked = asyncio.Event()
+
+    async def hang(operation: Operation) -> None:
+        if operation.name == hanging:
+            asked.set()
+            await asyncio.Event().wait()
+
+    cluster.engine.before = hang
+    await cluster.create_dataset()
+    if hanging:
+        await cluster.until(asked.is_set)
+    else:
+        await cluster.until_state("Ready")
+    key = WorkKey(DATASETS, "n", "pictures")
+    take_away(cluster, "pictures")
+
+    async def forgotten() -> bool:
+        return await cluster.datasets.reconcile(key) is None and not list(cluster.datasets._mounts)
+
+    await eventually_async(forgotten, deadline=60)
+    assert await cluster.datasets.reconcile(key) is None
+
+
+async def test_a_restart_with_many_mounts_lists_the_volumes_at_most_once_a_sweep(cluster: Cluster) -> None:
+    await cluster.create_dataset()
+    await cluster.create_dataset("words", source={"uri": "s3://words"})
+    for name in ("pictures", "words"):
+        await cluster.until_state("Ready", name)
+    await cluster.stop()
+    gets: list[str] = []
+    lists: list[str] = []
+    volumes = cluster.server.list
+
+    async def counted(resource: Resource, **more: Any) -> ObjectList:
+        lists.append(resource.kind)
+        return await volumes(resource, **more)
+
+    def asked(verb: str, resource: Resource) -> None:
+        gets.extend([resource.kind] if verb == "get" else [])
+
+    cluster.server.list = counted  # type: ignore[method-assign]
+    cluster.server.refuse = asked
+    await cluster.start()
+    cluster.engine.state.add_mount(path="/datasets/ffffffffffffffff", uri="s3://nobody")
+    cluster.engine.sources["s3://nobody"] = {}
+    await cluster.until(lambda: PERSISTENT_VOLUMES.kind in lists)
+    for task in cluster._work:
+        task.cancel()
+    await asyncio.gather(*cluster._work, return_exceptions=True)
+    cluster.datasets._orphans._looked.clear()
+    gets.clear()
+    lists.clear()
+    await cluster.datasets.sweep()
+    assert lists.count(PERSISTENT_VOLUMES.kind) == 1
+    assert PERSISTENT_VOLUMES.kind not in gets
+
+
+async def test_manifests_that_no_mount_agent_or_version_names_are_removed(cluster: Cluster) -> None:
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    folder, first = cluster.context.caches.folder, cluster.context.caches.folder.digests()
+    cluster.engine.sources["s3://pictures"] = {"other": MB}
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    await cluster.until_state("Ready")
+    await cluster.until(lambda: not first & set(cluster.engine.known_versions.values()))
+    await cluster.until(lambda: not first & used(cluster))
+    await cluster.datasets.sweep()
+    assert first < folder.digests()  # a young one may be of a listing that has just ended
+    for digest in folder.digests():
+        os.utime(folder.file(digest), (0, 0))
+    await cluster.datasets.sweep()
+    assert folder.digests() == set(cluster.engine.known_versions.values())
+
+
+async def test_while_a_cache_is_away_no_manifest_is_removed(cluster: Cluster) -> None:
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    folder = cluster.context.caches.folder
+    folder.file("0" * 32).write_bytes(b"of a version that only the master names")
+    for digest in folder.digests():
+        os.utime(folder.file(digest), (0, 0))
+    cluster.engine.available = False
+    await cluster.until(lambda: cluster.datasets.observer.view("default").failure)
+    await cluster.datasets.sweep()
+    assert "0" * 32 in folder.digests()
+    cluster.engine.available = True
+
+    async def swept() -> bool:
+        await cluster.datasets.sweep()
+        return "0" * 32 not in folder.digests()
+
+    await eventually_async(swept, deadline=60)
+    assert len(folder.digests()) == 1
+
+
+def used(cluster: Cluster) -> set[str]:
+    """The manifests that the operator takes for used."""
+    return cluster.datasets._used_manifests() or set()

@@ -5,11 +5,15 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.caches import MemoryCaches
 from tests.unit.controllers.cluster import Cluster
 
+from tdcs.agent.memory import MemoryAgents
+from tdcs.controllers.caches import Cache
 from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from tdcs.listing.lister import LocalLister
 
 MB = 1_000_000
 HOLES = [f"hole{number}" for number in range(6)]
@@ -52,6 +56,55 @@ async def test_twice_as_many_hanging_mounts_as_passes_hold_up_no_other_dataset(
     for name in HOLES:
         await cluster.until_state("Ready", name)
     assert waiting == len(HOLES)  # each was asked for once, however many passes looked
+
+
+class TwoCaches(MemoryCaches):
+    """The cache cluster `hung` answers nothing; any other one is an engine in memory."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        super().__init__(engine)
+        self.silent = MemoryEngine(sources=engine.sources, workers={"a": 100 * MB})
+        self.silent.before = self._never
+        self._hung = Cache(
+            engine=self.silent,
+            agents=MemoryAgents(engine=self.silent, manifests=self.folder.open),
+            lister=LocalLister(engine=self.silent, folder=self.folder),
+        )
+
+    def get(self, *, cluster: str) -> Cache:
+        return self._hung if cluster == "hung" else super().get(cluster=cluster)
+
+    @staticmethod
+    async def _never(operation: Operation) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop_the_queue() -> None:
+    engine = MemoryEngine(sources={"s3://pictures": {"a": MB}}, workers={"a": 100 * MB})
+    caches = TwoCaches(engine)
+    async with Cluster(engine=engine, nodes={"a": {}}, caches=caches) as cluster:
+        await cluster.create_cache()
+        await cluster.create_cache("hung")
+        await cluster.create_keys()
+        for number in range(20):
+            await cluster.create_dataset(f"stuck{number}", cacheCluster="hung")
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        assert cluster.context.queue.oldest_age() < 5  # health looks at this: no pass waits for the cache
+        assert {cluster.status(f"stuck{number}").get("state") for number in range(20)} <= {
+            None,
+            "Mounting",
+            "Pending",
+            "Failed",
+        }
+        await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+        await cluster.until(lambda: ("n", "pictures") not in cluster.server.store(DATASETS))
+        await cluster.until(lambda: cluster.context.queue.oldest_age() < 1)
+        caches.silent.before = None
+        for number in range(20):
+            await cluster.until_state("Ready", f"stuck{number}")
+    await caches.get(cluster="hung").agents.close()
+    await caches.end()
 
 
 async def test_a_pass_that_finds_a_twin_at_work_comes_back_instead_of_waiting(cluster: Cluster) -> None:

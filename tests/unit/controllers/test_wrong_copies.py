@@ -1,5 +1,6 @@
 """Copies that differ from their source: loaded again once, and not served when they are wrong again."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -59,6 +60,29 @@ async def test_copies_that_are_wrong_twice_are_dropped_and_the_dataset_names_the
     await cluster.until(lambda: cluster.held() == {"a": 10 * MB})
     await cluster.until_state("Ready")
     assert cluster.condition("Loaded")["status"] == "True"
+
+
+async def test_copies_that_were_wrong_are_neither_loaded_nor_called_right_after_a_restart(
+    cluster: Cluster, engine: MemoryEngine
+) -> None:
+    on(cluster, "a", FILES[:3])
+    await cluster.create_preload(nodes=["a"], verify="All")
+    await cluster.until(lambda: cluster.condition("Loaded").get("reason") == "CopiesWrong")
+    await cluster.stop()
+    asked: Counter[str] = Counter()
+
+    async def count(operation: Operation) -> None:
+        asked[operation.name] += 1
+
+    engine.before = count
+    await cluster.start()
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    await cluster.until(lambda: asked["workers"] > 20)
+    assert cluster.held() == {"a": 7 * MB}
+    assert asked["put"] == 0
+    assert cluster.condition("Loaded")["reason"] == "CopiesWrong"
+    assert cluster.status()["state"] == "Degraded"
 
 
 async def test_a_worker_that_dies_between_the_comparison_and_the_drop_blocks_nothing(

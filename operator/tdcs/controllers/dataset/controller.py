@@ -1,5 +1,7 @@
 """One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mounts.reconcile`."""
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -38,6 +40,11 @@ from tdcs.listing.result import Listed
 from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings, WantProgress
 from tdcs.planning.ledger import MountLedger, NodeHolding
+
+_log = logging.getLogger(__name__)
+
+UNUSED_SECONDS = 600.0
+"""A manifest that is so young may be of a listing that has only just ended."""
 
 LOCKED_RETRY = 0.5
 """Seconds after which a Dataset is looked at again while another pass works on its mount."""
@@ -114,9 +121,29 @@ class DatasetController:
             return await self._deleted(obj, left)
         return await self._keep(key, obj, dataset)
 
-    async def sweep(self, *, cluster: str) -> None:
-        """Unmount what no Dataset of a cache cluster has any more, and remove manifests that nobody works by."""
-        await self._orphans.sweep(cluster)
+    async def sweep(self) -> None:
+        """Unmount what no Dataset has any more, and remove the manifests that are not used any more."""
+        for _, cluster in list(self._context.stores.cache_clusters):
+            await self._orphans.sweep(cluster)
+        used = self._used_manifests()
+        if used is not None:
+            folder = self._context.caches.folder
+            try:
+                await asyncio.to_thread(folder.prune, keep=used, unused_seconds=UNUSED_SECONDS)
+            except OSError as error:
+                _log.warning("manifests that are not used any more stay in %s: %s", folder.path, error)
+
+    def _used_manifests(self) -> set[str] | None:
+        """The digests that a mount, an agent or a published version names; None while some cache does not say."""
+        views = [self.observer.view(cluster) for _, cluster in self._context.stores.cache_clusters]
+        if not all(view.answered and view.failure is None for view in views):
+            return None
+        used = {digest for view in views for digest in view.versions.values()}
+        states = [state for view in views for state in view.agents.values()]
+        states += [one.state for view in views for one in view.away.values()]
+        used |= {mount.manifest for state in states for mount in state.mounts.values()}
+        known = (mount.manifests.view().listed for mount in self._mounts)
+        return used | {listed.digest for listed in known if listed is not None}
 
     async def close(self) -> None:
         """Stop what goes on in the background."""
@@ -341,16 +368,15 @@ class DatasetController:
         return await self._blocked(obj, left) if isinstance(left, Problem) else left
 
     async def _gone(self, key: WorkKey) -> float | None:
-        """The Dataset is gone. Where nobody reads a mount any more, nothing is loaded for it; the sweep removes it."""
-        again: float | None = None
+        """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
+        left = False
         for mount in self._mounts:
             if self._context.stores.cache_cluster(mount.cluster) is None:
                 await self._mounts.drop(mount)
             elif not readers.users_of(stores=self._context.stores, cluster=mount.cluster, path=mount.path):
                 self._mounts.assigner(mount.cluster).stop(mount.path)
-                await self._orphans.sweep(mount.cluster)
-                again = self._context.settings.survey_seconds
-        return again
+                left |= await self._orphans.sweep(mount.cluster)
+        return self._context.settings.survey_seconds if left else None
 
     def _cache_changed(self, cluster: str) -> None:
         self._wake(cluster, None)

@@ -17,7 +17,7 @@ from tdcs.controllers.mounts.task import BackgroundTask
 from tdcs.engine.protocol import EngineError, SourceError
 from tdcs.listing.folder import is_digest
 from tdcs.listing.lister import Lister
-from tdcs.listing.result import Listed, listed
+from tdcs.listing.result import Listed
 from tdcs.listing.transfer import ManifestUnavailableError
 from tdcs.planning.manifest import BadManifestError, Totals
 
@@ -32,6 +32,9 @@ LISTING_SHARE = 20.0
 
 CHANGED_SHARE = 2.0
 """One that agents found changed is listed again for at most one part in so many of the time."""
+
+FETCH_SECONDS = 5.0
+"""So long a pass waits for a manifest that the operator has lost."""
 
 PATHS_KEPT = 32
 """So many selections of paths are remembered with their totals."""
@@ -181,7 +184,7 @@ class MountManifests:
             return
         if self._listed is None and not self._recovered and is_digest(digest):
             self._recovered = True
-            self._start(self._recover(digest, urls), refresh=False, asked={})
+            self._start(self._caches.totals(digest=digest, urls=urls), refresh=False, asked={})
             return
         took = self._listed.seconds if self._listed is not None else 0.0
         changed = changed and now - self._listed_at >= max(CHANGED_SHARE * took, self._pause / 2)
@@ -191,8 +194,12 @@ class MountManifests:
             work = self._gate.run(lambda: self._lister.list(path=self._path, refresh=refresh))
             self._start(work, refresh=refresh, asked=asked)
 
-    async def totals(self, selections: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Totals]:
-        """Sums of the last version over the files under each selection of paths."""
+    async def totals(
+        self, selections: Iterable[tuple[str, ...]], *, urls: tuple[str, ...]
+    ) -> dict[tuple[str, ...], Totals] | None:
+        """Sums of the last version over the files under each selection of paths; None when its manifest, which that
+        takes, is not to be had now.
+        """
         self._take()
         current = self._listed
         if current is None:
@@ -200,6 +207,14 @@ class MountManifests:
         found: dict[tuple[str, ...], Totals] = {(): current.totals}
         for paths in {each for each in selections if each}:
             if paths not in self._totals:
+                try:
+                    async with asyncio.timeout(FETCH_SECONDS):  # which goes on for the next pass
+                        await self._caches.fetch(digest=current.digest, urls=urls)
+                except TimeoutError:
+                    return None
+                except ManifestUnavailableError:
+                    self.relist()
+                    return None
                 self._totals[paths] = await asyncio.to_thread(self._sum, current.digest, paths)
             found[paths] = self._totals[paths]
         while len(self._totals) > max(PATHS_KEPT, len(found)):
@@ -230,10 +245,6 @@ class MountManifests:
     ) -> None:
         task = BackgroundTask(work, name=f"list {self._path}", on_done=self._on_done)
         self._listing = _Listing(refresh=refresh, answers=dict(asked), work=task)
-
-    async def _recover(self, digest: str, urls: tuple[str, ...]) -> Listed:
-        await self._caches.fetch(digest=digest, urls=urls)
-        return await asyncio.to_thread(lambda: listed(self._caches.folder.open(digest)))
 
     def _take(self) -> None:
         done = self._listing

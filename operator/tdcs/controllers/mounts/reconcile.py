@@ -96,11 +96,12 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         return replace(before, there=False, problem=outcome.problem)
     before = replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
     # Its version.
+    published = view.versions.get(mount.path, "")
     mount.manifests.advance(
         due=asked.check_due and outcome.trouble is None,
         changed=any(one.code in {"Changed", "Missing"} for one in before.failures.files),
-        digest=view.versions.get(mount.path, ""),
-        urls=_manifest_urls(world, mount, view, digest=view.versions.get(mount.path, "")),
+        digest=published,
+        urls=_manifest_urls(world, mount, view, digest=published),
         asked=dict(asked.answers),
     )
     versions = mount.manifests.view()
@@ -111,7 +112,10 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         return replace(before, problem=versions.problem)
     # What is wanted, and where it goes.
     wants = readers.all_wants(stores=context.stores, users=users, now=context.now())
-    totals = await mount.manifests.totals({want.paths for want in wants})
+    urls = _manifest_urls(world, mount, view, digest=versions.listed.digest)
+    totals = await mount.manifests.totals({want.paths for want in wants}, urls=urls)
+    if totals is None:
+        return replace(before, listed=versions.listed, decided=False)
     held_before = _held_before(world, mount, users)
     found = placement.hosts(
         path=mount.path,
@@ -133,7 +137,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     given = AssignmentInput(
         mount=mount.path,
         manifest=versions.listed.digest,
-        manifest_urls=_manifest_urls(world, mount, view, digest=versions.listed.digest),
+        manifest_urls=urls,
         totals=versions.listed.totals,
         placements=decision.placements,
         agents=_agents(found, world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents)),

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import shutil
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -65,8 +66,8 @@ class Manifests:
             raise ManifestUnavailableError(
                 f"no agent of this node has manifest {digest}, and no operator is named"
             )
-        url = manifest_url(address=self._address, digest=digest)
-        await self._fetcher(staging).fetch(digest=digest, urls=[url])
+        urls = [manifest_url(address=each, digest=digest) for each in await _addresses(self._address)]
+        await self._fetcher(staging).fetch(digest=digest, urls=urls)
         return await asyncio.to_thread(_move, staging, version)
 
     async def listed(self, *, volume: Volume, folder: DatasetFolder) -> Manifest:
@@ -114,6 +115,17 @@ class Manifests:
                     _keep(file, version)
                     return load(version)
         return None
+
+
+async def _addresses(service: str) -> list[str]:
+    """Each address of a headless service, `host:port`: of several operators only the one that works has manifests."""
+    host, _, port = service.rpartition(":")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except OSError:
+        return [service]  # the request says why it cannot be reached
+    hosts = dict.fromkeys(str(address[0]) for *_, address in found)
+    return [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts]
 
 
 def load(version: VersionFolder) -> Manifest | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -128,6 +130,33 @@ async def test_a_manifest_stays_with_its_view_when_the_agent_gives_it_up(world: 
 
     assert await world.tree() == tree
     assert world.listings == []
+
+
+async def test_an_operator_that_only_stands_by_is_passed_over(
+    world: World, operator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is behind the same name, and has no manifests."""
+    port = int(operator.rpartition(":")[2])
+    application = web.Application()
+    application.add_routes(manifest_routes(ManifestFolder(world.root / "standby")))
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.2", port).start()
+    loop = asyncio.get_running_loop()
+    find = loop.getaddrinfo
+
+    async def resolve(host: str, port: int, **more: int) -> list[Any]:
+        hosts = ["127.0.0.2", "127.0.0.1"] if host == "manifests" else [host]
+        return [found for each in hosts for found in await find(each, port, **more)]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolve)
+    digest = await world.published()
+
+    tree = await world.tree(address=f"manifests:{port}")
+
+    assert tree.parent.name == digest
+    assert world.listings == []
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize("agent", ["none", "damaged", "a link to another file"])

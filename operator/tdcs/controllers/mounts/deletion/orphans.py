@@ -7,12 +7,11 @@ import logging
 from collections.abc import Mapping
 
 from tdcs.api import names
-from tdcs.controllers.mounts import readers, volumes
+from tdcs.controllers.mounts import readers
 from tdcs.controllers.mounts.deletion.dataset import end_mount
 from tdcs.controllers.mounts.mount import Place
 from tdcs.controllers.mounts.reconcile import World
 from tdcs.engine.protocol import EngineError
-from tdcs.kube.api import Object
 from tdcs.kube.errors import KubeError
 from tdcs.kube.resources import PERSISTENT_VOLUMES
 
@@ -31,61 +30,75 @@ class Orphans:
         self._world = world
         self._looked: dict[str, float] = {}
         self._seen: dict[Place, float] = {}
+        self._used: set[Place] = set()
 
-    async def sweep(self, cluster: str) -> None:
-        """Look at the mounts of a cache cluster, unless that was done a moment ago."""
+    async def sweep(self, cluster: str) -> bool:
+        """Look at the mounts of a cache cluster, unless that was done a moment ago; gives whether something of it is
+        still to go.
+        """
         world, now = self._world, self._world.clock()
         pause = world.context.settings.survey_seconds
         view = world.observer.view(cluster)
         if not view.answered or view.failure is not None:
-            return
+            return False
         if now - self._looked.get(cluster, float("-inf")) < pause / 2:
-            return
+            own = {mount.place for mount in world.mounts if mount.cluster == cluster} - self._used
+            return any(map(self._has_no_dataset, own))
         self._looked[cluster] = now
         known = {path for state in view.agents.values() for path in state.mounts}
+        own = {mount.path for mount in world.mounts if mount.cluster == cluster}
+        nameless = {
+            (cluster, path) for path in {*view.mounts, *known, *own} if self._has_no_dataset((cluster, path))
+        }
         try:
-            found = {
-                (cluster, path) for path in {*view.mounts, *known} if await self._is_orphan((cluster, path))
-            }
+            self._used = await self._in_use(cluster) if nameless else set()
         except KubeError as error:
             _log.info("the mounts of CacheCluster %s could not be looked at: %s", cluster, error)
-            return
+            return True
+        found = nameless - self._used
         self._seen = {
             place: since for place, since in self._seen.items() if place[0] != cluster or place in found
         }
         for place in found:
             if now - self._seen.setdefault(place, now) >= pause:
-                await self._remove(place, mounted=place[1] in view.mounts)
+                await self._remove(place, mounted=place[1] in view.mounts, known=place[1] in known)
+        return bool(found)
 
-    async def _is_orphan(self, place: Place) -> bool:
-        """Whether nobody has, makes or uses a mount."""
+    def _has_no_dataset(self, place: Place) -> bool:
+        """Whether no Dataset names a mount, and no pass works on it."""
         cluster, path = place
-        stores = self._world.context.stores
         if not path.startswith(f"{names.ENGINE_DATASETS_ROOT}/"):
             return False
         mount = self._world.mounts.find(cluster=cluster, path=path)
         if mount is not None and mount.lock.locked():
             return False
-        if readers.users_of(stores=stores, cluster=cluster, path=path):
-            return False
-        for (namespace, name), dataset in list(stores.datasets.items()):
-            if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) != cluster:
-                continue
-            known = (dataset.get("status") or {}).get("mountPath")
-            if not known and volumes.mounted_path(await self._volume(namespace, name)) == path:
-                return False  # restored without its status: it finds its mount with its first pass
-        volumes_of = await self._world.context.api.list(
+        return not readers.users_of(stores=self._world.context.stores, cluster=cluster, path=path)
+
+    async def _in_use(self, cluster: str) -> set[Place]:
+        """The mounts that pods can read, or that a Dataset that was restored without its status finds by its volume."""
+        restored = {
+            names.volume_name(namespace=namespace, dataset=name)
+            for (namespace, name), dataset in self._world.context.stores.datasets.items()
+            if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+            and not (dataset.get("status") or {}).get("mountPath")
+        }
+        found = await self._world.context.api.list(
             PERSISTENT_VOLUMES, labels=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
         )
-        return not any(
-            _leads_to(volume, place) and (volume.get("status") or {}).get("phase") == "Bound"
-            for volume in volumes_of.items
-        )
+        return {
+            _place_of(volume)
+            for volume in found.items
+            if volume["metadata"]["name"] in restored or (volume.get("status") or {}).get("phase") == "Bound"
+        }
 
-    async def _remove(self, place: Place, *, mounted: bool) -> None:
+    async def _remove(self, place: Place, *, mounted: bool, known: bool) -> None:
         cluster, path = place
         if not mounted:
-            self._world.mounts.assigner(cluster).forget(path)
+            if known:
+                self._world.mounts.assigner(cluster).forget(path)
+            left = self._world.mounts.find(cluster=cluster, path=path)
+            if left is not None:
+                await self._world.mounts.drop(left)
             return
         mount = self._world.mounts.get(cluster=cluster, path=path)
         if not mount.mounting.busy:
@@ -96,16 +109,11 @@ class Orphans:
         if done is True:
             await self._world.mounts.drop(mount)
 
-    async def _volume(self, namespace: str, name: str) -> Object | None:
-        volume = names.volume_name(namespace=namespace, dataset=name)
-        return await self._world.context.api.get(PERSISTENT_VOLUMES, name=volume)
 
-
-def _leads_to(volume: Mapping[str, object], place: Place) -> bool:
+def _place_of(volume: Mapping[str, object]) -> Place:
+    """The mount to which a volume leads; an empty one when it leads to none."""
     spec = volume.get("spec")
     csi = spec.get("csi") if isinstance(spec, dict) else None
     attributes = csi.get("volumeAttributes") if isinstance(csi, dict) else None
-    return (
-        isinstance(attributes, dict)
-        and (attributes.get(names.VOLUME_CLUSTER), attributes.get(names.VOLUME_PATH)) == place
-    )
+    given = attributes if isinstance(attributes, dict) else {}
+    return str(given.get(names.VOLUME_CLUSTER, "")), str(given.get(names.VOLUME_PATH, ""))
