@@ -37,16 +37,16 @@ import click
 import msgspec
 import numpy as np
 from aiohttp import web
+from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import Cluster
 
-from tdcs.api import names
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.controllers.context import Settings, WorkKey
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import NO_SLOTS, AgentState, Assignment, MountState, PartState
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Block, CachedFile
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
+from tdcs.kube.resources import DATASETS
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
@@ -207,14 +207,6 @@ class Size:
     files: int
 
 
-class Sources(MemoryEngine):
-    """A master that answers at once; what agents hold is not its matter."""
-
-    async def files(self, *, path: str, refresh: bool = False) -> AsyncIterator[list[CachedFile]]:
-        raise AssertionError("only the lister lists")
-        yield []
-
-
 class SumsLister(Lister):
     """A listing of a mount of which there are only sums; that of the large one is real."""
 
@@ -280,7 +272,7 @@ class Bench:
     def __init__(self, *, size: Size, port: int, real: ManifestFolder, work: Path) -> None:
         self._size, self._port, self._real, self._work = size, port, real, work
         self._nodes = [f"n{number:03d}" for number in range(size.nodes)]
-        self._engine = Sources(
+        self._engine = MemoryEngine(
             sources={f"s3://bucket/mount{number}": {} for number in range(size.mounts)},
             workers=dict.fromkeys(self._nodes, 1 << 40),
         )
@@ -320,17 +312,17 @@ class Bench:
                 most_wait=1e9,
                 caches=caches,
             )
-            self._make_cache(cluster)
+            await cluster.start()
+            await cluster.create_cache()
             await cluster.create_keys()
             began, used = time.monotonic(), used_seconds()
-            await cluster.start()
             for number in range(self._size.mounts):
                 await cluster.create_dataset(
                     f"d{number}",
                     source={"uri": f"s3://bucket/mount{number}", "checkInterval": "0s"},
                     placement={"mode": "Partition", "nodeCount": NODES_OF_A_MOUNT},
                 )
-            await cluster.until(lambda: self._ready(cluster) == self._size.mounts, deadline=400)
+            await eventually_async(lambda: self._ready(cluster) == self._size.mounts, deadline=300)
             found["ready_seconds"] = round(time.monotonic() - began, 1)
             found["ready_cpu_seconds"] = round(used_seconds() - used, 1)
             await self._settled(cluster)
@@ -349,23 +341,13 @@ class Bench:
             cluster._caches = caches
             began = time.monotonic()
             await cluster.start()
-            await cluster.until(lambda: self._known(cluster) == self._size.mounts, deadline=200)
+            await eventually_async(lambda: self._known(cluster) == self._size.mounts, deadline=200)
             found["restart_seconds"] = round(time.monotonic() - began, 1)
             found["restart_memory_mib"] = round(resident_mib())
             assert cluster.server is server
             await cluster.stop()
         found["restart_listings"] = self.listings
         return found
-
-    def _make_cache(self, cluster: Cluster) -> None:
-        workers = [{"node": node, "state": "Ready"} for node in self._nodes]
-        cluster.server.store(CACHE_CLUSTERS)["", names.DEFAULT_CACHE_CLUSTER] = {
-            "apiVersion": names.API_VERSION,
-            "kind": "CacheCluster",
-            "metadata": {"name": names.DEFAULT_CACHE_CLUSTER, "uid": "cache", "generation": 1},
-            "spec": {},
-            "status": {"workers": workers},
-        }
 
     @staticmethod
     def _ready(cluster: Cluster) -> int:

@@ -3,7 +3,7 @@
 - What is missing comes from agents that have it, else from the source: each slot has one *origin* among the nodes that
   shall hold it, chosen by hash, so that it stays the same while a load goes on and the source sends each byte once.
 - A slot is dropped on a node only when it is complete on every node that shall hold it, or when nobody wants it.
-- Slots that lie on leaving nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
+- Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from tdcs.planning.placement import WantPlacement, partition_within
 from tdcs.policy import slots
 
 MOVES = "moves"
-"""Name of the part of slots that leaving nodes give away."""
+"""Name of the part of slots that draining nodes give away."""
 
 ORIGINS = 16
 """At most so many nodes read one mount from the source; more nodes get it from these and from each other."""
@@ -45,7 +45,7 @@ class AgentView:
     Attributes:
         node: its node.
         address: of its block service.
-        leaving: whether its worker leaves the cache.
+        draining: whether its worker leaves the cache.
         room: bytes that the mount may take there, its own included.
         capacity: of its cache; the node's weight.
         state: of the mount; an empty one when it knows nothing of it.
@@ -54,7 +54,7 @@ class AgentView:
 
     node: str
     address: str = ""
-    leaving: bool = False
+    draining: bool = False
     room: int = 0
     capacity: int = 1
     state: MountState
@@ -133,7 +133,7 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
     relays = _relays(given, nodes)
     for name, node in nodes.items():
         drop = node.present & (~wanted | settled | _has_no_room(node)) & ~node.whole
-        if not given.owned or node.view.leaving:
+        if not given.owned or node.view.draining:
             drop = np.zeros(slots.SLOTS, dtype=bool)
         nothing = not node.parts and not node.view.state.version and not node.present.any()
         if given.owned and nothing and name not in unheard | relays:
@@ -260,12 +260,12 @@ def _has_no_room(node: _Node) -> bool:
 
 
 def _moves(given: AssignmentInput, nodes: Mapping[str, _Node]) -> dict[str, Mask]:
-    """Where slots go that lie on leaving nodes alone, and that no load brings elsewhere; last copies only."""
-    staying = {name: node for name, node in nodes.items() if not node.view.leaving}
-    leaving = [node for node in nodes.values() if node.view.leaving]
-    if not leaving or not staying:
+    """Where slots go that lie on draining nodes alone, and that no load brings elsewhere; last copies only."""
+    staying = {name: node for name, node in nodes.items() if not node.view.draining}
+    draining = [node for node in nodes.values() if node.view.draining]
+    if not draining or not staying:
         return {}
-    alone = np.logical_or.reduce([node.present for node in leaving])
+    alone = np.logical_or.reduce([node.present for node in draining])
     wanted = np.zeros(slots.SLOTS, dtype=bool)
     for node in staying.values():
         # A slot of which a node has a part only may have others of its blocks on the node that leaves.

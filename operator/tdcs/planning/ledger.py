@@ -37,7 +37,7 @@ class MountLedger(Generic[Reader]):
         readers: the Datasets that read it.
         sizes: bytes of each slot.
         nodes: what lies on each node.
-        leaving: the workers that it was placed without.
+        draining: the workers that it was placed without.
         live: the workers that could be reached then.
         busy: whether something is still to be brought somewhere.
         moving: whether something is still to be brought away from the workers that leave.
@@ -47,7 +47,7 @@ class MountLedger(Generic[Reader]):
     readers: frozenset[Reader] = frozenset()
     sizes: slots.Sizes = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=np.int64), compare=False)
     nodes: Mapping[str, NodeHolding] = field(default_factory=dict)
-    leaving: frozenset[str] = frozenset()
+    draining: frozenset[str] = frozenset()
     live: frozenset[str] = frozenset()
     busy: bool = False
     moving: bool = False
@@ -56,7 +56,7 @@ class MountLedger(Generic[Reader]):
         """Bytes that lie on a node, whether elsewhere too or not."""
         return self.nodes[node].held_bytes if node in self.nodes else 0
 
-    def last_copies(self, *, node: str, leaving: frozenset[str]) -> int:
+    def last_copies(self, *, node: str, draining: frozenset[str]) -> int:
         """Bytes on a node that lie nowhere but on it and on others that leave.
 
         Of a slot that lies on the node in part it counts whether a staying node has some of it: which blocks these are
@@ -65,7 +65,7 @@ class MountLedger(Generic[Reader]):
         own = self.nodes.get(node)
         if own is None or not own.held_bytes:
             return 0
-        staying = [held for name, held in self.nodes.items() if name != node and name not in leaving]
+        staying = [held for name, held in self.nodes.items() if name != node and name not in draining]
         alone = slots.difference(own.complete, *(held.complete for held in staying))
         partial = slots.difference(own.present, own.complete)
         partial_alone = slots.difference(partial, *(held.present for held in staying))

@@ -82,7 +82,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """Bytes of a dataset that shall go from the leaving worker to another node."""
+    """Bytes of a dataset that shall go from the draining worker to another node."""
 
     dataset: str
     to_node: str
@@ -147,12 +147,12 @@ def leaves_first(workers: Sequence[Worker]) -> Worker | None:
     return min(workers, key=lambda one: (one.runs_jobs, loss(one), one.node), default=None)
 
 
-def drain_plan(*, leaving: Worker, others: Sequence[Worker]) -> DrainPlan:
-    """Where the last copies of a leaving worker go: the most wanted first, onto the emptiest nodes."""
-    room: dict[str, int] = {one.node: one.free_bytes for one in others if one.node != leaving.node}
+def drain_plan(*, draining: Worker, others: Sequence[Worker]) -> DrainPlan:
+    """Where the last copies of a draining worker go: the most wanted first, onto the emptiest nodes."""
+    room: dict[str, int] = {one.node: one.free_bytes for one in others if one.node != draining.node}
     moves: list[Move] = []
     lost = 0
-    for held in sorted(leaving.held, key=lambda one: (-one.worth, one.dataset)):
+    for held in sorted(draining.held, key=lambda one: (-one.worth, one.dataset)):
         left = held.last_copy_bytes
         for node in _emptiest_first(room):
             if left <= 0:
@@ -163,7 +163,7 @@ def drain_plan(*, leaving: Worker, others: Sequence[Worker]) -> DrainPlan:
                 room[node] -= moved
                 left -= moved
         lost += left
-    return DrainPlan(node=leaving.node, moves=tuple(moves), lost_bytes=lost)
+    return DrainPlan(node=draining.node, moves=tuple(moves), lost_bytes=lost)
 
 
 def _emptiest_first(room: Mapping[str, int]) -> list[str]:

@@ -11,13 +11,13 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster import children, pods
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.leaving import choose_nodes
 from tdcs.controllers.cachecluster.plan import (
     FuseView,
     readiness,
     status_of,
     worker_states,
 )
+from tdcs.controllers.cachecluster.scale_in import choose_nodes
 
 NO_SCHEDULE = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}

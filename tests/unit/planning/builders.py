@@ -76,7 +76,7 @@ def agent(
     complete: Sequence[int] = (),
     present: Sequence[int] | None = None,
     parts: Mapping[str, tuple[bytes, int, int]] | None = None,
-    leaving: bool = False,
+    draining: bool = False,
     **state: Any,
 ) -> AgentView:
     """An agent that has these slots; `parts` by name: slots, wanted and held bytes."""
@@ -84,7 +84,7 @@ def agent(
     return AgentView(
         node=node,
         address=f"{node}:29991",
-        leaving=leaving,
+        draining=draining,
         room=GIB,
         capacity=GIB,
         state=MountState(

@@ -156,7 +156,7 @@ def moved(found: dict[str, Assignment]) -> dict[str, set[int]]:
 
 
 def test_what_jobs_have_cached_moves_from_a_node_that_leaves_without_the_source() -> None:
-    leaver = agent("a", complete=range(100), present=range(120), leaving=True)
+    leaver = agent("a", complete=range(100), present=range(120), draining=True)
     stays = agent("b", complete=range(50))
     found = assign(assignment_input(SIZES, (), leaver, stays, agent("c"), owned=False, source=SOURCE))
     taken = moved(found)
@@ -168,7 +168,7 @@ def test_what_jobs_have_cached_moves_from_a_node_that_leaves_without_the_source(
 
 
 def test_what_a_load_brings_elsewhere_or_nobody_wants_does_not_move() -> None:
-    leaver = agent("a", complete=ALL, leaving=True)
+    leaver = agent("a", complete=ALL, draining=True)
     assert moved(assign(assignment_input(SIZES, replicated("b"), leaver, agent("b")))) == {}
     assert moved(assign(assignment_input(SIZES, (), leaver, agent("b")))) == {}
     later = moved(assign(assignment_input(SIZES, replicated("b", load=False), leaver, agent("b"))))
@@ -223,14 +223,14 @@ def test_an_agent_that_counts_by_another_version_has_nothing_of_this_one() -> No
 
 def test_nothing_is_read_before_those_have_reported_that_held_it_when_the_operator_started() -> None:
     placements = replicated("a", "b")
-    silent = replace(agent("c", leaving=True), state=MountState(mount=MOUNT))
+    silent = replace(agent("c", draining=True), state=MountState(mount=MOUNT))
     given = assignment_input(
         SIZES, placements, agent("a"), agent("b"), silent, source=SOURCE, expected=frozenset("c")
     )
     found = assign(given)
     assert origins(found) == {"a": set(), "b": set(), "c": set()}
     assert all(one.source is None for one in found.values())
-    heard = replace(given, agents=(*given.agents[:2], agent("c", complete=ALL, leaving=True)))
+    heard = replace(given, agents=(*given.agents[:2], agent("c", complete=ALL, draining=True)))
     found = assign(heard)
     assert not origins(found)["a"]
     assert {peer.node for peer in found["a"].peers} >= {"c"}

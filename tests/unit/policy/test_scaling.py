@@ -94,7 +94,7 @@ def test_the_worker_whose_bytes_lie_elsewhere_too_leaves_first() -> None:
     last=st.lists(st.integers(min_value=0, max_value=9 * GB), max_size=4),
 )
 def test_a_drain_moves_every_last_copy_for_which_there_is_room(free: list[int], last: list[int]) -> None:
-    leaving = Worker(
+    draining = Worker(
         node="gone",
         free_bytes=0,
         held=tuple(
@@ -103,7 +103,7 @@ def test_a_drain_moves_every_last_copy_for_which_there_is_room(free: list[int], 
         ),
     )
     others = [Worker(node=f"n{i}", free_bytes=room) for i, room in enumerate(free)]
-    plan = drain_plan(leaving=leaving, others=[*others, leaving])
+    plan = drain_plan(draining=draining, others=[*others, draining])
     moved = sum(move.moved_bytes for move in plan.moves)
     assert moved + plan.lost_bytes == sum(last)
     assert moved == min(sum(last), sum(free))
@@ -114,7 +114,7 @@ def test_a_drain_moves_every_last_copy_for_which_there_is_room(free: list[int], 
 
 
 def test_what_is_wanted_most_is_saved_first() -> None:
-    leaving = Worker(
+    draining = Worker(
         node="gone",
         free_bytes=0,
         held=(
@@ -122,7 +122,7 @@ def test_what_is_wanted_most_is_saved_first() -> None:
             Held(dataset="hot", held_bytes=GB, last_copy_bytes=GB, worth=1.0),
         ),
     )
-    plan = drain_plan(leaving=leaving, others=[Worker(node="n1", free_bytes=GB)])
+    plan = drain_plan(draining=draining, others=[Worker(node="n1", free_bytes=GB)])
     assert [move.dataset for move in plan.moves] == ["hot"]
     assert plan.lost_bytes == GB
 
@@ -164,5 +164,5 @@ def test_last_copies_move_to_the_emptiest_node_first() -> None:
         Worker(node="empty", free_bytes=9),
         Worker(node="half", free_bytes=5),
     ]
-    plan = drain_plan(leaving=Worker(node="gone", free_bytes=0, held=held), others=others)
+    plan = drain_plan(draining=Worker(node="gone", free_bytes=0, held=held), others=others)
     assert [(move.to_node, move.moved_bytes) for move in plan.moves] == [("empty", 3)]

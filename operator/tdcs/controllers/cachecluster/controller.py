@@ -9,11 +9,11 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers.cache_view import CacheView
-from tdcs.controllers.cachecluster import children, cleaning, leaving, plan, pods
+from tdcs.controllers.cachecluster import children, cleaning, plan, pods, scale_in
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.draining import Departure, is_dead, node_of, since_when
-from tdcs.controllers.cachecluster.leaving import Holdings
+from tdcs.controllers.cachecluster.draining import Drain, is_dead, node_of, since_when
 from tdcs.controllers.cachecluster.plan import FuseView
+from tdcs.controllers.cachecluster.scale_in import Holdings
 from tdcs.controllers.context import Context, Store, WorkKey
 from tdcs.controllers.humanize import counted
 from tdcs.controllers.mounts import placement
@@ -102,7 +102,7 @@ class CacheClusterController:
             return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
         found = None if view.failure is not None else view.workers
         failure = "" if view.failure is None else str(view.failure)
-        departure = Departure(
+        drain = Drain(
             context=self._context,
             plan=blueprint,
             staying=wanted,
@@ -112,8 +112,8 @@ class CacheClusterController:
         )
         for child in sets:
             if node_of(child) in wanted:
-                await departure.stay(child)
-        leave = await departure.proceed([child for child in sets if node_of(child) not in wanted])
+                await drain.stay(child)
+        leave = await drain.proceed([child for child in sets if node_of(child) not in wanted])
         workers = (
             plan.worker_states(wanted=wanted, workers=found)
             if found is not None
@@ -124,9 +124,9 @@ class CacheClusterController:
             fuse=self._fuse(key.name),
             namespace=self._context.settings.namespace,
             failure=failure,
-            leaving=leave,
+            draining=leave,
         )
-        told = plan.status_of(cluster=key.name, pods=plan.worker_pods(sets), workers=workers, leaving=leave)
+        told = plan.status_of(cluster=key.name, pods=plan.worker_pods(sets), workers=workers, draining=leave)
         await self._publish(obj, told, ready)
         poll = self._context.settings.poll_seconds
         return min(poll, 1.0) if leave else poll
@@ -201,7 +201,7 @@ class CacheClusterController:
             if not node["metadata"].get("deletionTimestamp")
         }
         present = [node_of(child) for child in sets]
-        return leaving.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
+        return scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
 
     def _holdings(self, name: str, sets: list[Object]) -> Holdings:
         stores, mounts = self._context.stores, self._ledgers(name)
@@ -212,11 +212,11 @@ class CacheClusterController:
             self._incomplete_since.pop(name, None)
         return Holdings(
             draining=frozenset(node_of(child) for child in sets if since_when(child)),
-            busy=leaving.busy_nodes(pods=stores.pods),
+            busy=scale_in.busy_nodes(pods=stores.pods),
             mounts=mounts,
             complete=complete,
             overdue=self._clock() - since > LEDGER_PATIENCE,
-            readers=leaving.readers_of(mounts=mounts, jobs=stores.training_jobs),
+            readers=scale_in.readers_of(mounts=mounts, jobs=stores.training_jobs),
         )
 
     def _worker_sets(self, obj: Object) -> list[Object]:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheWorker
 from tdcs.api.durations import seconds_between, to_seconds
-from tdcs.controllers.cachecluster import cleaning, leaving
+from tdcs.controllers.cachecluster import cleaning, scale_in
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.leaving import Holdings
+from tdcs.controllers.cachecluster.scale_in import Holdings
 from tdcs.controllers.context import Context
 from tdcs.engine.protocol import EngineError, NoSuchWorkerError, WorkerInfo
 from tdcs.kube.api import Object
@@ -41,7 +41,7 @@ def is_dead(worker_set: Object, info: WorkerInfo | None) -> bool:
     return not info.live
 
 
-class Departure:
+class Drain:
     """The workers that leave a cache cluster in one pass.
 
     Args:
@@ -77,7 +77,7 @@ class Departure:
         gone = frozenset(node_of(one) for one in worker_sets)
         found = []
         for one in worker_sets:
-            left = leaving.remaining(node=node_of(one), leaving=gone, mounts=self._holdings.mounts)
+            left = scale_in.remaining(node=node_of(one), draining=gone, mounts=self._holdings.mounts)
             if await self._may_go(one, gone=gone, left=left) and await cleaning.remove_worker(
                 context=self._context, plan=self._plan, worker_set=one, views_too=False
             ):
@@ -114,7 +114,9 @@ class Departure:
         late = waited >= to_seconds(timeout)
         if not late and (
             self._workers is None
-            or not leaving.is_drained(node=node, leaving=gone, staying=self._staying, holdings=self._holdings)
+            or not scale_in.is_drained(
+                node=node, draining=gone, staying=self._staying, holdings=self._holdings
+            )
         ):
             if not began:
                 await self._begin(one, gone=gone)
@@ -122,7 +124,7 @@ class Departure:
         if not await self._retired(node, forced=late):
             return False
         hurt = sum(len(mount.readers) for mount in self._holdings.mounts if mount.bytes_on(node))
-        text = leaving.farewell(node=node, lost=left, readers=hurt, timeout=timeout if late else "")
+        text = scale_in.farewell(node=node, lost=left, readers=hurt, timeout=timeout if late else "")
         await self._tell(reason="DataLeftBehind" if left else "Drained", message=text, warn=left > 0)
         return True
 
@@ -130,9 +132,9 @@ class Departure:
         annotations = {names.ANNOTATION_DRAINING: self._context.now()}
         await self._merge(worker_set, {"metadata": {"annotations": annotations}})
         if self._workers is not None:
-            text = leaving.forecast(
+            text = scale_in.forecast(
                 node=node_of(worker_set),
-                leaving=gone,
+                draining=gone,
                 holdings=self._holdings,
                 workers=self._workers.values(),
             )

@@ -114,7 +114,7 @@ def worker_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
 
 
 def status_of(
-    *, cluster: str, pods: int, workers: Sequence[CacheWorker], leaving: Sequence[CacheWorker] = ()
+    *, cluster: str, pods: int, workers: Sequence[CacheWorker], draining: Sequence[CacheWorker] = ()
 ) -> CacheClusterStatus:
     """The status without its conditions; workers that leave are listed, and count among the pods only."""
     live = [worker for worker in workers if worker.state == "Ready"]
@@ -129,7 +129,7 @@ def status_of(
         used_bytes=used,
         used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
         used_ratio=round(used / capacity, 4) if capacity else 0.0,
-        workers=sorted([*workers, *leaving], key=lambda worker: worker.node),
+        workers=sorted([*workers, *draining], key=lambda worker: worker.node),
     )
 
 
@@ -139,13 +139,13 @@ def readiness(
     fuse: FuseView,
     namespace: str,
     failure: str = "",
-    leaving: Sequence[CacheWorker] = (),
+    draining: Sequence[CacheWorker] = (),
 ) -> Finding:
     """The Ready condition.
 
     Args:
         workers: the wanted workers.
-        leaving: those that go.
+        draining: those that go.
         fuse: the clients.
         namespace: where the cache's pods are.
         failure: why the engine could not be asked; empty when it answered.
@@ -161,7 +161,7 @@ def readiness(
         )
     lost = [worker.node for worker in workers if worker.state == "Lost"]
     ready = sum(worker.state == "Ready" for worker in workers)
-    count = f"{ready} of {len(workers)} cache workers are registered{_leave(leaving)}"
+    count = f"{ready} of {len(workers)} cache workers are registered{_leave(draining)}"
     if lost:
         text = f"{count}; lost: {', '.join(lost[:5])}. See the pods of namespace {namespace}"
         return finding(names.READY, False, "WorkerLost", text)
@@ -173,13 +173,13 @@ def readiness(
     return finding(names.READY, True, "AllReady", count)
 
 
-def _leave(leaving: Sequence[CacheWorker]) -> str:
-    if not leaving:
+def _leave(draining: Sequence[CacheWorker]) -> str:
+    if not draining:
         return ""
     told = ", ".join(
         f"{worker.node} ({human_binary(worker.last_copy_bytes)} to move)"
         if worker.last_copy_bytes
         else worker.node
-        for worker in leaving[:5]
+        for worker in draining[:5]
     )
-    return f"; leaving: {told}"
+    return f"; draining: {told}"

@@ -418,7 +418,7 @@ def _ledger(
             for node, state in known.states.items()
             if state.manifest == listed.digest
         },
-        leaving=decision.leaving,
+        draining=decision.draining,
         live=decision.live,
         busy=any(
             one.missing_bytes > 0 and known.placements[key].want.load for key, one in known.progress.items()

@@ -168,6 +168,7 @@ class MountManifests:
         changed: bool,
         digest: str,
         urls: tuple[str, ...],
+        unheard: bool,
         asked: dict[object, str | None],
     ) -> None:
         """Begin to list the source when that is due.
@@ -177,12 +178,15 @@ class MountManifests:
             changed: whether agents have met files that are others than in the last version.
             digest: of the last version, as the cache knows it; empty when it knows none.
             urls: where its manifest may be had.
+            unheard: whether agents that may have it have not been heard of yet.
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
         """
         now = self._clock()
         if self._listing is not None or now < self._again_at:
             return
         if self._listed is None and not self._recovered and is_digest(digest):
+            if unheard and not self._caches.folder.has(digest):
+                return
             self._recovered = True
             self._start(self._caches.totals(digest=digest, urls=urls), refresh=False, asked={})
             return

@@ -29,7 +29,7 @@ class Hosts:
         candidates: nodes that may hold some of it.
         states: what those that can be reached say of it.
         agents: the agents that can be reached.
-        leaving: nodes whose workers leave the cache.
+        draining: nodes whose workers drain.
         waiting: nodes whose agents are about to be heard of: nothing is decided without them.
         held: what of it lies where, as last heard of each node, those included that may be back in a moment.
         gone_at: when the first of those counts as lost, on the clock of the view; None when none is awaited.
@@ -38,7 +38,7 @@ class Hosts:
     candidates: tuple[Candidate, ...]
     states: Mapping[str, MountState]
     agents: Mapping[str, AgentState]
-    leaving: frozenset[str]
+    draining: frozenset[str]
     waiting: frozenset[str]
     held: Mapping[str, MountState]
     gone_at: float | None = None
@@ -50,7 +50,7 @@ def hosts(
     digest: str,
     view: CacheView,
     nodes: Mapping[str, NodeView],
-    leaving: frozenset[str],
+    draining: frozenset[str],
     members: Collection[str] | None,
     expected: Collection[str],
     planned: Planned,
@@ -66,7 +66,7 @@ def hosts(
         digest: of its version.
         view: the cache.
         nodes: the cluster's nodes.
-        leaving: nodes whose workers leave.
+        draining: nodes with draining workers.
         members: nodes that shall have a worker; None while that is not known. What goes from others is not coming back.
         expected: nodes on which some of it lay.
         planned: what other mounts shall have.
@@ -78,7 +78,7 @@ def hosts(
     live = {worker.name for worker in view.workers if worker.live}
     unheard = (
         live | (set(expected) & set(members))
-    ) & nodes.keys() - here.keys() - view.away.keys() - leaving
+    ) & nodes.keys() - here.keys() - view.away.keys() - draining
     waiting = unheard if now - view.since < patience else set[str]()
     back_soon = {
         node: one.state
@@ -93,7 +93,7 @@ def hosts(
     capacities = {worker.name: worker.capacity_bytes for worker in view.workers}
     candidates = []
     for node, state in sorted({**here, **back_soon}.items()):
-        if node in leaving or node not in members:
+        if node in draining or node not in members:
             continue
         capacity = state.capacity_bytes or capacities.get(node, 0)
         candidates.append(
@@ -118,7 +118,7 @@ def hosts(
         candidates=tuple(candidates),
         states={node: _of(state, path) for node, state in here.items()},
         agents=here,
-        leaving=leaving,
+        draining=draining,
         waiting=frozenset(waiting),
         held={node: _of(state, path) for node, state in {**here, **back_soon}.items()},
         gone_at=min((view.away[node].since + patience for node in back_soon), default=None),
@@ -142,8 +142,8 @@ def room(*, path: str, digest: str, state: AgentState, capacity: int, planned: M
     return max(free, 0)
 
 
-def leaving_nodes(cluster: Object | None) -> frozenset[str]:
-    """The nodes whose workers leave a cache cluster, as its status says."""
+def draining_nodes(cluster: Object | None) -> frozenset[str]:
+    """The nodes with draining workers a cache cluster, as its status says."""
     return _workers(cluster, draining=True) or frozenset()
 
 

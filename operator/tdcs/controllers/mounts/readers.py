@@ -43,6 +43,11 @@ class Reader:
         return self.dataset.status.kept if self.dataset.status else ()
 
 
+def cluster_of(dataset: Object) -> str:
+    """The name of a Dataset's cache cluster."""
+    return str(dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER))
+
+
 def serves(dataset: Dataset) -> bool:
     """Whether the Dataset was mounted when it was last reported on."""
     return dataset.status is not None and is_true(dataset.status.conditions, names.MOUNTED)
@@ -71,8 +76,7 @@ def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
     return [
         WorkKey(DATASETS, namespace, name)
         for (namespace, name), obj in stores.datasets.items()
-        if (obj.get("status") or {}).get("mountPath") == path
-        and obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+        if (obj.get("status") or {}).get("mountPath") == path and cluster_of(obj) == cluster
     ]
 
 
@@ -213,9 +217,7 @@ def conflict(
 
 def _holder(*, stores: Stores, cluster: str, path: str) -> str:
     for (namespace, name), obj in stores.datasets.items():
-        if (obj.get("status") or {}).get("mountPath") == path and (
-            obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
-        ):
+        if (obj.get("status") or {}).get("mountPath") == path and cluster_of(obj) == cluster:
             return f"{namespace}/{name}"
     return ""
 

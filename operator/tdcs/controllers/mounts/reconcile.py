@@ -17,7 +17,7 @@ from tdcs.controllers.mounts.placement import Hosts
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import Decision, MountReport
 from tdcs.controllers.nodes import node_views
-from tdcs.engine.agents import FileFailure, Part, SourceAccess
+from tdcs.engine.agents import AgentState, FileFailure, Part, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import MANIFEST_PATH
@@ -97,11 +97,13 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     before = replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
     # Its version.
     published = view.versions.get(mount.path, "")
+    heard = any(published == _manifest_of(state, mount.path) for state in view.agents.values())
     mount.manifests.advance(
         due=asked.check_due and outcome.trouble is None,
         changed=any(one.code in {"Changed", "Missing"} for one in before.failures.files),
         digest=published,
         urls=_manifest_urls(world, mount, view, digest=published),
+        unheard=not heard and world.clock() - view.since < context.settings.return_seconds,
         asked=dict(asked.answers),
     )
     versions = mount.manifests.view()
@@ -122,7 +124,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         digest=versions.listed.digest,
         view=view,
         nodes=node_views(nodes=context.stores.nodes, usage=context.stores.usage),
-        leaving=placement.leaving_nodes(context.stores.cache_cluster(mount.cluster)),
+        draining=placement.draining_nodes(context.stores.cache_cluster(mount.cluster)),
         members=placement.member_nodes(context.stores.cache_cluster(mount.cluster)),
         expected=placement.nodes_of(held_before) if wants else (),
         planned=world.mounts.planned(mount.cluster),
@@ -144,7 +146,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         owned=owned,
         # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
         source=_access(mount.mounting.source),
-        expected=readers.holding_nodes(users=users) | found.leaving
+        expected=readers.holding_nodes(users=users) | found.draining
         if world.clock() - view.since < UNHEARD_SECONDS
         else frozenset(),
     )
@@ -183,7 +185,7 @@ async def _decide(
         held_before=held_before,
     )
     last = mount.decision
-    if last is not None and _counts(last.given) == _counts(given) and last.leaving == found.leaving:
+    if last is not None and _counts(last.given) == _counts(given) and last.draining == found.draining:
         placements = _with_wants(last.placements, wants)
     else:
         placements = await asyncio.to_thread(place, given)
@@ -195,7 +197,7 @@ async def _decide(
         given=given,
         placements=placements,
         node_bytes=node_bytes,
-        leaving=found.leaving,
+        draining=found.draining,
         live=frozenset(found.agents),
     )
 
@@ -261,9 +263,14 @@ def _manifest_urls(world: World, mount: Mount, view: CacheView, *, digest: str) 
     holders = [
         state.url
         for _, state in sorted(view.agents.items())
-        if state.url and mount.path in state.mounts and state.mounts[mount.path].manifest == digest
+        if state.url and _manifest_of(state, mount.path) == digest
     ]
     return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in holders[:MANIFEST_HOLDERS]))
+
+
+def _manifest_of(state: AgentState, path: str) -> str:
+    """The digest by which an agent works on a mount; empty when it does not know it."""
+    return state.mounts[path].manifest if path in state.mounts else ""
 
 
 def _agents(found: Hosts, parts: Mapping[str, tuple[Part, ...]]) -> tuple[AgentView, ...]:
@@ -273,7 +280,7 @@ def _agents(found: Hosts, parts: Mapping[str, tuple[Part, ...]]) -> tuple[AgentV
         AgentView(
             node=node,
             address=state.address,
-            leaving=node in found.leaving,
+            draining=node in found.draining,
             room=nodes.get(node, nothing).free_bytes,
             capacity=max(nodes.get(node, nothing).capacity_bytes, 1),
             state=found.states[node],

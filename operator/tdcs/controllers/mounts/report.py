@@ -18,14 +18,14 @@ class Decision:
         given: equal input means the same placement.
         placements: what each want comes to.
         node_bytes: bytes that each node shall have of the mount.
-        leaving: the nodes that it makes no use of, because their workers leave.
+        draining: the nodes that it makes no use of, because their workers leave.
         live: the agents that could be reached.
     """
 
     given: PlacementInput
     placements: tuple[WantPlacement, ...]
     node_bytes: Mapping[str, int]
-    leaving: frozenset[str]
+    draining: frozenset[str]
     live: frozenset[str]
 
 

@@ -4,12 +4,12 @@ Left alone they would hold their room, and their bucket, which a cache can mount
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tdcs.api import names
-from tdcs.controllers.mounts import readers
 from tdcs.controllers.mounts.deletion.dataset import end_mount
 from tdcs.controllers.mounts.mount import Place
+from tdcs.controllers.mounts.readers import cluster_of
 from tdcs.controllers.mounts.reconcile import World
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.errors import KubeError
@@ -42,45 +42,48 @@ class Orphans:
         if not view.answered or view.failure is not None:
             return False
         if now - self._looked.get(cluster, float("-inf")) < pause / 2:
-            own = {mount.place for mount in world.mounts if mount.cluster == cluster} - self._used
-            return any(map(self._has_no_dataset, own))
+            own = {mount.place for mount in world.mounts if mount.cluster == cluster}
+            return bool(self._without_dataset(own - self._used))
         self._looked[cluster] = now
-        known = {path for state in view.agents.values() for path in state.mounts}
-        own = {mount.path for mount in world.mounts if mount.cluster == cluster}
-        nameless = {
-            (cluster, path) for path in {*view.mounts, *known, *own} if self._has_no_dataset((cluster, path))
-        }
+        known = {(cluster, path) for state in view.agents.values() for path in state.mounts}
+        mounted = {(cluster, path) for path in view.mounts}
+        own = {mount.place for mount in world.mounts if mount.cluster == cluster}
+        nameless = self._without_dataset(known | mounted | own)
         try:
-            self._used = await self._in_use(cluster) if nameless else set()
+            used = await self._in_use(cluster) if nameless else set()
         except KubeError as error:
             _log.info("the mounts of CacheCluster %s could not be looked at: %s", cluster, error)
             return True
-        found = nameless - self._used
+        self._used = {place for place in self._used if place[0] != cluster} | used
+        found = nameless - used
         self._seen = {
             place: since for place, since in self._seen.items() if place[0] != cluster or place in found
         }
         for place in found:
             if now - self._seen.setdefault(place, now) >= pause:
-                await self._remove(place, mounted=place[1] in view.mounts, known=place[1] in known)
+                await self._remove(place, mounted=place in mounted, known=place in known)
         return bool(found)
 
-    def _has_no_dataset(self, place: Place) -> bool:
-        """Whether no Dataset names a mount, and no pass works on it."""
-        cluster, path = place
-        if not path.startswith(f"{names.ENGINE_DATASETS_ROOT}/"):
-            return False
-        mount = self._world.mounts.find(cluster=cluster, path=path)
-        if mount is not None and mount.lock.locked():
-            return False
-        return not readers.users_of(stores=self._world.context.stores, cluster=cluster, path=path)
+    def _without_dataset(self, places: Iterable[Place]) -> set[Place]:
+        """The mounts that no Dataset names, and on which no pass works."""
+        world = self._world
+        named = {
+            (cluster_of(dataset), (dataset.get("status") or {}).get("mountPath"))
+            for dataset in world.context.stores.datasets.values()
+        }
+        taken = named | {mount.place for mount in world.mounts if mount.lock.locked()}
+        return {
+            place
+            for place in places
+            if place[1].startswith(f"{names.ENGINE_DATASETS_ROOT}/") and place not in taken
+        }
 
     async def _in_use(self, cluster: str) -> set[Place]:
         """The mounts that pods can read, or that a Dataset that was restored without its status finds by its volume."""
         restored = {
             names.volume_name(namespace=namespace, dataset=name)
             for (namespace, name), dataset in self._world.context.stores.datasets.items()
-            if dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
-            and not (dataset.get("status") or {}).get("mountPath")
+            if cluster_of(dataset) == cluster and not (dataset.get("status") or {}).get("mountPath")
         }
         found = await self._world.context.api.list(
             PERSISTENT_VOLUMES, labels=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"

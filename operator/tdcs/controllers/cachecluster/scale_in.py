@@ -20,7 +20,7 @@ class Holdings:
     """What the choice of who leaves looks at.
 
     Attributes:
-        draining: nodes whose workers leave already.
+        draining: nodes with draining workers already.
         busy: nodes on which pods of TrainingJobs run.
         mounts: what of every mount lies where.
         complete: whether every mounted Dataset is among them; until then nobody is taken to be drained.
@@ -89,7 +89,7 @@ def as_worker(*, node: str, gone: frozenset[str], holdings: Holdings, free_bytes
             scaling.Held(
                 dataset=mount.path,
                 held_bytes=mount.bytes_on(node),
-                last_copy_bytes=mount.last_copies(node=node, leaving=gone),
+                last_copy_bytes=mount.last_copies(node=node, draining=gone),
                 worth=float(holdings.readers.get(mount.path, 0)),
             )
             for mount in holdings.mounts
@@ -98,15 +98,17 @@ def as_worker(*, node: str, gone: frozenset[str], holdings: Holdings, free_bytes
     )
 
 
-def forecast(*, node: str, leaving: frozenset[str], holdings: Holdings, workers: Iterable[WorkerInfo]) -> str:
+def forecast(
+    *, node: str, draining: frozenset[str], holdings: Holdings, workers: Iterable[WorkerInfo]
+) -> str:
     """What will become of what lies on a worker that leaves, in words."""
-    leaver = as_worker(node=node, gone=leaving, holdings=holdings)
+    leaver = as_worker(node=node, gone=draining, holdings=holdings)
     others = [
         scaling.Worker(node=worker.name, free_bytes=worker.capacity_bytes - worker.used_bytes)
         for worker in workers
-        if worker.live and worker.name not in leaving
+        if worker.live and worker.name not in draining
     ]
-    plan = scaling.drain_plan(leaving=leaver, others=others)
+    plan = scaling.drain_plan(draining=leaver, others=others)
     alone = sum(one.last_copy_bytes for one in leaver.held)
     if not alone:
         return f"the worker of node {node} leaves; no data lies there alone"
@@ -121,21 +123,23 @@ def forecast(*, node: str, leaving: frozenset[str], holdings: Holdings, workers:
     return text
 
 
-def remaining(*, node: str, leaving: frozenset[str], mounts: Iterable[MountLedger[WorkKey]]) -> int:
+def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[WorkKey]]) -> int:
     """Bytes on a worker that leaves and on no staying one."""
-    return sum(mount.last_copies(node=node, leaving=leaving) for mount in mounts)
+    return sum(mount.last_copies(node=node, draining=draining) for mount in mounts)
 
 
-def is_drained(*, node: str, leaving: frozenset[str], staying: frozenset[str], holdings: Holdings) -> bool:
+def is_drained(*, node: str, draining: frozenset[str], staying: frozenset[str], holdings: Holdings) -> bool:
     """Whether nothing more will be moved away from a worker that leaves.
 
     What finds no room is given up only when every staying worker was there to take it: one that is being restarted
     has room in a moment.
     """
     return holdings.complete and all(
-        leaving <= mount.leaving
+        draining <= mount.draining
         and not mount.moving
-        and (mount.last_copies(node=node, leaving=leaving) == 0 or (not mount.busy and staying <= mount.live))
+        and (
+            mount.last_copies(node=node, draining=draining) == 0 or (not mount.busy and staying <= mount.live)
+        )
         for mount in holdings.mounts
     )
 

@@ -9,7 +9,7 @@ from tests.unit.controllers.builders import worker
 from tests.unit.controllers.test_cachecluster import node
 
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster.leaving import (
+from tdcs.controllers.cachecluster.scale_in import (
     Holdings,
     busy_nodes,
     choose_nodes,
@@ -21,7 +21,7 @@ from tdcs.controllers.cachecluster.leaving import (
     remaining,
 )
 from tdcs.controllers.context import WorkKey
-from tdcs.controllers.mounts.placement import expected_paths, leaving_nodes
+from tdcs.controllers.mounts.placement import draining_nodes, expected_paths
 from tdcs.kube.resources import DATASETS
 from tdcs.planning.ledger import MountLedger, NodeHolding
 from tdcs.policy import slots
@@ -92,9 +92,9 @@ def test_more_replicas_keep_a_worker_that_was_leaving_before_another_node_gets_o
     assert choose_nodes(spec=two, nodes=nodes, present="abc", holdings=held) == ["a", "c"]
 
 
-def drained(*mounts: MountLedger[WorkKey], leaving: frozenset[str] = A, complete: bool = True) -> bool:
+def drained(*mounts: MountLedger[WorkKey], draining: frozenset[str] = A, complete: bool = True) -> bool:
     holdings = Holdings(mounts=mounts, complete=complete)
-    return is_drained(node="a", leaving=leaving, staying=ABC - leaving, holdings=holdings)
+    return is_drained(node="a", draining=draining, staying=ABC - draining, holdings=holdings)
 
 
 def test_a_worker_is_drained_when_every_dataset_was_planned_without_it_and_nothing_moves() -> None:
@@ -102,31 +102,31 @@ def test_a_worker_is_drained_when_every_dataset_was_planned_without_it_and_nothi
     assert drained()
     assert not drained(complete=False)
     assert not drained(mount(**held))
-    assert not drained(mount(**held, leaving=A, busy=True))
-    assert drained(mount(**held, leaving=A))
-    assert not drained(mount(**held, leaving=A), leaving=AB)
-    assert not drained(mount(**held, leaving=A, moving=True))
+    assert not drained(mount(**held, draining=A, busy=True))
+    assert drained(mount(**held, draining=A))
+    assert not drained(mount(**held, draining=A), draining=AB)
+    assert not drained(mount(**held, draining=A, moving=True))
     # A load that has nothing to do with the worker does not hold it up.
-    assert drained(mount(held_by={B: 1}, leaving=A, busy=True))
+    assert drained(mount(held_by={B: 1}, draining=A, busy=True))
 
 
 def test_what_has_no_room_is_not_given_up_while_a_staying_worker_is_away() -> None:
-    held: dict[str, Any] = {"held_by": {A: 5, B: 1}, "leaving": A}
+    held: dict[str, Any] = {"held_by": {A: 5, B: 1}, "draining": A}
     assert not drained(mount(**held, live=AB))
     assert drained(mount(**held, live=ABC))
-    assert drained(mount(held_by={B: 1}, leaving=A, live=AB))  # nothing is to be given up
+    assert drained(mount(held_by={B: 1}, draining=A, live=AB))  # nothing is to be given up
 
 
 def test_the_forecast_says_how_much_moves_and_what_finds_no_room() -> None:
     workers = [worker("a", capacity=100), worker("b", capacity=100, used=70), worker("c", live=False)]
     holdings = Holdings(mounts=[mount(held_by={A: 50, AB: 20})])
-    text = forecast(node="a", leaving=A, holdings=holdings, workers=workers)
+    text = forecast(node="a", draining=A, holdings=holdings, workers=workers)
     assert "50 bytes of cached data lie on no staying worker, and move to b" in text
     assert "for 20 bytes there is no room, and they will be read from the source again" in text
-    assert forecast(node="b", leaving=B, holdings=holdings, workers=workers).endswith(
+    assert forecast(node="b", draining=B, holdings=holdings, workers=workers).endswith(
         "no data lies there alone"
     )
-    assert remaining(node="a", leaving=AB, mounts=holdings.mounts) == 70
+    assert remaining(node="a", draining=AB, mounts=holdings.mounts) == 70
 
 
 def test_a_worker_that_goes_says_what_is_lost_and_why() -> None:
@@ -178,5 +178,5 @@ def test_a_ledger_is_complete_when_every_mounted_dataset_of_the_cache_is_in_it()
 def test_who_leaves_is_read_from_the_status() -> None:
     workers = [{"node": "a", "state": "Draining"}, {"node": "b", "state": "Ready"}]
     cluster = {"status": {"workers": workers}}
-    assert leaving_nodes(cluster) == A
-    assert leaving_nodes(None) == frozenset()
+    assert draining_nodes(cluster) == A
+    assert draining_nodes(None) == frozenset()
