@@ -315,34 +315,29 @@ class Bench:
             await cluster.start()
             await cluster.create_cache()
             await cluster.create_keys()
-            began, used = time.monotonic(), used_seconds()
-            for number in range(self._size.mounts):
-                await cluster.create_dataset(
-                    f"d{number}",
-                    source={"uri": f"s3://bucket/mount{number}", "checkInterval": "0s"},
-                    placement={"mode": "Partition", "nodeCount": NODES_OF_A_MOUNT},
-                )
-            await eventually_async(lambda: self._ready(cluster) == self._size.mounts, deadline=300)
-            found["ready_seconds"] = round(time.monotonic() - began, 1)
-            found["ready_cpu_seconds"] = round(used_seconds() - used, 1)
+            async with self._watched(found, "ready"):
+                for number in range(self._size.mounts):
+                    await cluster.create_dataset(
+                        f"d{number}",
+                        source={"uri": f"s3://bucket/mount{number}", "checkInterval": "0s"},
+                        placement={"mode": "Partition", "nodeCount": NODES_OF_A_MOUNT},
+                    )
+                await eventually_async(lambda: self._ready(cluster) == self._size.mounts, deadline=300)
             await self._settled(cluster)
             for number in range(self._size.mounts):  # as the operator's own round over all objects does it
                 key = WorkKey(DATASETS, "n", f"d{number}")
                 cluster.context.queue.add_after(key, random.uniform(0, Settings().resync_seconds))  # noqa: S311
-            used, began = used_seconds(), time.monotonic()
-            pauses = await self._watch_loop(rest_seconds)
-            found["rest_cpu_percent"] = round(100 * (used_seconds() - used) / (time.monotonic() - began), 2)
-            found["rest_longest_pause_ms"] = round(1000 * max(pauses), 1)
+            async with self._watched(found, "rest"):
+                await asyncio.sleep(rest_seconds)
             found["decided_seconds"] = await self._changes(cluster)
             found["memory_mib"] = round(resident_mib())
             server = cluster.server
             await cluster.stop()
         async with self.caches() as caches:
             cluster._caches = caches
-            began = time.monotonic()
-            await cluster.start()
-            await eventually_async(lambda: self._known(cluster) == self._size.mounts, deadline=200)
-            found["restart_seconds"] = round(time.monotonic() - began, 1)
+            async with self._watched(found, "restart"):
+                await cluster.start()
+                await eventually_async(lambda: self._known(cluster) == self._size.mounts, deadline=200)
             found["restart_memory_mib"] = round(resident_mib())
             assert cluster.server is server
             await cluster.stop()
@@ -376,14 +371,24 @@ class Bench:
             await asyncio.sleep(0.1)
             quiet = quiet + 1 if not len(cluster.context.queue) else 0
 
-    @staticmethod
-    async def _watch_loop(seconds: float) -> list[float]:
-        """How long the event loop kept a caller waiting."""
-        end, pauses = time.monotonic() + seconds, [0.0]
-        while (began := time.monotonic()) < end:
-            await asyncio.sleep(0.01)
-            pauses.append(time.monotonic() - began - 0.01)
-        return pauses
+    @contextlib.asynccontextmanager
+    async def _watched(self, found: dict[str, Any], phase: str) -> AsyncIterator[None]:
+        """Note how long the event loop kept others waiting at most, and the processor time of a phase."""
+        pauses = [0.0]
+
+        async def watch() -> None:
+            while True:
+                began = time.monotonic()
+                await asyncio.sleep(0.01)
+                pauses.append(time.monotonic() - began - 0.01)
+
+        task, began, used = asyncio.create_task(watch()), time.monotonic(), used_seconds()
+        yield
+        task.cancel()
+        took = time.monotonic() - began
+        found[f"{phase}_seconds"] = round(took, 1)
+        found[f"{phase}_cpu_percent"] = round(100 * (used_seconds() - used) / took, 2)
+        found[f"{phase}_longest_pause_ms"] = round(1000 * max(pauses), 1)
 
     async def _changes(self, cluster: Cluster) -> dict[str, float]:
         """Seconds from a changed spec until every agent has its part of it, of some Datasets one after the other."""

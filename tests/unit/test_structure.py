@@ -17,7 +17,6 @@ PACKAGES = (
 )
 BEING_REWRITTEN = (
     "operator/tdcs/agent",
-    "operator/tdcs/controllers/cachecluster",
     "operator/tdcs/engine",
 )
 """Folders whose rooms and names are still those of before. To become empty."""
@@ -45,10 +44,14 @@ RETIRED_IDENTIFIERS = frozenset(
 PLAIN_PROSE = (
     "deploy/local/tdcs_local",
     "operator/tdcs/cli",
+    "operator/tdcs/controllers/cachecluster",
+    "operator/tdcs/controllers/dataset",
+    "operator/tdcs/controllers/mounts",
+    "operator/tdcs/controllers/preload",
+    "operator/tdcs/csi",
     "operator/tdcs/kube",
     "operator/tdcs/listing",
-    "operator/tdcs/planning/manifest.py",
-    "operator/tdcs/planning/manifest_builder.py",
+    "operator/tdcs/planning",
     "operator/tdcs/simulate",
     "scheduler_plugin/tdcs_scheduler",
 )

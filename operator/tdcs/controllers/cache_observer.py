@@ -125,7 +125,7 @@ class CacheObserver:
                 return
             cache.connect(workers)
             back = now.failure is not None
-            self._views[cluster] = replace(
+            seen = replace(
                 now,
                 answered=True,
                 failure=None,
@@ -134,12 +134,17 @@ class CacheObserver:
                 workers=tuple(workers),
                 versions=dict(versions),
             )
-            if back or not before.answered or _differs(before, self._views[cluster]):
+            if back or not now.answered or seen != now:
+                self._views[cluster] = (
+                    seen  # an equal one stays: passes see at a glance that nothing has changed
+                )
+            if back or not before.answered or _differs(before, seen):
                 self._on_cache(cluster)
             return
         now = self._views.get(cluster)
         if now is not None:
-            self._views[cluster] = replace(now, answered=True, failure=failure)
+            generation = now.generation + (not now.answered or str(now.failure) != str(failure))
+            self._views[cluster] = replace(now, generation=generation, answered=True, failure=failure)
             if str(now.failure) != str(failure):
                 self._on_cache(cluster)
 
@@ -159,7 +164,7 @@ class CacheObserver:
             return
         gone = {node: Away(state=known[node], since=self._clock()) for node in known.keys() - states.keys()}
         away = {node: one for node, one in {**before.away, **gone}.items() if node not in states}
-        self._views[cluster] = replace(before, agents=states, away=away)
+        self._views[cluster] = replace(before, generation=before.generation + 1, agents=states, away=away)
         if known.keys() != states.keys():
             self._on_agents(cluster, None)
             return

@@ -20,6 +20,7 @@ class CacheView:
     """A cache cluster at one moment.
 
     Attributes:
+        generation: grows with every change of what follows.
         since: when it was looked at for the first time by this process.
         answered: whether the master has answered, or failed to, at least once.
         failure: why the master does not answer now; None when it does.
@@ -32,6 +33,7 @@ class CacheView:
     """
 
     since: float
+    generation: int = 0
     answered: bool = False
     failure: EngineError | None = None
     outages: int = 0

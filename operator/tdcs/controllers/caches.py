@@ -21,7 +21,7 @@ class Cache:
     """What of one cache cluster the operator talks to.
 
     Attributes:
-        connect: told of the cache's workers when they have changed, so that `agents` finds those beside them.
+        connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
     """
 
     engine: Engine

@@ -114,4 +114,4 @@ class Context:
     settings: Settings = field(default_factory=Settings)
     now: Callable[[], str] = utc_now
     gone: Callable[[WorkKey], None] = lambda key: None
-    """Told of an object that a pass did not find on the API server, so that no view keeps it."""
+    """Called with an object that a pass did not find on the API server, so that no view keeps it."""

@@ -2,7 +2,7 @@
 
 - What is missing comes from agents that have it, else from the source: each slot has one *origin* among the nodes that
   shall hold it, chosen by hash, so that it stays the same while a load goes on and the source sends each byte once.
-- A slot is dropped on a node only when it is complete on every node that shall hold it, or when nobody wants it.
+- A slot is dropped on a node only when it is complete on every node that shall hold it, or when no Dataset wants it.
 - Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
 """
 
@@ -72,7 +72,7 @@ class AssignmentInput:
         totals: sums over all files.
         placements: where it shall lie.
         agents: those that can be reached.
-        owned: whether what nobody wants is dropped; else reads fill the cache, and it is kept.
+        owned: whether what no Dataset wants is dropped; else reads fill the cache, and it is kept.
         source: how it is read; None when that is not known.
         expected: nodes on which some of it lay before the operator started. Until their agents say what they
             have of it, nothing is read from the source.

@@ -110,8 +110,8 @@ def progress(
         placement: what it came to.
         manifest: digest of the version.
         states: of the agents that can be reached, by node.
-        current: nodes whose state answers the assignment that this placement came to; of others is known what lies
-            there, but not of which files.
+        current: nodes with a state that answers the assignment that this placement came to; of others is known what
+            lies there, but not of which files.
     """
     totals, key = placement.totals, placement.want.key
     copies: list[dict[str, int]] = []

@@ -10,7 +10,7 @@ from tdcs.policy import slots
 
 NONE = bytes(slots.BITMAP_BYTES)
 
-Reader = TypeVar("Reader")
+Reader = TypeVar("Reader", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ def job(plan: Blueprint, *, worker_set: Object, node: str, views_too: bool) -> O
 
     Args:
         worker_set: the StatefulSet of the node's worker.
-        views_too: whether nobody can read native views any more; else the node plugin removes them with their last
+        views_too: whether no pod can read native views any more; else the node plugin removes them with their last
             reader.
     """
     labels = labels_of(cluster=plan.cluster, component=COMPONENT)

@@ -1,5 +1,6 @@
 """One pass over a CacheCluster: observe, plan, apply, report."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -62,6 +63,8 @@ class CacheClusterController:
         self._clock = clock
         self._incomplete_since: dict[str, float] = {}
         self._dead_since: dict[tuple[str, str], float] = {}
+        self._made: dict[str, tuple[str, int, str]] = {}
+        """Workers' StatefulSets that were as wanted: of which version of the spec, and which version they had."""
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -88,8 +91,7 @@ class CacheClusterController:
         obj = await self._with_finalizer(obj)
         blueprint = self._blueprint(obj, cluster)
         sets = self._worker_sets(obj)
-        holdings = self._holdings(key.name, sets)
-        wanted = self._wanted_nodes(cluster, sets, holdings)
+        wanted, holdings = self._wanted_nodes(cluster, sets, key.name)
         try:
             await self._apply(blueprint, wanted)
         except (ForeignObjectError, InvalidError) as error:
@@ -113,7 +115,7 @@ class CacheClusterController:
         for child in sets:
             if node_of(child) in wanted:
                 await drain.stay(child)
-        leave = await drain.proceed([child for child in sets if node_of(child) not in wanted])
+        draining = await drain.proceed([child for child in sets if node_of(child) not in wanted])
         workers = (
             plan.worker_states(wanted=wanted, workers=found)
             if found is not None
@@ -124,12 +126,14 @@ class CacheClusterController:
             fuse=self._fuse(key.name),
             namespace=self._context.settings.namespace,
             failure=failure,
-            draining=leave,
+            draining=draining,
         )
-        told = plan.status_of(cluster=key.name, pods=plan.worker_pods(sets), workers=workers, draining=leave)
-        await self._publish(obj, told, ready)
+        status = plan.status_of(
+            cluster=key.name, pods=plan.worker_pods(sets), workers=workers, draining=draining
+        )
+        await self._publish(obj, status, ready)
         poll = self._context.settings.poll_seconds
-        return min(poll, 1.0) if leave else poll
+        return min(poll, 1.0) if draining else poll
 
     async def _refuse(self, obj: Object) -> None:
         """One in another namespace: nothing is made of it, and it says why."""
@@ -159,9 +163,9 @@ class CacheClusterController:
         known = cluster.status or CacheClusterStatus()
         users = plan.users_of(cluster=name, datasets=self._context.stores.datasets)
         if users:
-            told = ", ".join(users[:5]) + (" and others" if len(users) > 5 else "")
+            named = ", ".join(users[:5]) + (" and others" if len(users) > 5 else "")
             text = (
-                f"it is deleted when no Dataset uses it any more: delete {told}, or wait for their deletion"
+                f"it is deleted when no Dataset uses it any more: delete {named}, or wait for their deletion"
             )
             await self._publish(obj, known, finding(names.READY, False, "InUse", text))
             return poll
@@ -194,14 +198,24 @@ class CacheClusterController:
             CACHE_CLUSTERS, name=name, namespace=namespace, patch={"metadata": metadata}
         )
 
-    def _wanted_nodes(self, cluster: CacheCluster, sets: list[Object], holdings: Holdings) -> list[str]:
+    def _wanted_nodes(
+        self, cluster: CacheCluster, sets: list[Object], name: str
+    ) -> tuple[list[str], Holdings]:
+        """The nodes that shall have a worker, and what lies where, as far as a worker has to go for it."""
         nodes = {
             name: node
             for (_, name), node in self._context.stores.nodes.items()
             if not node["metadata"].get("deletionTimestamp")
         }
         present = [node_of(child) for child in sets]
-        return scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
+        nothing = Holdings(draining=frozenset(node_of(child) for child in sets if since_when(child)))
+        wanted = scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=nothing)
+        if set(present) <= set(wanted):
+            self._incomplete_since.pop(name, None)
+            return wanted, nothing
+        holdings = self._holdings(name, sets)
+        wanted = scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
+        return wanted, holdings
 
     def _holdings(self, name: str, sets: list[Object]) -> Holdings:
         stores, mounts = self._context.stores, self._ledgers(name)
@@ -233,9 +247,18 @@ class CacheClusterController:
         for service in children.services(blueprint):
             await self._put(SERVICES, service, blueprint)
         await self._put(STATEFUL_SETS, children.master(blueprint), blueprint, stores.stateful_sets)
+        version = (blueprint.owner["metadata"]["uid"], blueprint.owner["metadata"]["generation"])
         for node in wanted:
+            name = names.worker_set_name(cluster=blueprint.cluster, node=node)
+            live = stores.stateful_sets.get((blueprint.namespace, name))
+            made = (*version, live["metadata"]["resourceVersion"]) if live is not None else None
+            if made is not None and self._made.get(name) == made:
+                continue
             worker = children.worker(blueprint, node=node)
             await self._put(STATEFUL_SETS, worker, blueprint, stores.stateful_sets)
+            if made is not None:
+                self._made[name] = made
+            await asyncio.sleep(0)  # hundreds of workers are no pause for the lease and health
         await self._put(DAEMON_SETS, children.fuse(blueprint), blueprint, stores.daemon_sets)
 
     async def _put(

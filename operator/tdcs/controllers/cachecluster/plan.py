@@ -28,7 +28,7 @@ class FuseView:
 def fitting_nodes(
     *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
 ) -> list[str]:
-    """The nodes that may have a worker: those that match the selector and whose taints are tolerated.
+    """The nodes that may have a worker: those that match the selector, with taints that are tolerated.
 
     Args:
         spec: what the user asked for.
@@ -176,10 +176,10 @@ def readiness(
 def _leave(draining: Sequence[CacheWorker]) -> str:
     if not draining:
         return ""
-    told = ", ".join(
+    named = ", ".join(
         f"{worker.node} ({human_binary(worker.last_copy_bytes)} to move)"
         if worker.last_copy_bytes
         else worker.node
         for worker in draining[:5]
     )
-    return f"; draining: {told}"
+    return f"; draining: {named}"

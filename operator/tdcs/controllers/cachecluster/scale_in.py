@@ -2,17 +2,33 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster.plan import fitting_nodes, gpus
-from tdcs.controllers.context import Store, WorkKey
 from tdcs.controllers.humanize import counted, human
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.objects import pod_has_ended
 from tdcs.planning.ledger import MountLedger
 from tdcs.policy import scaling
+
+Store = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Objects by namespace and name."""
+
+
+class Reader(Protocol):
+    """A Dataset that reads a mount."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +39,14 @@ class Holdings:
         draining: nodes with draining workers already.
         busy: nodes on which pods of TrainingJobs run.
         mounts: what of every mount lies where.
-        complete: whether every mounted Dataset is among them; until then nobody is taken to be drained.
+        complete: whether every mounted Dataset is among them; until then no worker is taken to be drained.
         overdue: whether that has lasted so long that who leaves is chosen all the same.
         readers: how many unfinished TrainingJobs read a mount, by its path.
     """
 
     draining: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
-    mounts: Sequence[MountLedger[WorkKey]] = ()
+    mounts: Sequence[MountLedger[Reader]] = ()
     complete: bool = True
     overdue: bool = False
     readers: Mapping[str, int] = field(default_factory=dict)
@@ -45,8 +61,8 @@ def choose_nodes(
 ) -> list[str]:
     """The nodes that shall have a worker, by name.
 
-    With fewer replicas than nodes, those that have a worker stay, and of too many of them those leave whose loss costs
-    least (`scaling.leaves_first`); a worker that leaves already stays again before a node gets a new one. New ones go
+    With fewer replicas than nodes, those that have a worker stay, and of too many of them those go that cost least
+    to lose (`scaling.leaves_first`); a worker that leaves already stays again before a node gets a new one. New ones go
     to the nodes with the most GPUs, since jobs will run beside the data.
 
     Args:
@@ -66,7 +82,7 @@ def choose_nodes(
 
 
 def leavers(*, nodes: Collection[str], count: int, holdings: Holdings) -> set[str]:
-    """The workers that leave: those that do already, then one after the other the one whose loss costs least."""
+    """The workers that go: those that drain already, then one after the other the one that costs least to lose."""
     gone: set[str] = set()
     begun = holdings.draining.intersection(nodes)
     while len(gone) < count:
@@ -123,7 +139,7 @@ def forecast(
     return text
 
 
-def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[WorkKey]]) -> int:
+def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[Reader]]) -> int:
     """Bytes on a worker that leaves and on no staying one."""
     return sum(mount.last_copies(node=node, draining=draining) for mount in mounts)
 
@@ -164,7 +180,7 @@ def busy_nodes(*, pods: Store) -> frozenset[str]:
     )
 
 
-def readers_of(*, mounts: Iterable[MountLedger[WorkKey]], jobs: Store) -> dict[str, int]:
+def readers_of(*, mounts: Iterable[MountLedger[Reader]], jobs: Store) -> dict[str, int]:
     """How many unfinished TrainingJobs read each mount, by path."""
     using: dict[tuple[str, str], int] = {}
     for (namespace, _), job in jobs.items():

@@ -87,12 +87,12 @@ class DatasetController:
     def ledgers(self, *, cluster: str) -> list[MountLedger[WorkKey]]:
         """What of every mount of a cache cluster lies on which workers, as far as it is known."""
         found = []
+        users_of = readers.users_by_path(stores=self._context.stores, cluster=cluster)
         for mount in sorted(self._mounts, key=lambda one: one.path):
             known, decision = mount.report, mount.decision
             if mount.cluster != cluster or known is None or known.listed is None or decision is None:
                 continue
-            users = readers.users_of(stores=self._context.stores, cluster=cluster, path=mount.path)
-            if users:
+            if users := users_of.get(mount.path):
                 moving = self._mounts.assigner(cluster).moving(mount.path)
                 found.append(_ledger(decision, known, known.listed, users, moving=moving))
         return found

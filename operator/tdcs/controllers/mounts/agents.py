@@ -87,20 +87,19 @@ class Assigner:
                 self._wake(node)
 
     def stop(self, path: str) -> None:
-        """Nobody wants anything of a mount now: what lies there is left alone."""
+        """No Dataset wants anything of a mount now: what lies there is left alone."""
         self.put(path=path, assignments={})
 
     def moving(self, path: str) -> bool:
         """Whether an agent still brings something away from nodes that leave."""
         states = self._agents.states()
-        current = self.current(path, states=states)
-        return any(
-            path in mine
-            and any(part.pull == "Peers" for part in mine[path].parts)
-            and (node not in current or states[node].mounts[path].busy)
+        brings = [
+            node
             for node, mine in self._wanted.items()
-            if node in states
-        )
+            if node in states and path in mine and any(part.pull == "Peers" for part in mine[path].parts)
+        ]
+        current = self.current(path, states=states) if brings else frozenset[str]()
+        return any(node not in current or states[node].mounts[path].busy for node in brings)
 
     def forget(self, path: str) -> None:
         """Let every agent that knows of a mount drop all of it."""
@@ -128,7 +127,7 @@ class Assigner:
         return found
 
     def current(self, path: str, *, states: Mapping[str, AgentState]) -> frozenset[str]:
-        """The agents whose states answer what they shall do for a mount now."""
+        """The agents with a state that answers what they shall do for a mount now."""
         found = set()
         for node, state in states.items():
             mine, sent = self._wanted.get(node, {}).get(path), self._sent.get((node, path))

@@ -182,7 +182,7 @@ def with_wrong(
 
 
 def with_trouble(findings: list[Finding], *, reason: str, message: str) -> list[Finding]:
-    """The conditions of data whose source, or keys, cannot be used just now: the sentence that people are shown first
+    """The conditions of data with a source, or keys, that cannot be used just now: the sentence that people see first
     has the cause, too."""
     return [
         replace(one, message=f"{one.message}; {reason}: {message}") if one.type == names.READY else one

@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts import problem
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.controllers.mounts.task import BackgroundTask
+from tdcs.engine.agents import AgentState
 from tdcs.engine.protocol import EngineError, SourceError
 from tdcs.listing.folder import is_digest
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
-from tdcs.listing.transfer import ManifestUnavailableError
+from tdcs.listing.transfer import MANIFEST_PATH, ManifestUnavailableError
 from tdcs.planning.manifest import BadManifestError, Totals
 
 AT_ONCE = 2
@@ -35,6 +37,9 @@ CHANGED_SHARE = 2.0
 
 FETCH_SECONDS = 5.0
 """So long a pass waits for a manifest that the operator has lost."""
+
+MANIFEST_HOLDERS = 3
+"""So many agents are named to others as places where a manifest can be had."""
 
 PATHS_KEPT = 32
 """So many selections of paths are remembered with their totals."""
@@ -157,6 +162,11 @@ class MountManifests:
             busy=self._listing is not None,
         )
 
+    @property
+    def busy(self) -> bool:
+        """Whether a listing goes on, or has ended and was not looked at."""
+        return self._listing is not None
+
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
         return self._answered.get(key)
@@ -269,7 +279,7 @@ class MountManifests:
                 self._on_refused()
             return
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
-            return  # nobody has it any more: the source is listed
+            return  # it is lost: the source is listed
         if self._listed is None or self._listed.digest != found.digest:
             self._totals = {}
         self._listed, self._problem = found, None
@@ -277,3 +287,19 @@ class MountManifests:
             self._trouble, self._listed_at = None, self._clock()
             self._checked_at, self._checked = self._listed_at, self._now()
             self._answered.update(done.answers)
+
+
+def manifest_urls(own_url: str, path: str, view: CacheView, *, digest: str) -> tuple[str, ...]:
+    """Where a manifest can be had: from the operator, and from agents that work by it."""
+    own = [f"{own_url}{MANIFEST_PATH}{digest}"] if own_url else []
+    holders = [
+        state.url
+        for _, state in sorted(view.agents.items())
+        if state.url and manifest_of(state, path) == digest
+    ]
+    return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in holders[:MANIFEST_HOLDERS]))
+
+
+def manifest_of(state: AgentState, path: str) -> str:
+    """The digest by which an agent works on a mount; empty when it does not know it."""
+    return state.mounts[path].manifest if path in state.mounts else ""

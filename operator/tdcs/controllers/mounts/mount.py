@@ -24,6 +24,7 @@ class Mount:
         manifests: its versions.
         settings: how it is read and protected.
         report: what the last pass found; only `reconcile` replaces it.
+        snapshot: what it looked at, when all was as it shall be; None when there was something to do.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Mount:
         self.manifests = manifests
         self.settings = settings
         self.report: MountReport | None = None
+        self.snapshot: object = None
 
     @property
     def decision(self) -> Decision | None:
@@ -57,7 +59,7 @@ class Mount:
         """It was mounted anew: nothing that was known of its blocks holds any more."""
         self.manifests.forget()
         self.settings.forget()
-        self.report = None
+        self.report, self.snapshot = None, None
 
     async def close(self) -> None:
         """Stop what goes on in the background."""
@@ -132,7 +134,7 @@ class Mounts:
         return found
 
     async def drop(self, mount: Mount) -> None:
-        """Nobody reads a mount any more."""
+        """No Dataset reads a mount any more."""
         self._mounts.pop(mount.place, None)
         await mount.close()
 

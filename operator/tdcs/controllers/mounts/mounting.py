@@ -1,4 +1,4 @@
-"""Mounting a source: who does it, with whose keys, and when again. The mounting itself goes on in the background."""
+"""Mounting a source: which Dataset does it, with which keys, and when again. It goes on in the background."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ class Mounting:
         """Begin to mount what is not mounted, or not with the keys that its user has changed.
 
         Args:
-            user: whose pass this is.
+            user: the Dataset of this pass.
             mounts: what the cache has mounted.
         """
         if self._unmount is not None and self._unmount.running:
@@ -248,8 +248,8 @@ class Mounting:
         self._marks[done.by] = identity.mark(done.source)
 
     def _is_needed(self, user: MountUser, *, mark: Mark, there: bool) -> bool:
-        """Whether this user's source is to be mounted: users whose Secrets differ would else mount in turns, so only a
-        change counts, or that the source refuses the keys that the mount has."""
+        """Whether this user's source is to be mounted: users with different Secrets would else mount in turns, so only
+        a change counts, or that the source refuses the keys that the mount has."""
         if not there:
             return True
         if self._source is None:
@@ -260,7 +260,7 @@ class Mounting:
         return self._marks.setdefault(user.key, mark) != mark or self._suspect
 
     def _keys_of(self) -> str:
-        """The user whose keys the mount has."""
+        """The user that gave the mount its keys."""
         return min(
             (str(key) for key, mark in self._marks.items() if mark == self.mark), default="another Dataset"
         )

@@ -1,11 +1,13 @@
 """The settings of a path in the cache: how reads treat it, what of it is protected, and which version it has."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tdcs.controllers.mounts.task import BackgroundTask
 from tdcs.engine.protocol import Engine, EngineError, EngineUnavailableError
+from tdcs.planning.placement import WantPlacement
+from tdcs.planning.wants import Want
 
 READ_TYPE = "alluxio.user.file.readtype.default"
 """Alluxio's key for what a read does to the cache."""
@@ -26,6 +28,26 @@ class Wanted:
     fills: bool
     pinned: frozenset[str]
     version: str = ""
+
+
+def wanted_settings(
+    path: str, wants: Sequence[Want], placements: Sequence[WantPlacement], *, owned: bool, version: str
+) -> Wanted:
+    """How the path is read, and what of it is protected: the root when the operator owns the placement, or somebody
+    wants all of it; else the folders that are wanted as a whole. Blocks of a fraction are protected by the agents."""
+    if owned or any(want.subset.whole for want in wants):
+        pinned = {path}
+    else:
+        unknown = {below for one in placements for below in one.totals.unknown_paths}
+        pinned = {
+            f"{path}/{below}"
+            for want in wants
+            if want.subset.fraction in {None, 1.0} and want.subset.amount is None
+            for below in want.paths
+            if below not in unknown
+        }
+    fills = not (owned or any(want.subset.whole for want in wants))
+    return Wanted(fills=fills, pinned=frozenset(pinned), version=version)
 
 
 class PathSettings:

@@ -1,14 +1,15 @@
 """From what is seen of a cache to the input of a placement: which nodes may hold a mount, and how much of it. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.cache_view import CacheView
 from tdcs.engine.agents import AgentState, MountState
 from tdcs.kube.api import Object
-from tdcs.planning.placement import RESERVE_RATIO, Candidate, NodeView
+from tdcs.planning.placement import RESERVE_RATIO, Candidate, NodeView, PlacementInput, WantPlacement
+from tdcs.planning.wants import Want
 from tdcs.policy.placement import CacheNode
 
 Store = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -29,8 +30,8 @@ class Hosts:
         candidates: nodes that may hold some of it.
         states: what those that can be reached say of it.
         agents: the agents that can be reached.
-        draining: nodes whose workers drain.
-        waiting: nodes whose agents are about to be heard of: nothing is decided without them.
+        draining: nodes with draining workers.
+        waiting: nodes with agents that are about to report: nothing is decided without them.
         held: what of it lies where, as last heard of each node, those included that may be back in a moment.
         gone_at: when the first of those counts as lost, on the clock of the view; None when none is awaited.
     """
@@ -188,3 +189,32 @@ def _of(state: AgentState, path: str) -> MountState:
 
 def _is_mounted(conditions: Iterable[Mapping[str, object]]) -> bool:
     return any(one.get("type") == names.MOUNTED and one.get("status") == "True" for one in conditions)
+
+
+def asks_the_same(one: PlacementInput, other: PlacementInput) -> bool:
+    """Whether two inputs come to the same placement."""
+    return _counts(one) == _counts(other)
+
+
+def with_wants(placements: Sequence[WantPlacement], wants: Sequence[Want]) -> tuple[WantPlacement, ...]:
+    """The same placements for wants that differ in nothing that counts for them."""
+    return tuple(
+        one if one.want == want else replace(one, want=want)
+        for one, want in zip(placements, wants, strict=True)
+    )
+
+
+def _counts(given: PlacementInput) -> object:
+    """What of an input calls for another placement: not what a copy has by now of what it was given, and neither a
+    limit of bandwidth nor a start."""
+    wants = tuple(replace(want, bandwidth=None, load=True, verify="None", check="") for want in given.wants)
+    candidates = tuple(
+        replace(one, node=replace(one.node, held_bytes=0, free_gpus=0), labels={}) for one in given.candidates
+    )
+    matching = [[_matches(one.labels, want) for one in given.candidates] for want in given.wants]
+    return given.manifest, wants, candidates, matching
+
+
+def _matches(labels: Mapping[str, str], want: Want) -> bool:
+    """Whether a node's labels are as a want selects them."""
+    return all(labels.get(key) == value for key, value in want.node_selector.items())

@@ -73,11 +73,17 @@ def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Read
 
 def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
     """The Datasets that name a mount in their status, deleted ones too."""
-    return [
-        WorkKey(DATASETS, namespace, name)
-        for (namespace, name), obj in stores.datasets.items()
-        if (obj.get("status") or {}).get("mountPath") == path and cluster_of(obj) == cluster
-    ]
+    return users_by_path(stores=stores, cluster=cluster).get(path, [])
+
+
+def users_by_path(*, stores: Stores, cluster: str) -> dict[str, list[WorkKey]]:
+    """The Datasets that name a mount of a cache cluster in their status, deleted ones too, by its path."""
+    found: dict[str, list[WorkKey]] = {}
+    for (namespace, name), obj in stores.datasets.items():
+        path = (obj.get("status") or {}).get("mountPath")
+        if path and cluster_of(obj) == cluster:
+            found.setdefault(path, []).append(WorkKey(DATASETS, namespace, name))
+    return found
 
 
 def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, str, Preload]]:

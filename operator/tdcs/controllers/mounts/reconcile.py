@@ -9,28 +9,24 @@ from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.context import Context
-from tdcs.controllers.mounts import placement, problem, readers
+from tdcs.controllers.mounts import identity, placement, problem, readers
+from tdcs.controllers.mounts.manifests import manifest_of, manifest_urls
 from tdcs.controllers.mounts.mount import Mount, Mounts
 from tdcs.controllers.mounts.mounting import MountUser
-from tdcs.controllers.mounts.path_settings import Wanted
+from tdcs.controllers.mounts.path_settings import wanted_settings
 from tdcs.controllers.mounts.placement import Hosts
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import Decision, MountReport
 from tdcs.controllers.nodes import node_views
-from tdcs.engine.agents import AgentState, FileFailure, Part, SourceAccess
+from tdcs.engine.agents import FileFailure, Part, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
 from tdcs.listing.result import Listed
-from tdcs.listing.transfer import MANIFEST_PATH
 from tdcs.planning import holdings
 from tdcs.planning.assignments import AgentView, AssignmentInput, assign
 from tdcs.planning.manifest import Totals
-from tdcs.planning.placement import PlacementInput, WantPlacement, place
+from tdcs.planning.placement import PlacementInput, place
 from tdcs.planning.wants import Want
 from tdcs.policy.placement import CacheNode
-
-MANIFEST_HOLDERS = 3
-"""So many agents are named to others as places where a manifest can be had."""
-
 
 UNHEARD_SECONDS = 30.0
 """So long after its start the operator lets nothing be read that an agent may have and has not reported yet."""
@@ -70,12 +66,73 @@ async def reconcile(*, world: World, mount: Mount, asked: Asked, users: Sequence
     Args:
         world: what to work with.
         mount: the mount; its lock is held.
-        asked: whose pass it is, and what it asks for.
+        asked: the Dataset of this pass, and what it asks for.
         users: all Datasets of the mount.
     """
+    snapshot = _Snapshot.of(world, mount, asked, users)
+    if mount.report is not None and snapshot is not None and snapshot == mount.snapshot:
+        return mount.report
     report = await _pass(world, mount, asked, users)
     mount.report = report
+    mount.snapshot = snapshot if _rests(world, mount, report) else None
     return report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Snapshot:
+    """All that a pass over a mount looks at, as far as it comes from outside. When it is the same as for a mount at
+    rest, the pass has nothing to do: a thousand mounts at rest cost next to nothing.
+
+    Attributes:
+        view: how often the cache has said something else.
+        objects: versions of the Datasets, their Preloads, the nodes and the CacheCluster.
+        source: what tells the user's source and keys from others.
+    """
+
+    view: int
+    objects: tuple[object, ...]
+    source: object
+
+    @classmethod
+    def of(cls, world: World, mount: Mount, asked: Asked, users: Sequence[Reader]) -> "_Snapshot | None":
+        """What there is to see now; None when the source is to be listed or something is under way."""
+        stores, view = world.context.stores, world.observer.view(mount.cluster)
+        if asked.check_due or view.away or view.failure is not None or mount.manifests.busy:
+            return None
+        objects = [user.obj for user in users]
+        objects += [
+            stores.preloads[key.namespace, key.name]
+            for user in users
+            for key in readers.preload_keys(
+                stores=stores, namespace=user.key.namespace, dataset=user.key.name
+            )
+        ]
+        objects += stores.nodes.values()
+        objects += [obj for (_, name), obj in stores.cache_clusters.items() if name == mount.cluster]
+        return cls(
+            view=view.generation,
+            objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
+            source=identity.mark(asked.source) if asked.source is not None else None,
+        )
+
+
+def _rests(world: World, mount: Mount, report: MountReport) -> bool:
+    """Whether a mount is as it shall be, and no time that passes changes that."""
+    return (
+        report.there
+        and report.decided
+        and report.settled
+        and not report.busy
+        and report.look_at is None
+        and not report.failures.count
+        and report.problem is None
+        and report.trouble is None
+        and mount.mounting.source is not None
+        and all(one.want.load for one in report.placements.values())
+        and all(not one.missing_bytes for one in report.progress.values())
+        and all(node in report.current for one in report.placements.values() for node in one.nodes)
+        and world.clock() - world.observer.view(mount.cluster).since >= UNHEARD_SECONDS
+    )
 
 
 async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader]) -> MountReport:
@@ -97,12 +154,12 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     before = replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
     # Its version.
     published = view.versions.get(mount.path, "")
-    heard = any(published == _manifest_of(state, mount.path) for state in view.agents.values())
+    heard = any(published == manifest_of(state, mount.path) for state in view.agents.values())
     mount.manifests.advance(
         due=asked.check_due and outcome.trouble is None,
         changed=any(one.code in {"Changed", "Missing"} for one in before.failures.files),
         digest=published,
-        urls=_manifest_urls(world, mount, view, digest=published),
+        urls=manifest_urls(world.caches.manifest_url, mount.path, view, digest=published),
         unheard=not heard and world.clock() - view.since < context.settings.return_seconds,
         asked=dict(asked.answers),
     )
@@ -114,7 +171,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         return replace(before, problem=versions.problem)
     # What is wanted, and where it goes.
     wants = readers.all_wants(stores=context.stores, users=users, now=context.now())
-    urls = _manifest_urls(world, mount, view, digest=versions.listed.digest)
+    urls = manifest_urls(world.caches.manifest_url, mount.path, view, digest=versions.listed.digest)
     totals = await mount.manifests.totals({want.paths for want in wants}, urls=urls)
     if totals is None:
         return replace(before, listed=versions.listed, decided=False)
@@ -136,24 +193,28 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     decision = await _decide(mount, versions.listed, wants, totals, found, held_before)
     # Act: what each agent shall do, and how the cache treats the path.
     owned = any(user.dataset.spec.preload.enabled for user in users)
+    unsure = world.clock() - view.since < UNHEARD_SECONDS
+    before_start = readers.holding_nodes(users=users) | found.draining if unsure else frozenset[str]()
     given = AssignmentInput(
         mount=mount.path,
         manifest=versions.listed.digest,
         manifest_urls=urls,
         totals=versions.listed.totals,
         placements=decision.placements,
-        agents=_agents(found, world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents)),
+        agents=_agents(
+            found,
+            world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents),
+            only=_concerned(found, decision, expected=before_start) if owned else None,
+        ),
         owned=owned,
         # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
         source=_access(mount.mounting.source),
-        expected=readers.holding_nodes(users=users) | found.draining
-        if world.clock() - view.since < UNHEARD_SECONDS
-        else frozenset(),
+        expected=before_start,
     )
     assigner = world.mounts.assigner(mount.cluster)
     assigner.put(path=mount.path, assignments=await asyncio.to_thread(assign, given))
     settled = mount.settings.apply(
-        _settings(mount, wants, decision, owned=owned, digest=versions.listed.digest),
+        wanted_settings(mount.path, wants, decision.placements, owned=owned, version=versions.listed.digest),
         version=view.versions.get(mount.path, ""),
         outages=view.outages,
     )
@@ -185,8 +246,8 @@ async def _decide(
         held_before=held_before,
     )
     last = mount.decision
-    if last is not None and _counts(last.given) == _counts(given) and last.draining == found.draining:
-        placements = _with_wants(last.placements, wants)
+    if last is not None and placement.asks_the_same(last.given, given) and last.draining == found.draining:
+        placements = placement.with_wants(last.placements, wants)
     else:
         placements = await asyncio.to_thread(place, given)
     node_bytes: dict[str, int] = {}
@@ -199,29 +260,6 @@ async def _decide(
         node_bytes=node_bytes,
         draining=found.draining,
         live=frozenset(found.agents),
-    )
-
-
-def _counts(given: PlacementInput) -> object:
-    """What of an input calls for another placement: not what a copy has by now of what it was given, and neither a
-    limit of bandwidth nor a start."""
-    wants = tuple(replace(want, bandwidth=None, load=True, verify="None", check="") for want in given.wants)
-    candidates = tuple(
-        replace(one, node=replace(one.node, held_bytes=0, free_gpus=0), labels={}) for one in given.candidates
-    )
-    matching = [[placement_matches(one.labels, want) for one in given.candidates] for want in given.wants]
-    return given.manifest, wants, candidates, matching
-
-
-def placement_matches(labels: Mapping[str, str], want: Want) -> bool:
-    """Whether a node's labels are as a want selects them."""
-    return all(labels.get(key) == value for key, value in want.node_selector.items())
-
-
-def _with_wants(placements: Sequence[WantPlacement], wants: Sequence[Want]) -> tuple[WantPlacement, ...]:
-    return tuple(
-        one if one.want == want else replace(one, want=want)
-        for one, want in zip(placements, wants, strict=True)
     )
 
 
@@ -257,23 +295,22 @@ def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], vie
     )
 
 
-def _manifest_urls(world: World, mount: Mount, view: CacheView, *, digest: str) -> tuple[str, ...]:
-    """Where a manifest can be had: from the operator, and from agents that work by it."""
-    own = [f"{world.caches.manifest_url}{MANIFEST_PATH}{digest}"] if world.caches.manifest_url else []
-    holders = [
-        state.url
-        for _, state in sorted(view.agents.items())
-        if state.url and _manifest_of(state, mount.path) == digest
-    ]
-    return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in holders[:MANIFEST_HOLDERS]))
+def _concerned(found: Hosts, decision: Decision, *, expected: frozenset[str]) -> frozenset[str]:
+    """The nodes that have, or shall have, something to do with a mount that the operator places: few of many. All of
+    them while some worker drains, for any of them may take what it has."""
+    if found.draining:
+        return frozenset(found.agents)
+    holders = {node for one in decision.placements for node in one.nodes}
+    return (
+        expected
+        | holders
+        | {node for node, state in found.states.items() if state.version or state.held_bytes}
+    )
 
 
-def _manifest_of(state: AgentState, path: str) -> str:
-    """The digest by which an agent works on a mount; empty when it does not know it."""
-    return state.mounts[path].manifest if path in state.mounts else ""
-
-
-def _agents(found: Hosts, parts: Mapping[str, tuple[Part, ...]]) -> tuple[AgentView, ...]:
+def _agents(
+    found: Hosts, parts: Mapping[str, tuple[Part, ...]], *, only: frozenset[str] | None
+) -> tuple[AgentView, ...]:
     nodes = {one.node.name: one.node for one in found.candidates}
     nothing = CacheNode(name="", capacity_bytes=1, free_bytes=0)
     return tuple(
@@ -287,6 +324,7 @@ def _agents(found: Hosts, parts: Mapping[str, tuple[Part, ...]]) -> tuple[AgentV
             parts=parts.get(node, ()),
         )
         for node, state in sorted(found.agents.items())
+        if only is None or node in only
     )
 
 
@@ -300,24 +338,6 @@ def _access(source: Source | None) -> SourceAccess | None:
         access_key_id=keys.access_key_id if keys is not None else "",
         secret_access_key=keys.secret_access_key if keys is not None else "",
     )
-
-
-def _settings(mount: Mount, wants: Sequence[Want], decision: Decision, *, owned: bool, digest: str) -> Wanted:
-    """How the path is read, and what of it is protected: the root when the operator owns the placement, or somebody
-    wants all of it; else the folders that are wanted as a whole. Blocks of a fraction are protected by the agents."""
-    if owned or any(want.subset.whole for want in wants):
-        pinned = {mount.path}
-    else:
-        unknown = {path for one in decision.placements for path in one.totals.unknown_paths}
-        pinned = {
-            f"{mount.path}/{path}"
-            for want in wants
-            if want.subset.fraction in {None, 1.0} and want.subset.amount is None
-            for path in want.paths
-            if path not in unknown
-        }
-    fills = not (owned or any(want.subset.whole for want in wants))
-    return Wanted(fills=fills, pinned=frozenset(pinned), version=digest)
 
 
 def _reported(

@@ -10,7 +10,7 @@ T = TypeVar("T")
 class BackgroundTask(Generic[T]):
     """One piece of work: it begins at once, goes on in the background, and calls `on_done` however it ends.
 
-    No pass waits for it, so that a source or a cache that hangs holds up nobody but its own Datasets.
+    No pass waits for it, so that a source or a cache that hangs holds up its own Datasets only.
 
     Args:
         work: what is to be done.

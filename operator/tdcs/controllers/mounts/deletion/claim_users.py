@@ -28,8 +28,8 @@ def user_of(pod: Object) -> Object:
 
 
 def in_words(users: Iterable[Object], *, namespace: str, claim: str) -> str:
-    """Who keeps a claim: ``2 pods: TrainingJob train (pod train-worker-0-x, ended) and pod reader``; empty when nobody
-    does. Each TrainingJob is named once, with one of its pods.
+    """Who keeps a claim: ``2 pods: TrainingJob train (pod train-worker-0-x, ended) and pod reader``; empty without a
+    user. Each TrainingJob is named once, with one of its pods.
     """
     mine = sorted(
         (user for user in users if user["metadata"]["namespace"] == namespace and claim in user["claims"]),

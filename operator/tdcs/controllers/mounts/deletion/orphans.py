@@ -1,4 +1,4 @@
-"""Mounts that no Dataset has any more: of Datasets whose finalizer somebody removed by hand.
+"""Mounts that no Dataset has any more: their Datasets lost the finalizer by hand.
 
 Left alone they would hold their room, and their bucket, which a cache can mount only once, for ever.
 """
