@@ -161,7 +161,7 @@ def _relays(given: AssignmentInput, nodes: Mapping[str, _Node]) -> set[str]:
     """Agents that read the source for readers while nothing of the mount shall lie anywhere: a few, by hash."""
     if any(node.parts for node in nodes.values()) or given.source is None:
         return set()
-    staying = [name for name, node in nodes.items() if not node.view.leaving]
+    staying = [name for name, node in nodes.items() if not node.view.draining]
     return set(sorted(staying, key=lambda name: float(_scores(given.mount, name)[0]))[:RELAYS])
 
 

@@ -297,10 +297,10 @@ def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], vie
 
 def _concerned(found: Hosts, decision: Decision, *, expected: frozenset[str]) -> frozenset[str]:
     """The nodes that have, or shall have, something to do with a mount that the operator places: few of many. All of
-    them while some worker drains, for any of them may take what it has."""
-    if found.draining:
-        return frozenset(found.agents)
+    them while some worker drains, for any of them may take what it has, and when it shall lie on none of them."""
     holders = {node for one in decision.placements for node in one.nodes}
+    if found.draining or not holders:
+        return frozenset(found.agents)
     return (
         expected
         | holders
