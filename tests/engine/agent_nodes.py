@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.engine.servers import AlluxioCluster, listens
+from tests.engine.servers import AlluxioCluster
+from tests.support.agent_processes import AGENT, AgentProcess
 from tests.support.agents import Version
 from tests.support.ports import free_ports
-from tests.support.processes import Process
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.disk import Disk
 from tdcs.api import names
 from tdcs.cli.caches import serve_manifests
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import (
-    ALL_SLOTS,
     AgentState,
     Assignment,
     MountState,
-    Peer,
     SourceAccess,
 )
 from tdcs.engine.alluxio import AlluxioEngine
@@ -36,56 +31,27 @@ from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import manifest_url
 
 
-class AgentNode:
+class AgentNode(AgentProcess):
     """The agent beside one worker."""
 
     def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int) -> None:
         self.cluster = cluster
-        self.node = node
-        self.host = cluster.worker_hosts[node]
-        self.tier = cluster.folder / "blocks" / node
-        self.disk = Disk(self.tier)
-        self.address = f"{self.host}:{names.AGENT_BLOCK_PORT}"
-        self.url = f"http://{self.host}:{names.AGENT_CONTROL_PORT}"
-        self._command = [sys.executable, "-m", "tdcs.cli", "agent"]
-        self._log = cluster.folder / "logs" / f"agent-{node}.log"
-        self.process = Process(
-            name=f"agent of {node}",
-            argv=[
-                *self._command,
-                *("run", "--tier", str(self.tier), "--node", node, "--capacity", str(capacity)),
-                *("--worker", f"{self.host}:{names.WORKER_RPC_PORT}", "--host", self.host),
-            ],
-            log=self._log,
-            ready=lambda: listens(self.host, names.AGENT_CONTROL_PORT),
-            start_deadline=60,
+        host = cluster.worker_hosts[node]
+        super().__init__(
+            node=node,
+            tier=cluster.folder / "blocks" / node,
+            host=host,
+            worker=f"{host}:{names.WORKER_RPC_PORT}",
+            capacity=capacity,
+            log=cluster.folder / "logs" / f"agent-{node}.log",
         )
 
     async def prepare(self) -> None:
         """What the init container does."""
         running = await asyncio.create_subprocess_exec(
-            *(*self._command, "prepare", "--tier", str(self.tier), "--master", self.cluster.target)
+            *(*AGENT, "prepare", "--tier", str(self.tier), "--master", self.cluster.target)
         )
         assert await running.wait() == 0
-
-    def peer(self, *, slots: bytes = ALL_SLOTS) -> Peer:
-        """As other agents are told of it."""
-        return Peer(node=self.node, address=self.address, slots=slots)
-
-    def content(self, version: Version) -> dict[str, bytes]:
-        """Files that it holds whole."""
-        manifest, found = version.manifest, {}
-        for file in range(len(manifest)):
-            pieces = []
-            for block in manifest.blocks_of(file):
-                fd = self.disk.open(int(manifest.block_ids[block]))
-                if fd is None:
-                    break
-                with os.fdopen(fd, "rb") as opened:
-                    pieces.append(opened.read())
-            else:
-                found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
-        return found
 
 
 class AgentCluster:

@@ -193,10 +193,15 @@ class AlluxioCluster:
 
     def start(self) -> None:
         """Start all servers at once and wait until their ports are open."""
-        processes = [self.master, *self.workers.values()]
-        for process in processes:
+        self.master.launch()
+        self.start_workers()
+        self.master.wait_ready()
+
+    def start_workers(self) -> None:
+        """Start all workers at once and wait until their ports are open."""
+        for process in self.workers.values():
             process.launch()
-        for process in processes:
+        for process in self.workers.values():
             process.wait_ready()
 
     def stop(self) -> None:

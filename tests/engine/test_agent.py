@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -111,6 +112,37 @@ async def test_agent_and_worker_killed_together_lose_nothing_that_was_readable(
         return (await agents.placed(version))[ONE] == ids
 
     await eventually_async(known, deadline=60)
+
+
+async def test_blocks_of_a_journal_that_was_formatted_are_never_taken_for_new_ones(
+    agents: AgentCluster, s3: S3Server
+) -> None:
+    old, new = ({f"{number:03}.bin": os.urandom(10_000) for number in range(60)} for _ in range(2))
+    version = await agents.version(bucket_of(s3, old))
+    for node in (ONE, TWO):
+        await agents.give(node, version)
+        await agents.holds(node, version)
+    cluster = agents.cluster
+
+    for agent in agents.nodes.values():
+        await asyncio.to_thread(agent.process.kill)
+    await asyncio.to_thread(cluster.stop)
+    await asyncio.to_thread(shutil.rmtree, cluster.folder / "master")
+    await asyncio.to_thread(cluster.master.start)
+    for agent in agents.nodes.values():
+        await agent.prepare()
+        assert not agent.disk.registered_ids().size
+        assert not agent.disk.spooled().size
+    await asyncio.to_thread(cluster.start_workers)
+    for agent in agents.nodes.values():
+        await asyncio.to_thread(agent.process.start)
+
+    again = await agents.version(bucket_of(s3, new))
+    assert set(again.manifest.block_ids.tolist()) & set(version.manifest.block_ids.tolist()), "ids begin anew"
+    for node in (ONE, TWO):
+        await agents.give(node, again)
+        await agents.holds(node, again, deadline=120)
+        assert agents.nodes[node].content(again) == new
 
 
 async def test_blocks_that_leave_and_come_again_are_registered_again(

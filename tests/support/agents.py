@@ -137,6 +137,23 @@ def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder
 
 
+def content_of(disk: Disk, version: Version) -> dict[str, bytes]:
+    """Files of a version that lie whole on a disk, by path."""
+    found: dict[str, bytes] = {}
+    manifest = version.manifest
+    for file in range(len(manifest)):
+        pieces = []
+        for block in manifest.blocks_of(file):
+            fd = disk.open(int(manifest.block_ids[block]))
+            if fd is None:
+                break
+            with os.fdopen(fd, "rb") as opened:
+                pieces.append(opened.read())
+        else:
+            found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
+    return found
+
+
 class RunningAgent:
     """An agent with its two services."""
 
@@ -180,19 +197,7 @@ class RunningAgent:
 
     def content(self, version: Version) -> dict[str, bytes]:
         """What it holds, by path."""
-        found: dict[str, bytes] = {}
-        manifest = version.manifest
-        for file in range(len(manifest)):
-            pieces = []
-            for block in manifest.blocks_of(file):
-                fd = self.disk.open(int(manifest.block_ids[block]))
-                if fd is None:
-                    break
-                with os.fdopen(fd, "rb") as opened:
-                    pieces.append(opened.read())
-            else:
-                found[os.fsdecode(manifest.file_path(file))] = b"".join(pieces)
-        return found
+        return content_of(self.disk, version)
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -174,7 +174,8 @@ class Agent:
             mount = self._mount(assignment.mount)
             if mount.wanted == assignment:
                 continue
-            self._assignments.write(assignment)
+            with self._noting(mount.path):
+                self._assignments.write(assignment)
             mount.assign(assignment)
             self.checker.assign(assignment.mount, assignment.check)
         self._publish(at_once=True)
@@ -189,8 +190,17 @@ class Agent:
             with self._lock:
                 mount.forgotten = True
                 mount.wanted = None
-            self._assignments.forget(path)
+            with self._noting(path):
+                self._assignments.forget(path)
         self.wake()
+
+    @contextmanager
+    def _noting(self, path: str) -> Iterator[None]:
+        """A disk that is full keeps no assignment from being worked by: a drop may be what makes room."""
+        try:
+            yield
+        except OSError as error:
+            _log.warning("what was assigned of %s cannot be noted on the disk: %s", path, error)
 
     def wake(self) -> None:
         """Look at what is to be done soon."""

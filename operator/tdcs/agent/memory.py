@@ -135,14 +135,14 @@ class MemoryAgents:
     # What a test does to the world.
 
     def restart(self, node: str, *, forgets: bool = False) -> None:
-        """An agent's process starts anew: with its assignments, but for the keys; or with nothing."""
+        """An agent's process starts anew: it counts by the same manifests and waits for assignments; or has nothing."""
         old = self._node(node)
         for mount in old.mounts.values():
             _stop(mount)
         new = self._nodes[node] = _Node(node, f"{node}-{next(self._instances)}")
         for path, mount in {} if forgets else old.mounts.items():
-            kept = _without_source(mount.assignment)
-            self._begin(new, path, _Mount(assignment=kept, manifest=mount.manifest, check=mount.check))
+            kept = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
+            self._begin(new, path, _Mount(assignment=kept, manifest=mount.manifest))
 
     def resume(self) -> None:
         """Go on after `close`, in the event loop that runs now: as if nothing had been."""
@@ -489,7 +489,7 @@ class MemoryAgents:
             version=assignment.version,
             manifest=manifest.digest,
             held_bytes=int(manifest.block_lengths[held].sum()),
-            complete=slots.of_mask((lacking == 0) & (having > 0)),
+            complete=slots.of_mask(lacking == 0),
             present=slots.of_mask(having > 0),
             registered_bytes=int(manifest.block_lengths[held].sum()),
             parts=tuple(_part_state(mount, part, held, failing) for part in assignment.parts),
@@ -537,10 +537,6 @@ def _part_state(mount: _Mount, part: Part, held: Mask, failing: Mask) -> PartSta
 
 def _with_revision(state: AgentState, revision: int) -> AgentState:
     return msgspec.structs.replace(state, revision=revision)
-
-
-def _without_source(assignment: Assignment) -> Assignment:
-    return msgspec.structs.replace(assignment, source=None)
 
 
 def _stop(mount: _Mount) -> list[asyncio.Task[None]]:

@@ -10,6 +10,7 @@ import pytest
 from tdcs.agent import frames
 from tdcs.agent.frames import FrameError, SourceWanted
 from tdcs.agent.mount import MountWork
+from tdcs.agent.room import Room
 from tdcs.agent.source import FolderReader, SourceFailureError
 from tdcs.agent.source_relay import SourceRelay
 
@@ -24,7 +25,7 @@ def wanted(path: bytes, *, offset: int = 0, length: int = 10, size: int = 20, ta
 def relay(tmp_path: Path) -> SourceRelay:
     """One over a folder with a file of twenty bytes."""
     (tmp_path / "file").write_bytes(bytes(range(20)))
-    mount = MountWork(path=MOUNT, lock=threading.RLock())
+    mount = MountWork(path=MOUNT, lock=threading.RLock(), room=Room(capacity=1 << 30, free=lambda: 1 << 30))
     mount.source = FolderReader(str(tmp_path))
     return SourceRelay(mount={MOUNT: mount}.get, stopped=threading.Event())
 

@@ -1,0 +1,73 @@
+"""Agents as processes of their own, which a test can kill."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.support.agents import NOBODY, Version, content_of
+from tests.support.processes import Process
+
+from tdcs.agent.disk import Disk
+from tdcs.api import names
+from tdcs.engine.agent_client import AgentAddress
+from tdcs.engine.agents import ALL_SLOTS, Peer
+
+AGENT: Final = (sys.executable, "-m", "tdcs.cli", "agent")
+
+
+class AgentProcess:
+    """One agent on a tier's folder that was made ready for a journal."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        tier: Path,
+        log: Path,
+        capacity: int,
+        host: str = "127.0.0.1",
+        control_port: int = names.AGENT_CONTROL_PORT,
+        block_port: int = names.AGENT_BLOCK_PORT,
+        worker: str = NOBODY,
+    ) -> None:
+        self.node = node
+        self.host = host
+        self.tier = tier
+        self.disk = Disk(tier)
+        self.address = f"{host}:{block_port}"
+        self.url = f"http://{host}:{control_port}"
+        self.process = Process(
+            name=f"agent of {node}",
+            argv=[
+                *(*AGENT, "run", "--tier", str(tier), "--node", node, "--capacity", str(capacity)),
+                *("--worker", worker, "--host", host),
+                *("--control-port", str(control_port), "--block-port", str(block_port)),
+            ],
+            log=log,
+            ready=lambda: _listens(host, control_port),
+            start_deadline=60,
+        )
+
+    @property
+    def reached(self) -> AgentAddress:
+        """Where the operator's client finds it."""
+        return AgentAddress(url=self.url, blocks=self.address)
+
+    def peer(self, *, slots: bytes = ALL_SLOTS) -> Peer:
+        """As other agents are told of it."""
+        return Peer(node=self.node, address=self.address, slots=slots)
+
+    def content(self, version: Version) -> dict[str, bytes]:
+        """Files that it holds whole."""
+        return content_of(self.disk, version)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
