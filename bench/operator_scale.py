@@ -51,8 +51,8 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.transfer import ManifestFetcher
-from tdcs.planning.manifest import Totals
 from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.planning.manifest_format import Totals
 from tdcs.policy import slots
 
 SIZE = 110_000

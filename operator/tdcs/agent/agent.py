@@ -37,7 +37,7 @@ from tdcs.engine.agents import AgentState, Assignment, MountState
 from tdcs.engine.alluxio.local_blocks import LocalBlocks
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError
-from tdcs.planning.manifest import BadManifestError
+from tdcs.planning.manifest_format import BadManifestError
 
 _log: Final = logging.getLogger(__name__)
 

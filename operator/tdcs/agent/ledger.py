@@ -22,7 +22,8 @@ from tdcs.engine.agents import (
     MountState,
     PartState,
 )
-from tdcs.planning.manifest import Manifest, decoded
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_format import decoded
 from tdcs.policy import slots
 
 Mask = npt.NDArray[np.bool_]

@@ -32,7 +32,8 @@ from tdcs.engine.agents import (
 )
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import EngineError
-from tdcs.planning.manifest import Manifest, decoded
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_format import decoded
 from tdcs.policy import slots
 
 Mask = npt.NDArray[np.bool_]

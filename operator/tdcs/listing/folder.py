@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from tdcs.planning.manifest import DIGEST_LENGTH, BadManifestError, Manifest
+from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.planning.manifest_format import DIGEST_LENGTH, BadManifestError
 
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGEST_LENGTH}}}")
 _PARTIAL: Final = ".partial-"

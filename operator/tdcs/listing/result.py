@@ -12,7 +12,8 @@ from tdcs.engine.protocol import (
     NoSuchPathError,
     SourceError,
 )
-from tdcs.planning.manifest import Manifest, Skipped, Totals
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_format import Skipped, Totals
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -17,7 +17,7 @@ from tdcs.listing.result import (
     listed,
     manifest_url,
 )
-from tdcs.planning.manifest import DIGEST_LENGTH
+from tdcs.planning.manifest_format import DIGEST_LENGTH
 
 __all__ = [
     "MANIFEST_PATH",

@@ -6,59 +6,27 @@
 - Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-import xxhash
 
-from tdcs.engine.agents import Assignment, Check, MountState, Part, Peer, Pull, SourceAccess
-from tdcs.planning.manifest import Totals
+from tdcs.engine.agents import Assignment, Check, Part, Pull, SourceAccess
+from tdcs.planning.manifest_format import Totals
+from tdcs.planning.origins import AgentNode, AgentView, Mask, choose_origins, peers_of, scores_of
 from tdcs.planning.placement import WantPlacement, partition_within
 from tdcs.policy import slots
 
 MOVES = "moves"
 """Name of the part of slots that draining nodes give away."""
 
-ORIGINS = 16
-"""At most so many nodes read one mount from the source; more nodes get it from these and from each other."""
-
 RELAYS = 3
 """So many agents read the source for readers when a mount is placed nowhere."""
-
-PEERS = 24
-"""So many peers are named to an agent at most: those that have most of what it lacks."""
 
 SAMPLE_PERCENT = 5
 """The share of the files that `verify: Sampled` compares."""
 SAMPLE_FILES = 10
 """How many files it compares at least, about."""
-
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentView:
-    """An agent that can be reached, and what it says of the mount.
-
-    Attributes:
-        node: its node.
-        address: of its block service.
-        draining: whether its worker leaves the cache.
-        room: bytes that the mount may take there, its own included.
-        capacity: of its cache; the node's weight.
-        state: of the mount; an empty one when it knows nothing of it.
-        parts: those that the progress in `state` is about; empty when that is not known.
-    """
-
-    node: str
-    address: str = ""
-    draining: bool = False
-    room: int = 0
-    capacity: int = 1
-    state: MountState
-    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,26 +57,6 @@ class AssignmentInput:
     expected: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Node:
-    """An agent with its bitmaps as masks, while its assignment is made."""
-
-    view: AgentView
-    complete: Mask
-    present: Mask
-    parts: list[Part] = field(default_factory=list)
-    pulled: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
-    whole: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
-    wanted: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
-    done: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
-    origin: Mask = field(default_factory=lambda: np.zeros(slots.SLOTS, dtype=bool))
-
-    @property
-    def has(self) -> Mask:
-        """Slots of which this agent has what others may ask it for."""
-        return self.complete | self.done
-
-
 def assign(given: AssignmentInput) -> dict[str, Assignment]:
     """What each agent is to be assigned, by node; versions are set when it is sent."""
     nodes = {view.node: _node(view, given) for view in given.agents}
@@ -126,8 +74,8 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
         name for name in given.expected & nodes.keys() if nodes[name].view.state.manifest != given.manifest
     }
     if not unheard:
-        _choose_origins(given.mount, list(nodes.values()))
-    bandwidth, peers = _bandwidth(given, nodes), _peers(list(nodes.values()))
+        choose_origins(given.mount, list(nodes.values()))
+    bandwidth, peers = _bandwidth(given, nodes), peers_of(list(nodes.values()))
     check = next_check(given)
     found = {}
     relays = _relays(given, nodes)
@@ -157,12 +105,12 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
     return found
 
 
-def _relays(given: AssignmentInput, nodes: Mapping[str, _Node]) -> set[str]:
+def _relays(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> set[str]:
     """Agents that read the source for readers while nothing of the mount shall lie anywhere: a few, by hash."""
     if any(node.parts for node in nodes.values()) or given.source is None:
         return set()
     staying = [name for name, node in nodes.items() if not node.view.draining]
-    return set(sorted(staying, key=lambda name: float(_scores(given.mount, name)[0]))[:RELAYS])
+    return set(sorted(staying, key=lambda name: float(scores_of(given.mount, name)[0]))[:RELAYS])
 
 
 def is_done(view: AgentView, *, name: str, held: bytes, paths: tuple[str, ...]) -> bool:
@@ -209,10 +157,10 @@ def _check_of(placement: WantPlacement) -> Check:
     return Check(id=placement.want.check, percent=percent, part=placement.want.key)
 
 
-def _node(view: AgentView, given: AssignmentInput) -> _Node:
+def _node(view: AgentView, given: AssignmentInput) -> AgentNode:
     known = view.state.manifest == given.manifest
     empty = np.zeros(slots.SLOTS, dtype=bool)
-    return _Node(
+    return AgentNode(
         view=view,
         complete=slots.mask_of(view.state.complete) & (given.totals.sizes > 0) if known else empty,
         # What lies there of another version counts by another table: its agent drops it when it gets this one.
@@ -220,7 +168,7 @@ def _node(view: AgentView, given: AssignmentInput) -> _Node:
     )
 
 
-def _add(node: _Node, part: Part) -> None:
+def _add(node: AgentNode, part: Part) -> None:
     mask = slots.mask_of(part.slots)
     if not mask.any():
         return
@@ -234,7 +182,7 @@ def _add(node: _Node, part: Part) -> None:
         node.done = node.done | mask
 
 
-def _settled(given: AssignmentInput, nodes: Mapping[str, _Node]) -> tuple[Mask, Mask]:
+def _settled(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> tuple[Mask, Mask]:
     """Slots that somebody wants, and those of them that lie on every node that shall hold them."""
     wanted = np.zeros(slots.SLOTS, dtype=bool)
     settled = np.ones(slots.SLOTS, dtype=bool)
@@ -253,13 +201,13 @@ def _settled(given: AssignmentInput, nodes: Mapping[str, _Node]) -> tuple[Mask, 
     return wanted, settled & wanted
 
 
-def _has_no_room(node: _Node) -> bool:
+def _has_no_room(node: AgentNode) -> bool:
     """Whether what shall lie here finds no room. Then what shall lie elsewhere goes, even before it is there: two full
     nodes that are to exchange slots would else wait for each other for ever."""
     return any(failure.code == "NoRoom" for failure in node.view.state.failed)
 
 
-def _moves(given: AssignmentInput, nodes: Mapping[str, _Node]) -> dict[str, Mask]:
+def _moves(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, Mask]:
     """Where slots go that lie on draining nodes alone, and that no load brings elsewhere; last copies only."""
     staying = {name: node for name, node in nodes.items() if not node.view.draining}
     draining = [node for node in nodes.values() if node.view.draining]
@@ -287,81 +235,7 @@ def _moves(given: AssignmentInput, nodes: Mapping[str, _Node]) -> dict[str, Mask
     return {name: slots.mask_of(each) for name, each in given_away.items()}
 
 
-def _choose_origins(mount: str, nodes: Sequence[_Node]) -> None:
-    """One origin for each slot that is to be brought, unless another node has it already."""
-    pulling = [node for node in nodes if node.pulled.any()]
-    if not pulling:
-        return
-    scores = {node.view.node: _scores(mount, node.view.node) for node in pulling}
-    # Of many nodes some read, always the same ones; of a slot that none of these shall hold, another one.
-    readers = sorted(scores, key=lambda name: (-float(scores[name][0]), name))[:ORIGINS]
-    ranked = np.array(
-        [
-            np.where(node.pulled, scores[node.view.node] + (1.0 if node.view.node in readers else 0.0), -1.0)
-            for node in pulling
-        ]
-    )
-    owner = np.where(ranked.max(axis=0) < 0, -1, ranked.argmax(axis=0))
-    holders = np.sum([node.has for node in nodes], axis=0)
-    for number, node in enumerate(pulling):
-        node.origin = (owner == number) & (holders - node.has.astype(np.int64) == 0)
-
-
-def _scores(mount: str, node: str) -> npt.NDArray[np.float64]:
-    """Numbers from 0 to 1, one a slot, that depend on mount and node alone."""
-    seed = xxhash.xxh3_64_intdigest(f"origin\0{mount}\0{node}".encode())
-    return np.random.Generator(np.random.Philox(key=seed)).random(slots.SLOTS)
-
-
-def _peers(nodes: Sequence[_Node]) -> dict[str, tuple[Peer, ...]]:
-    """Whom each agent may ask for what it lacks: those that have most of it, and those that will read it."""
-    moving = [_moved(node) for node in nodes]
-    lacking = [
-        (node.pulled & ~node.has) | (moved & ~node.complete)
-        for node, moved in zip(nodes, moving, strict=True)
-    ]
-    asking = [number for number, mask in enumerate(lacking) if mask.any()]
-    if not asking:
-        return {}
-    has = np.array([node.has for node in nodes])
-    reads = np.array([node.origin for node in nodes])
-    some = has | reads | np.array([node.pulled for node in nodes])
-    present = np.array([node.present for node in nodes])
-    wanted = np.array([lacking[number] for number in asking], dtype=np.float32)
-    ranks = wanted @ (2.0 * has + reads + 0.01 * some + 0.5 * present).T.astype(np.float32)
-    found = {}
-    for row, number in enumerate(asking):
-        order = sorted(np.flatnonzero(ranks[row] > 0).tolist(), key=lambda one: (-ranks[row][one], one))
-        peers = []
-        for other in order:
-            shared = (some[other] | (present[other] & moving[number])) & lacking[number]
-            if other == number or not shared.any():
-                continue
-            view = nodes[other].view
-            peers.append(
-                Peer(
-                    node=view.node,
-                    address=view.address,
-                    slots=slots.of_mask(shared),
-                    complete=slots.of_mask(has[other] & lacking[number]),
-                )
-            )
-            if len(peers) == PEERS:
-                break
-        found[nodes[number].view.node] = tuple(peers)
-    return found
-
-
-def _moved(node: _Node) -> Mask:
-    """Slots that come from nodes that leave."""
-    mask = np.zeros(slots.SLOTS, dtype=bool)
-    for part in node.parts:
-        if part.pull == "Peers":
-            mask |= slots.mask_of(part.slots)
-    return mask
-
-
-def _lacks(placement: WantPlacement, nodes: Mapping[str, _Node]) -> bool:
+def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:
     """Whether some agent is known to lack something of a want. Of a want with a limit it is taken for granted until the
     agents say otherwise, and of one without a limit it is not: a limit holds from the first byte."""
     want = placement.want
@@ -379,7 +253,7 @@ def _lacks(placement: WantPlacement, nodes: Mapping[str, _Node]) -> bool:
     return False
 
 
-def _bandwidth(given: AssignmentInput, nodes: Mapping[str, _Node]) -> int | None:
+def _bandwidth(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> int | None:
     """Bytes a second that each agent may read from the source: the loads' limits, over the nodes that read."""
     loading = [one.want for one in given.placements if one.want.load and _lacks(one, nodes)]
     limits = [want.bandwidth for want in loading]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tdcs.engine.agents import FileFailure, MountState
-from tdcs.planning.manifest import Totals
+from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import WantPlacement
 from tdcs.policy import slots
 from tdcs.policy.placement import Mode

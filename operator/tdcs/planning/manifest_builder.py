@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.engine.protocol import CachedFile
-from tdcs.planning.manifest import (
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_format import (
     ALIGNMENT,
     COLUMNS,
     DIGEST_LENGTH,
     MAGIC,
     Header,
-    Manifest,
     Skipped,
     decoded,
     encoded,

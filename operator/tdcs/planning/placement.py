@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from tdcs.planning.manifest import Totals
+from tdcs.planning.manifest_format import Totals
 from tdcs.planning.wants import Want
 from tdcs.policy import slots
 from tdcs.policy.placement import CacheNode, CopyPlan, Mode, NodeBudget, node_bytes, plan_copy

@@ -11,7 +11,7 @@ import msgspec
 from tdcs.api import names
 from tdcs.engine.holder_table import HolderTable
 from tdcs.listing.folder import open_manifest
-from tdcs.planning.manifest import BadManifestError
+from tdcs.planning.manifest_format import BadManifestError
 from tdcs.policy.slots import SLOTS
 from tdcs.reader.registration import ReaderFolder, Registration
 from tdcs.reader.version_tree import VersionTree

@@ -21,7 +21,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister, ProcessLister
 from tdcs.listing.result import Failed
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
-from tdcs.planning.manifest import BadManifestError
+from tdcs.planning.manifest_format import BadManifestError
 
 MOUNT = "/datasets/1f"
 URI = "s3://bucket/data"

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from tdcs.engine.agents import MountState, Part, PartState
-from tdcs.planning.assignments import AgentView, AssignmentInput
-from tdcs.planning.manifest import Totals
+from tdcs.planning.assignments import AssignmentInput
+from tdcs.planning.manifest_format import Totals
+from tdcs.planning.origins import AgentView
 from tdcs.planning.placement import Candidate, PlacementInput, WantPlacement, place
 from tdcs.planning.wants import Want
 from tdcs.policy import slots

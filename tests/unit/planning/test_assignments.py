@@ -16,7 +16,8 @@ from tests.unit.planning.builders import (
 )
 
 from tdcs.engine.agents import Assignment, CheckState, FileFailure, MountState, Part, SourceAccess
-from tdcs.planning.assignments import MOVES, ORIGINS, PEERS, RELAYS, assign
+from tdcs.planning.assignments import MOVES, RELAYS, assign
+from tdcs.planning.origins import ORIGINS, PEERS
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want
 from tdcs.policy import slots

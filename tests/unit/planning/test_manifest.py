@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdcs.engine.protocol import Block, CachedFile
-from tdcs.planning.manifest import BadManifestError, Manifest, decoded
+from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.planning.manifest_format import BadManifestError, decoded
 from tdcs.policy.slots import slot_of
 
 NAMES = st.text(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.planning.builders import GIB, Below, candidate, placed, totals_of
 
-from tdcs.planning.manifest import Totals
+from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want
 from tdcs.policy import slots

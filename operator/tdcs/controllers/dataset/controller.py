@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cachemanager.demand import jobs_of
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset import report
+from tdcs.controllers.dataset.findings import findings_of
+from tdcs.controllers.dataset.ledger import ledger_of
 from tdcs.controllers.dataset.report import Known
 from tdcs.controllers.mounts import (
     checks,
@@ -27,19 +28,17 @@ from tdcs.controllers.mounts.checks import SourceCheck
 from tdcs.controllers.mounts.deletion import dataset as deletion
 from tdcs.controllers.mounts.deletion.orphans import Orphans
 from tdcs.controllers.mounts.mount import Mount, Mounts
-from tdcs.controllers.mounts.problem import RETRY_SOON, Problem
+from tdcs.controllers.mounts.problem import Problem
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import Asked, World, reconcile
-from tdcs.controllers.mounts.report import Decision, MountReport
+from tdcs.controllers.mounts.report import MountReport
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS
-from tdcs.listing.result import Listed
-from tdcs.planning import wants
-from tdcs.planning.holdings import Holdings, WantProgress
-from tdcs.planning.ledger import MountLedger, NodeHolding
+from tdcs.planning.holdings import Holdings
+from tdcs.planning.ledger import MountLedger
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class DatasetController:
                 continue
             if users := users_of.get(mount.path):
                 moving = self._mounts.assigner(cluster).moving(mount.path)
-                found.append(_ledger(decision, known, known.listed, users, moving=moving))
+                found.append(ledger_of(decision, known, known.listed, users, moving=moving))
         return found
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -235,7 +234,9 @@ class DatasetController:
             )
             if isinstance(claimed, Problem):
                 return await self._blocked(me.obj, claimed)
-        findings, wait = self._findings(me, found, shared=shared)
+        findings, wait = findings_of(
+            me, found, shared=shared, settings=settings, clock=self._clock(), now=context.now()
+        )
         wait = min(wait, max(check.seconds_left, 1.0))
         wrong = readers.wrong_preloads(stores=context.stores, reader=me)
         findings = conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
@@ -281,35 +282,6 @@ class DatasetController:
             beside=checks.unwritten(status.last_source_check_time if status else None, now=context.now()),
         )
         return wait
-
-    def _findings(self, me: Reader, found: MountReport, *, shared: bool) -> tuple[list[Finding], float]:
-        """The conditions, and the seconds until they may be others without anything telling it."""
-        settings, spec, uri = self._context.settings, me.dataset.spec, me.dataset.spec.source.uri
-        mine = found.placements.get(me.own_want)
-        progress = found.progress.get(me.own_want, WantProgress())
-        rest = settings.progress_seconds if found.busy or not found.settled else settings.resync_seconds
-        if found.look_at is not None:
-            rest = min(rest, max(found.look_at - self._clock(), 0.0) + settings.progress_seconds / 4)
-        if mine is None:
-            return conditions.on_demand(held=found.holdings, uri=uri, shared=shared), rest
-        if not mine.copies:
-            selector = spec.placement.node_selector
-            return conditions.unplaced(uri=uri, selector=selector), RETRY_SOON
-        reached = progress.placed_bytes or not mine.wanted_bytes
-        if progress.missing_bytes == 0 and reached and not (progress.failed_bytes and found.away):
-            done = conditions.loaded(
-                held=found.holdings, uri=uri, placement=mine, progress=progress, failures=found.failures
-            )
-            return done, rest
-        if not mine.want.load:
-            start = spec.preload.start_time or ""
-            wait = min(rest, wants.seconds_until(start, now=self._context.now()) + 1)
-            return conditions.scheduled(progress=progress, uri=uri, placement=mine, start=start), wait
-        cause = found.away
-        if progress.failed_bytes and not progress.missing_bytes and not cause and found.failures.files:
-            cause = found.failures.files[0].reason
-        loading = conditions.loading(progress=progress, uri=uri, placement=mine, cause=cause)
-        return loading, settings.progress_seconds
 
     def _path_of(self, dataset: Dataset, *, origin: Source | None, claimed: str) -> str:
         """Where a Dataset is mounted, or shall be.
@@ -404,24 +376,3 @@ class DatasetController:
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
-
-
-def _ledger(
-    decision: Decision, known: MountReport, listed: Listed, users: Sequence[WorkKey], *, moving: bool
-) -> MountLedger[WorkKey]:
-    return MountLedger(
-        path=decision.given.mount,
-        readers=frozenset(users),
-        sizes=listed.totals.sizes,
-        nodes={
-            node: NodeHolding(held_bytes=state.held_bytes, complete=state.complete, present=state.present)
-            for node, state in known.states.items()
-            if state.manifest == listed.digest
-        },
-        draining=decision.draining,
-        live=decision.live,
-        busy=any(
-            one.missing_bytes > 0 and known.placements[key].want.load for key, one in known.progress.items()
-        ),
-        moving=moving,
-    )

@@ -21,7 +21,7 @@ from tdcs.listing.folder import is_digest
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestUnavailableError
-from tdcs.planning.manifest import BadManifestError, Totals
+from tdcs.planning.manifest_format import BadManifestError, Totals
 
 AT_ONCE = 2
 """So many mounts are listed at a time: a listing keeps a core and the master busy, and has some 200 MB."""

@@ -6,8 +6,9 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.cache_view import CacheView
-from tdcs.engine.agents import AgentState, MountState
+from tdcs.engine.agents import AgentState, MountState, Part
 from tdcs.kube.api import Object
+from tdcs.planning.origins import AgentView
 from tdcs.planning.placement import RESERVE_RATIO, Candidate, NodeView, PlacementInput, WantPlacement
 from tdcs.planning.wants import Want
 from tdcs.policy.placement import CacheNode
@@ -218,3 +219,39 @@ def _counts(given: PlacementInput) -> object:
 def _matches(labels: Mapping[str, str], want: Want) -> bool:
     """Whether a node's labels are as a want selects them."""
     return all(labels.get(key) == value for key, value in want.node_selector.items())
+
+
+def concerned(
+    found: Hosts, placements: Sequence[WantPlacement], *, expected: frozenset[str]
+) -> frozenset[str]:
+    """The nodes that have, or shall have, something to do with a mount that the operator places: few of many. All of
+    them while some worker drains, for any of them may take what it has, and when it shall lie on none of them."""
+    holders = {node for one in placements for node in one.nodes}
+    if found.draining or not holders:
+        return frozenset(found.agents)
+    return (
+        expected
+        | holders
+        | {node for node, state in found.states.items() if state.version or state.held_bytes}
+    )
+
+
+def agent_views(
+    found: Hosts, parts: Mapping[str, tuple[Part, ...]], *, only: frozenset[str] | None
+) -> tuple[AgentView, ...]:
+    """The agents as assignments see them: all that can be reached, or those of some nodes."""
+    nodes = {one.node.name: one.node for one in found.candidates}
+    nothing = CacheNode(name="", capacity_bytes=1, free_bytes=0)
+    return tuple(
+        AgentView(
+            node=node,
+            address=state.address,
+            draining=node in found.draining,
+            room=nodes.get(node, nothing).free_bytes,
+            capacity=max(nodes.get(node, nothing).capacity_bytes, 1),
+            state=found.states[node],
+            parts=parts.get(node, ()),
+        )
+        for node, state in sorted(found.agents.items())
+        if only is None or node in only
+    )

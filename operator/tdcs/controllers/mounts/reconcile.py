@@ -18,15 +18,14 @@ from tdcs.controllers.mounts.placement import Hosts
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import Decision, MountReport
 from tdcs.controllers.nodes import node_views
-from tdcs.engine.agents import FileFailure, Part, SourceAccess
+from tdcs.engine.agents import FileFailure, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
 from tdcs.listing.result import Listed
 from tdcs.planning import holdings
-from tdcs.planning.assignments import AgentView, AssignmentInput, assign
-from tdcs.planning.manifest import Totals
+from tdcs.planning.assignments import AssignmentInput, assign
+from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import PlacementInput, place
 from tdcs.planning.wants import Want
-from tdcs.policy.placement import CacheNode
 
 UNHEARD_SECONDS = 30.0
 """So long after its start the operator lets nothing be read that an agent may have and has not reported yet."""
@@ -201,10 +200,10 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         manifest_urls=urls,
         totals=versions.listed.totals,
         placements=decision.placements,
-        agents=_agents(
+        agents=placement.agent_views(
             found,
             world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents),
-            only=_concerned(found, decision, expected=before_start) if owned else None,
+            only=placement.concerned(found, decision.placements, expected=before_start) if owned else None,
         ),
         owned=owned,
         # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
@@ -292,39 +291,6 @@ def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], vie
         outranked=not readers.has_keys(asked.me)
         and any(readers.has_keys(user) for user in users if user.key != asked.me.key),
         conflict=conflict,
-    )
-
-
-def _concerned(found: Hosts, decision: Decision, *, expected: frozenset[str]) -> frozenset[str]:
-    """The nodes that have, or shall have, something to do with a mount that the operator places: few of many. All of
-    them while some worker drains, for any of them may take what it has, and when it shall lie on none of them."""
-    holders = {node for one in decision.placements for node in one.nodes}
-    if found.draining or not holders:
-        return frozenset(found.agents)
-    return (
-        expected
-        | holders
-        | {node for node, state in found.states.items() if state.version or state.held_bytes}
-    )
-
-
-def _agents(
-    found: Hosts, parts: Mapping[str, tuple[Part, ...]], *, only: frozenset[str] | None
-) -> tuple[AgentView, ...]:
-    nodes = {one.node.name: one.node for one in found.candidates}
-    nothing = CacheNode(name="", capacity_bytes=1, free_bytes=0)
-    return tuple(
-        AgentView(
-            node=node,
-            address=state.address,
-            draining=node in found.draining,
-            room=nodes.get(node, nothing).free_bytes,
-            capacity=max(nodes.get(node, nothing).capacity_bytes, 1),
-            state=found.states[node],
-            parts=parts.get(node, ()),
-        )
-        for node, state in sorted(found.agents.items())
-        if only is None or node in only
     )
 
 

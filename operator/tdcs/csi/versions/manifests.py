@@ -20,7 +20,8 @@ from tdcs.csi.volume import Volume
 from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import ManifestUnavailableError, manifest_url
-from tdcs.planning.manifest import DIGEST_LENGTH, BadManifestError, Manifest
+from tdcs.planning.manifest import Manifest
+from tdcs.planning.manifest_format import DIGEST_LENGTH, BadManifestError
 
 if TYPE_CHECKING:
     import aiohttp
