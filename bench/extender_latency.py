@@ -45,7 +45,7 @@ def datasets(*, count: int, nodes: list[str], holders: int) -> list[dict[str, An
     draw = random.Random(1)  # noqa: S311  (a measurement, no secret)
     return [
         {
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "Dataset",
             "metadata": {"name": f"d{i}", "namespace": "team", "resourceVersion": str(i + 1), "uid": str(i)},
             "spec": {"source": {"uri": f"s3://bucket/d{i}", "secretRef": {"name": "keys"}}},

@@ -82,7 +82,7 @@ def create_datasets(kube: Kube, sources: Sequence[str], *, operator: Process) ->
     """A cache cluster and a Dataset of each source; returns when all are Ready."""
     kube.create(
         {
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "CacheCluster",
             "metadata": {"name": "default", "namespace": NAMESPACE},
             "spec": {},
@@ -98,7 +98,7 @@ def create_datasets(kube: Kube, sources: Sequence[str], *, operator: Process) ->
     )
     kube.create_many(
         {
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "Dataset",
             "metadata": {"name": uri.rpartition("/")[2], "namespace": NAMESPACE},
             "spec": {"source": {"uri": uri, "secretRef": {"name": "keys"}}},
@@ -123,11 +123,11 @@ def job(name: str, number: int, datasets: int) -> Object:
     }
     pod = {"schedulerName": "default-scheduler", "containers": [container]}
     return {
-        "apiVersion": "tdcs.io/v1alpha1",
+        "apiVersion": "tdcs.io/v1alpha2",
         "kind": "TrainingJob",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
-            "replicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": pod}}},
+            "replicaSpecs": [{"name": "Worker", "template": {"spec": pod}}],
             "datasets": [{"name": f"d{number % datasets:03d}", "mountPath": "/data"}],
         },
     }

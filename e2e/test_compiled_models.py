@@ -106,8 +106,8 @@ def score_job(name: str, *, image: str, targets: dict[str, str]) -> list[dict[st
     """The example job with a pod on each of these nodes, and the ConfigMap of their targets."""
     (job,) = example("trainingjob-score.yaml", image)
     job["metadata"]["name"] = name
-    worker = job["spec"]["replicaSpecs"]["Worker"]
-    worker["replicas"] = len(targets)
+    (worker,) = job["spec"]["replicaSpecs"]
+    job["spec"]["workers"] = len(targets)
     hostname = "kubernetes.io/hostname"
     worker["template"]["metadata"] = {"labels": {"score": name}}
     pod = worker["template"]["spec"]
@@ -182,7 +182,7 @@ def test_a_pod_that_compiles_for_itself_waits_at_least_ten_times_as_long(
     seconds = {}
     for name in ("score-loads", "score-compiles"):
         parts = score_job(name, image=image, targets={node: target})
-        (container,) = parts[1]["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        (container,) = parts[1]["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"]
         if name == "score-compiles":
             model = "/opt/train/bin/digits_model.py:model"
             container["args"] = ["--data", "/data", "--model", "/tmp", "--name", model, "--compile"]

@@ -77,18 +77,19 @@ def reading_job(name: str, *, image: str, workers: int, script: str = "ls /data"
         "securityContext": UNPRIVILEGED,
     }
     return {
-        "apiVersion": "tdcs.io/v1alpha1",
+        "apiVersion": "tdcs.io/v1alpha2",
         "kind": "TrainingJob",
         "metadata": {"name": name, "namespace": demo.NAMESPACE},
         "spec": {
             "framework": "None",
-            "replicaSpecs": {
-                "Worker": {
-                    "replicas": workers,
+            "workers": workers,
+            "replicaSpecs": [
+                {
+                    "name": "Worker",
                     "template": {"spec": {"securityContext": NOBODY, "containers": [container]}},
                 }
-            },
-            "datasets": [{"name": demo.DATASET, "mountPath": "/data", "readiness": {"fraction": 1}}],
+            ],
+            "datasets": [{"name": demo.DATASET, "mountPath": "/data", "readiness": {"percent": 100}}],
         },
     }
 

@@ -156,7 +156,11 @@ def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
     assert set(workers) <= set(registered(kubectl))
     stays = {("Namespace", "", release.NAMESPACE)}
     stays |= {("CustomResourceDefinition", "", kind) for kind in KINDS}
-    stays |= {("APIService", "", "v1alpha1.tdcs.io"), ("Lease", release.NAMESPACE, "tdcs-operator")}
+    stays |= {
+        ("APIService", "", "v1alpha1.tdcs.io"),
+        ("APIService", "", "v1alpha2.tdcs.io"),
+        ("Lease", release.NAMESPACE, "tdcs-operator"),
+    }
     assert stays <= before
 
     release.uninstall(reporter=reporter, kubectl=kubectl)

@@ -128,7 +128,7 @@ def put_dataset(
     """A Dataset whose one copy lies on these nodes, in bytes, as the extender knows; its annotation for a pod."""
     kube.apply(
         {
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "Dataset",
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"source": {"uri": f"s3://{namespace}/{name}", "secretRef": {"name": "keys"}}},

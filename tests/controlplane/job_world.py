@@ -76,7 +76,7 @@ class JobWorld(World):
         """A TrainingJob without datasets, of so many workers with so many GPUs each."""
         wanted = {
             "framework": framework,
-            "replicaSpecs": {"Worker": self.role(pods, gpus=gpus)},
+            "roles": {"Worker": self.role(pods, gpus=gpus)},
             "datasets": [],
         }
         return self.create_job(name, **{**wanted, **spec})

@@ -13,12 +13,13 @@ from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import TEST_LABEL, FakeNodes
 from tests.support.describe import describe
 from tests.support.kube import Kube, Object, condition
+from tests.support.objects import with_roles
 from tests.support.waiting import eventually
 
 from tdcs.engine.memory import MemoryEngine
 
 CHECKOUT = Path(__file__).parents[2]
-API_VERSION = "tdcs.io/v1alpha1"
+API_VERSION = "tdcs.io/v1alpha2"
 SOURCE = "s3://pictures/train"
 STORE_KEYS = "store-keys"
 FILE_BYTES = 1_000_000
@@ -73,7 +74,7 @@ class World:
     def create_dataset(self, name: str = "pictures", **spec: Any) -> Object:
         """A Dataset on two nodes, partitioned, with keys, unless `spec` says otherwise."""
         wanted = {
-            "cacheCluster": self.cluster,
+            "cacheClusterRef": {"name": self.cluster},
             "placement": {"mode": "Partition", "nodeCount": 2},
             **spec,
             "source": {"uri": SOURCE, "secretRef": {"name": STORE_KEYS}, **spec.get("source", {})},
@@ -115,8 +116,8 @@ class World:
         }
         wanted = {
             "framework": "TensorFlow",
-            "replicaSpecs": {"Worker": {"replicas": replicas, "template": template}},
-            "datasets": [{"name": "pictures", "mountPath": "/data", "readiness": {"fraction": 1}}],
+            "roles": {"Worker": {"replicas": replicas, "template": template}},
+            "datasets": [{"name": "pictures", "mountPath": "/data", "readiness": {"percent": 100}}],
             **spec,
         }
         return self.kube.create(
@@ -124,7 +125,7 @@ class World:
                 "apiVersion": API_VERSION,
                 "kind": "TrainingJob",
                 "metadata": {"name": name, "namespace": self.namespace},
-                "spec": wanted,
+                "spec": with_roles(wanted),
             }
         )
 

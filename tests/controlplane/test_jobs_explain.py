@@ -25,7 +25,7 @@ def explained(kubeconfig: Path, jobs: JobWorld, name: str, *options: str) -> str
 def test_why_one_job_waits_and_where_another_one_is(jobs: JobWorld) -> None:
     jobs.create_cluster()
     jobs.create_dataset(placement={"mode": "Partition", "nodeCount": 1})
-    uses = [{"name": "pictures", "mountPath": "/data", "readiness": {"fraction": 1}}]
+    uses = [{"name": "pictures", "mountPath": "/data", "readiness": {"percent": 100}}]
     jobs.gpu_job("placed", pods=1, gpus=4, datasets=uses)
     with jobs.operator():
         jobs.run_pods("placed", count=1)

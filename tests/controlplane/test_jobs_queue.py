@@ -34,7 +34,7 @@ def loose_definition() -> dict[str, object]:
     definition = yaml.safe_load((CHECKOUT / "crds" / "tdcs.io_trainingjobs.yaml").read_text())
     found = copy.deepcopy(definition)
     spec = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    loose = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    loose = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec["properties"]["replicaSpecs"] = loose
     spec.pop("x-kubernetes-validations")
     return dict(found)
@@ -43,7 +43,7 @@ def loose_definition() -> dict[str, object]:
 def created(jobs: JobWorld, name: str, role: Object) -> bool:
     """Create a job that cannot be read; gives False while the older definition is not served yet."""
     try:
-        jobs.create_job(name, framework="None", replicaSpecs={"Worker": role}, datasets=[])
+        jobs.create_job(name, framework="None", roles={"Worker": role}, datasets=[])
     except KubeRequestError:
         return False
     return True

@@ -10,6 +10,7 @@ import pytest
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import message_of, reason_of
 from tests.support.kube import Object, condition
+from tests.support.objects import counts_of
 
 __all__ = ["jobs"]
 
@@ -17,7 +18,7 @@ __all__ = ["jobs"]
 def ps_job(jobs: JobWorld, name: str = "train", **spec: Any) -> Object:
     """A parameter-server job: a chief, two workers, a server."""
     roles = {"Chief": jobs.role(1), "Worker": jobs.role(2, gpus=1), "PS": jobs.role(1)}
-    return jobs.create_job(name, **{"framework": "TensorFlow", "datasets": [], "replicaSpecs": roles, **spec})
+    return jobs.create_job(name, **{"framework": "TensorFlow", "datasets": [], "roles": roles, **spec})
 
 
 def role_pods(jobs: JobWorld, role: str, name: str = "train") -> list[Object]:
@@ -46,8 +47,8 @@ def test_parameter_servers_and_workers_are_ended_when_the_chief_has_succeeded(jo
         status = jobs.status_of("train")
         assert message_of(jobs.job(), "Succeeded") == "the chief succeeded"
         assert len(status["placement"]) == 4
-        assert status["replicaStatuses"]["PS"]["active"] == 0
-        assert status["replicaStatuses"]["Chief"]["succeeded"] == 1
+        assert counts_of(status, "PS")["active"] == 0
+        assert counts_of(status, "Chief")["succeeded"] == 1
 
 
 def test_all_pods_go_when_that_is_the_policy(jobs: JobWorld) -> None:
@@ -203,7 +204,7 @@ def test_affinity_mode_writes_where_the_data_was(jobs: JobWorld) -> None:
     with jobs.operator():
         jobs.wait(lambda: (jobs.dataset().get("status") or {}).get("cachedRatio") == 1)
         held = [node["name"] for copy in jobs.dataset()["status"]["copies"] for node in copy["nodes"]]
-        uses = [{"name": "pictures", "mountPath": "/data", "readiness": {"fraction": 1}}]
+        uses = [{"name": "pictures", "mountPath": "/data", "readiness": {"percent": 100}}]
         jobs.gpu_job("train", pods=2, datasets=uses, scheduling={"mode": "Affinity"})
         jobs.wait(lambda: jobs.pods())
         spec = jobs.pods()[0]["spec"]

@@ -9,6 +9,7 @@ import pytest
 from tests.controlplane.operator_process import Gate, RunningOperator
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, message_of, reason_of, world
 from tests.support.kube import Object, condition
+from tests.support.objects import counts_of
 from tests.support.waiting import eventually
 
 from tdcs.engine.protocol import Source
@@ -42,7 +43,7 @@ def test_a_dataset_is_loaded_onto_two_nodes_and_a_job_runs_to_its_end(world: Wor
         assert job["locality"] == pytest.approx(sum(near) / 2, abs=1e-3)
         assert job["localShare"] == pytest.approx(sum(share) / 2, abs=1e-3)
         assert job["state"] == "Succeeded"
-        assert job["replicaStatuses"]["Worker"]["succeeded"] == 2
+        assert counts_of(job)["succeeded"] == 2
         assert job["completionTime"]
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, KubeRequestError, Object
+from tests.support.objects import role_of
 
 CHECKOUT = Path(__file__).parents[2]
-API_VERSION = "tdcs.io/v1alpha1"
+API_VERSION = "tdcs.io/v1alpha2"
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,12 @@ def training_job(*, namespace: str, name: str = "train") -> Object:
         "kind": "TrainingJob",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
-            "replicaSpecs": {
-                "Worker": {"template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}}
-            },
+            "replicaSpecs": [
+                {
+                    "name": "Worker",
+                    "template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}},
+                }
+            ],
             "datasets": [{"name": "pictures", "mountPath": "/data"}],
         },
     }
@@ -74,7 +78,7 @@ def test_a_role_that_the_framework_does_not_know_is_refused(
     job = training_job(namespace=shared_namespace)
     job["spec"]["framework"] = framework
     for role, replicas in roles.items():
-        job["spec"]["replicaSpecs"][role] = {"replicas": replicas, "template": POD}
+        job["spec"]["replicaSpecs"].append({"name": role, "replicas": replicas, "template": POD})
     with pytest.raises(KubeRequestError) as refused:
         installed.create(job)
     assert sentence in str(refused.value)
@@ -89,7 +93,7 @@ def test_every_role_of_a_framework_is_accepted(installed: Kube, namespace: str) 
         job = training_job(namespace=namespace, name=framework.lower())
         job["spec"]["framework"] = framework
         for role in roles:
-            job["spec"]["replicaSpecs"][role] = {"replicas": 1, "template": POD}
+            job["spec"]["replicaSpecs"].append({"name": role, "template": POD})
         installed.create(job)
 
 
@@ -111,7 +115,7 @@ def test_a_template_that_the_queue_could_not_read_is_refused(
 ) -> None:
     pod, container = UNREADABLE[field]
     job = training_job(namespace=shared_namespace)
-    spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    spec = role_of(job)["template"]["spec"]
     spec |= pod
     spec["containers"][0] |= container
     with pytest.raises(KubeRequestError) as refused:
@@ -136,7 +140,7 @@ REFUSED_READERS: dict[str, tuple[str, Object, str]] = {
 def test_readers_that_cannot_be_are_refused(installed: Kube, shared_namespace: str, name: str) -> None:
     readers, more, sentence = REFUSED_READERS[name]
     job = training_job(namespace=shared_namespace)
-    job["spec"]["replicaSpecs"]["Worker"]["replicas"] = 3
+    job["spec"]["workers"] = 3
     job["spec"]["datasets"][0]["readers"] = readers
     job["spec"] |= more
     with pytest.raises(KubeRequestError) as refused:
@@ -147,7 +151,7 @@ def test_readers_that_cannot_be_are_refused(installed: Kube, shared_namespace: s
 def test_a_pipeline_whose_first_workers_read_is_accepted(installed: Kube, namespace: str) -> None:
     for number, readers in enumerate(("0", "0-1", "0,2", "0-1,2")):
         job = training_job(namespace=namespace, name=f"pipeline-{number}")
-        job["spec"]["replicaSpecs"]["Worker"]["replicas"] = 3
+        job["spec"]["workers"] = 3
         job["spec"]["datasets"][0]["readers"] = readers
         installed.create(job)
 
@@ -157,14 +161,13 @@ def test_a_template_with_another_priority_class_than_the_job_is_refused(
 ) -> None:
     for scheduling, worker, chief in (("high", "low", ""), ("", "low", ""), ("", "", "low")):
         job = training_job(namespace=shared_namespace)
-        roles = job["spec"]["replicaSpecs"]
-        roles["Chief"] = copy.deepcopy(roles["Worker"])
+        job["spec"]["replicaSpecs"].append({**copy.deepcopy(role_of(job)), "name": "Chief"})
         job["spec"] |= {"framework": "TensorFlow"}
         if scheduling:
             job["spec"]["scheduling"] = {"priorityClassName": scheduling}
         for role, name in (("Worker", worker), ("Chief", chief)):
             if name:
-                roles[role]["template"]["spec"]["priorityClassName"] = name
+                role_of(job, role)["template"]["spec"]["priorityClassName"] = name
         with pytest.raises(KubeRequestError) as refused:
             installed.create(job)
         assert "the job has one place in the queue" in str(refused.value)
@@ -197,7 +200,7 @@ def preload(*, namespace: str, name: str = "warm") -> Object:
         "apiVersion": API_VERSION,
         "kind": "Preload",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"dataset": "pictures", "paths": ["train"]},
+        "spec": {"datasetRef": {"name": "pictures"}, "paths": ["train"]},
     }
 
 
@@ -224,10 +227,11 @@ BAD = [
     ("Dataset", "spec.source.uri", "file://data/x", "the folder must be absolute: write file:///folder"),
     ("Dataset", "spec.source.uri", "file:///nfs/data", "a file source has neither secretRef nor options"),
     ("Dataset", "spec.source.checkInterval", "1s", "must be at least 10s"),
-    ("Dataset", "spec.source.checkInterval", "soon", "should match"),
-    ("Dataset", "spec.preload.fraction", 0, "must be above 0 and at most 1, such as 0.3 for 30 %"),
-    ("Dataset", "spec.preload.fraction", 1.5, "must be above 0 and at most 1, such as 0.3 for 30 %"),
-    ("Dataset", "spec.preload", {"fraction": 0.5, "amount": "1Gi"}, "fraction and amount exclude each other"),
+    ("Dataset", "spec.source.checkInterval", "soon", "such as 90s, 10m or 1h30m"),
+    ("Dataset", "spec.preload.percent", 0, "should be greater than or equal to 1"),
+    ("Dataset", "spec.preload.percent", 101, "should be less than or equal to 100"),
+    ("Dataset", "spec.preload.percent", 0.5, "must be of type integer"),
+    ("Dataset", "spec.preload", {"percent": 50, "amount": "1Gi"}, "percent and amount exclude each other"),
     ("Dataset", "spec.preload.amount", "0", "must be a size above zero"),
     ("Dataset", "spec.preload.amount", "1e30", "must be below 8Ei"),
     ("Dataset", "spec.preload.bandwidth", "10E", "must be below 8Ei"),
@@ -238,10 +242,20 @@ BAD = [
     ("Dataset", "spec.preload.startTime", "tomorrow", "must be of type date-time"),
     ("Dataset", "spec.placement", {"mode": "Replicate", "copies": 2}, "need nodeCount"),
     ("Dataset", "spec.placement.copies", 0, "should be greater than or equal to 1"),
-    ("Preload", "spec.dataset", ..., "spec.dataset: Required value"),
-    ("Preload", "spec.fraction", 1.5, "must be above 0 and at most 1"),
-    ("Preload", "spec", {"dataset": "d", "fraction": 0.5, "amount": 1}, "fraction and amount exclude"),
-    ("Preload", "spec", {"dataset": "d", "copies": 2, "nodes": ["a"]}, "copies and nodes exclude each other"),
+    ("Preload", "spec.datasetRef", ..., "spec.datasetRef: Required value"),
+    ("Preload", "spec.percent", 150, "should be less than or equal to 100"),
+    (
+        "Preload",
+        "spec",
+        {"datasetRef": {"name": "d"}, "percent": 50, "amount": 1},
+        "percent and amount exclude",
+    ),
+    (
+        "Preload",
+        "spec",
+        {"datasetRef": {"name": "d"}, "copies": 2, "nodes": ["a"]},
+        "copies and nodes exclude each other",
+    ),
     ("Preload", "spec.paths", ["../x"], "nothing outside the source can be loaded"),
     ("Preload", "metadata.name", "a.b", "metadata.name must be at most 63"),
     ("CacheCluster", "spec.profile", "Fast", 'supported values: "Tuned", "Stock"'),
@@ -283,20 +297,38 @@ BAD = [
         [{"name": "a", "mountPath": "/d"}, {"name": "a", "mountPath": "/e"}],
         "Duplicate value",
     ),
-    ("TrainingJob", "spec.datasets.0.readiness.fraction", 1.5, "should be less than or equal to 1"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 0, "must be at least 1"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers", [], "at least 1 items"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers", ..., "Required value"),
-    ("TrainingJob", "spec.replicaSpecs.Worker", ..., "spec.replicaSpecs.Worker: Required value"),
-    ("TrainingJob", "spec.replicaSpecs.PS", {"replicas": 0, "template": POD}, "must be at least 1"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.restartPolicy", "Always", "Never or OnFailure"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.metadata", "x", "must be of type object"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.metadata.labels", ["x"], "must be of type object"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.volumes", "x", "must be of type array"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.containers.0.env", "x", "must be of type array"),
+    ("TrainingJob", "spec.datasets.0.readiness.percent", 101, "should be less than or equal to 100"),
+    ("TrainingJob", "spec.workers", 0, "must be at least 1"),
+    ("TrainingJob", "spec.replicaSpecs.0.replicas", 2, "the number of workers is spec.workers"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.containers", [], "at least 1 items"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.containers", ..., "Required value"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.name",
+        "PS",
+        "a job needs workers: add an item with the name Worker",
+    ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.name",
+        "stage",
+        'supported values: "Chief", "Launcher", "PS", "Worker"',
+    ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs",
+        [{"name": "PS", "replicas": 0, "template": POD}],
+        "must be at least 1",
+    ),
+    ("TrainingJob", "spec.replicaSpecs", [{"name": "Worker", "template": POD}] * 2, "Duplicate value"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.restartPolicy", "Always", "Never or OnFailure"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.metadata", "x", "must be of type object"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.metadata.labels", ["x"], "must be of type object"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.volumes", "x", "must be of type array"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.containers.0.env", "x", "must be of type array"),
     ("TrainingJob", "spec.framework", "Caffe", 'values: "TensorFlow", "PyTorch", "Horovod", "None"'),
     ("TrainingJob", "spec.datasets.0.name", "other/pictures", "a Dataset of the job's own namespace"),
-    ("TrainingJob", "spec.datasets.0.readiness.timeout", "soon", "should match"),
+    ("TrainingJob", "spec.datasets.0.readiness.timeout", "soon", "such as 90s, 10m or 1h30m"),
     ("TrainingJob", "spec.elastic", {"minReplicas": 3, "maxReplicas": 2}, "minReplicas must not be above"),
     ("TrainingJob", "spec.elastic", {"minReplicas": 2, "maxReplicas": 4}, "the number of workers must lie"),
     ("TrainingJob", "spec.scheduling.mode", "Luck", 'supported values: "Extender", "Affinity"'),
@@ -338,13 +370,13 @@ def test_the_smallest_useful_object_is_accepted_and_filled_in(
     made = installed.create(MAKERS[kind](namespace=namespace))
     spec = made["spec"]
     if kind == "Dataset":
-        assert spec["cacheCluster"] == "default"
+        assert spec["cacheClusterRef"] == {"name": "default"}
         assert spec["preload"] == {"enabled": True, "paths": []}
         assert (spec["placement"]["mode"], spec["placement"]["copies"]) == ("Auto", 1)
         assert spec["source"]["checkInterval"] == "5m"
     if kind == "TrainingJob":
-        assert spec["datasets"][0]["readiness"] == {"fraction": 0}
-        assert spec["replicaSpecs"]["Worker"]["replicas"] == 1
+        assert spec["datasets"][0]["readiness"] == {"percent": 0}
+        assert spec["workers"] == 1
         assert spec["runPolicy"] == {"suspend": False, "cleanPodPolicy": "Running"}
         assert spec["scheduling"] == {"mode": "Extender", "gang": True}
     if kind == "CacheCluster":
@@ -373,27 +405,27 @@ FROZEN = [
     ),
     ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
     ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
-    ("Dataset", "spec.cacheCluster", "other", "create another Dataset"),
+    ("Dataset", "spec.cacheClusterRef.name", "other", "create another Dataset"),
     ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
     ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),
-    ("TrainingJob", "spec.replicaSpecs.Worker.replicas", 2, "cannot be changed without elastic"),
+    ("TrainingJob", "spec.workers", 2, "cannot be changed without elastic"),
     (
         "TrainingJob",
-        "spec.replicaSpecs.Worker.template.spec.containers.0.image",
+        "spec.replicaSpecs.0.template.spec.containers.0.image",
         "other",
         "cannot be changed",
     ),
     (
         "TrainingJob",
-        "spec.replicaSpecs.Worker.template.spec.containers.0.command",
+        "spec.replicaSpecs.0.template.spec.containers.0.command",
         ["x"],
         "cannot be changed",
     ),
-    ("TrainingJob", "spec.replicaSpecs.Worker.template.spec.nodeSelector", {"a": "b"}, "cannot be changed"),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.nodeSelector", {"a": "b"}, "cannot be changed"),
     (
         "TrainingJob",
-        "spec.replicaSpecs.Chief",
-        {"template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}},
+        "spec.replicaSpecs",
+        [{"name": "Worker", "template": POD}, {"name": "Chief", "template": POD}],
         "cannot be changed once created",
     ),
     ("TrainingJob", "spec.framework", "TensorFlow", "cannot be changed once created"),
@@ -413,3 +445,60 @@ def test_what_children_are_made_from_cannot_be_changed(
     with pytest.raises(KubeRequestError) as refused:
         installed.patch(kind, made["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_an_object_of_the_former_version_is_refused_with_the_remedy(
+    installed: Kube, shared_namespace: str, kind: str
+) -> None:
+    former = {**MAKERS[kind](namespace=shared_namespace, name="former"), "apiVersion": "tdcs.io/v1alpha1"}
+    for send in (installed.create, installed.apply):
+        with pytest.raises(KubeRequestError, match=r"rewrite the file for .* with 'tdcs migrate FILE'"):
+            send(former)
+    assert installed.resource(kind).api_version == "tdcs.io/v1alpha2"  # what kubectl get uses
+
+
+DURATIONS = ("2d", "90", "1h 30m", "soon", "")
+
+
+@pytest.mark.parametrize("duration", DURATIONS)
+def test_what_is_no_duration_is_refused_with_an_example(
+    installed: Kube, shared_namespace: str, duration: str
+) -> None:
+    for kind, path in (
+        ("CacheCluster", "spec.scaling.drainTimeout"),
+        ("Dataset", "spec.source.checkInterval"),
+        ("TrainingJob", "spec.datasets.0.readiness.timeout"),
+    ):
+        with pytest.raises(KubeRequestError, match="such as 90s, 10m or 1h30m; a day is 24h"):
+            installed.create(edited(MAKERS[kind](namespace=shared_namespace), path, duration))
+
+
+def test_durations_of_kubernetes_are_accepted(installed: Kube, namespace: str) -> None:
+    for number, duration in enumerate(("90s", "1h30m", "1.5h", "1m500ms", "0s")):
+        made = dataset(namespace=namespace, name=f"d{number}")
+        installed.create(edited(made, "spec.source.checkInterval", duration))
+    with pytest.raises(KubeRequestError, match="must be at least 10s"):
+        installed.create(edited(dataset(namespace=namespace), "spec.source.checkInterval", "9s"))
+
+
+def test_the_scale_subresource_of_a_job_is_its_workers(installed: Kube, namespace: str) -> None:
+    fixed = training_job(namespace=namespace, name="fixed")
+    elastic = training_job(namespace=namespace, name="elastic")
+    elastic["spec"] |= {"framework": "PyTorch", "elastic": {"minReplicas": 1, "maxReplicas": 3}}
+    for job in (fixed, elastic):
+        installed.create(job)
+    scale = {"spec": {"replicas": 2}}
+    assert installed.get_under("TrainingJob", "fixed", "scale", namespace=namespace)["spec"] == {
+        "replicas": 1
+    }
+    with pytest.raises(KubeRequestError, match="cannot be changed without elastic"):
+        installed.patch("TrainingJob", "fixed", scale, namespace=namespace, subresource="scale")
+    installed.patch("TrainingJob", "elastic", scale, namespace=namespace, subresource="scale")
+    assert installed.get("TrainingJob", "elastic", namespace=namespace)["spec"]["workers"] == 2
+    with pytest.raises(
+        KubeRequestError, match=r"must lie between elastic\.minReplicas and elastic\.maxReplicas"
+    ):
+        installed.patch(
+            "TrainingJob", "elastic", {"spec": {"replicas": 4}}, namespace=namespace, subresource="scale"
+        )

@@ -92,10 +92,10 @@ def test_the_operator_needs_what_it_is_granted(
     world.wait(lambda: kube.find("Job", "cleaned-worker", namespace=namespace) is None)
     kube.create(
         {
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "Preload",
             "metadata": {"name": "more", "namespace": namespace},
-            "spec": {"dataset": "pictures", "ttlSecondsAfterFinished": 0},
+            "spec": {"datasetRef": {"name": "pictures"}, "ttlSecondsAfterFinished": 0},
         }
     )
     world.wait(lambda: kube.find("Preload", "more", namespace=namespace) is None)

@@ -56,3 +56,30 @@ def gpu_pod(
             **(spec or {}),
         },
     }
+
+
+def with_roles(spec: Mapping[str, Any]) -> Object:
+    """The spec of a TrainingJob with its `roles`, number of pods and template by role, written as the API has them."""
+    found = dict(spec)
+    roles: Mapping[str, Mapping[str, Any]] | None = found.pop("roles", None)
+    if roles is None:
+        return found
+    items = []
+    for name, role in roles.items():
+        if name == "Worker":
+            found |= {"workers": role["replicas"]} if "replicas" in role else {}
+            role = {key: value for key, value in role.items() if key != "replicas"}
+        items.append({"name": name, **role})
+    return {**found, "replicaSpecs": items}
+
+
+def role_of(job: Mapping[str, Any], name: str = "Worker") -> Object:
+    """The item of a role in a TrainingJob's spec."""
+    found: Object = next(one for one in job["spec"]["replicaSpecs"] if one["name"] == name)
+    return found
+
+
+def counts_of(status: Mapping[str, Any], name: str = "Worker") -> Object:
+    """The counts of a role's pods in a TrainingJob's status, without its name."""
+    found = next(one for one in status["replicaStatuses"] if one["name"] == name)
+    return {key: value for key, value in found.items() if key != "name"}

@@ -28,17 +28,23 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
         raise InputError(
             f"{source}: spec.framework is {spec.get('framework')}; a plan runs with PyTorch: set framework: PyTorch"
         )
-    roles = _mapping(spec.get("replicaSpecs"), where=f"{source}: spec.replicaSpecs")
-    if set(roles) != {"Worker"}:
+    roles = spec.get("replicaSpecs")
+    if not isinstance(roles, list):
         raise InputError(
-            f"{source}: spec.replicaSpecs has the roles {', '.join(map(str, roles))}; "
+            f"{source}: spec.replicaSpecs is missing, or no list; files of tdcs.io/v1alpha1 are rewritten by "
+            "'tdcs migrate FILE'"
+        )
+    roles = [_mapping(each, where=f"{source}: spec.replicaSpecs[{n}]") for n, each in enumerate(roles)]
+    if [each.get("name") for each in roles] != ["Worker"]:
+        raise InputError(
+            f"{source}: spec.replicaSpecs has the roles {', '.join(str(each.get('name')) for each in roles)}; "
             "a plan needs the role Worker alone"
         )
     if spec.get("elastic"):
         raise InputError(f"{source}: spec.elastic: the workers of a plan are fixed; leave it out")
-    worker = _mapping(roles["Worker"], where=f"{source}: spec.replicaSpecs.Worker")
+    (worker,) = roles
     one = plan.best is Parallelism.ONE_WORKER
-    worker["replicas"] = 1 if one else plan.workers
+    spec["workers"] = 1 if one else plan.workers
     readers = plan.replicas[0]
     some_read = plan.best is Parallelism.PIPELINE
     datasets = spec.get("datasets") or []
@@ -66,7 +72,7 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
 
 
 def _containers(worker: dict[str, Any], *, source: str) -> list[dict[str, Any]]:
-    where = f"{source}: spec.replicaSpecs.Worker.template"
+    where = f"{source}: spec.replicaSpecs[0].template"
     template = _mapping(worker.get("template"), where=where)
     pod = _mapping(template.get("spec"), where=f"{where}.spec")
     containers = pod.get("containers")

@@ -8,7 +8,7 @@ from tdcs.api import names
 from tdcs.api.access import Access
 from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
-from tdcs.api.durations import Duration
+from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 from tdcs.api.source_uri import canonical_source_uri
@@ -120,10 +120,11 @@ class SourceSpec(Model):
         Duration,
         Field(
             json_schema_extra=rules(
+                DURATION_RULE,
                 rule(
-                    "self == '0s' || self.contains('d') || duration(self) >= duration('10s')",
+                    f"!{IS_DURATION} || duration(self) == duration('0s') || duration(self) >= duration('10s')",
                     "must be at least 10s, such as 30s, 5m or 1h, or 0s for never",
-                )
+                ),
             )
         ),
     ] = "5m"
@@ -156,6 +157,24 @@ class Placement(Model):
     """How many nodes hold each copy; left out, the fewest that can, or with Replicate every node that can."""
     node_selector: NodeSelector = Field(default={})
     """Labels of the nodes that may hold it; empty: every node of the cache cluster."""
+
+
+class CacheClusterRef(Model):
+    """A CacheCluster, which lives in the operator's namespace."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=20,
+            json_schema_extra=rules(
+                rule(
+                    "self == oldSelf", "cannot be changed: create another Dataset in the other cache cluster"
+                )
+            ),
+        ),
+    ] = names.DEFAULT_CACHE_CLUSTER
+    """Its name."""
 
 
 class DatasetSpec(Model):
@@ -192,18 +211,7 @@ class DatasetSpec(Model):
         ),
     ]
     """Where the data is at home."""
-    cache_cluster: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=20,
-            json_schema_extra=rules(
-                rule(
-                    "self == oldSelf", "cannot be changed: create another Dataset in the other cache cluster"
-                )
-            ),
-        ),
-    ] = names.DEFAULT_CACHE_CLUSTER
+    cache_cluster_ref: CacheClusterRef = defaulted(CacheClusterRef)
     """The CacheCluster that holds the data."""
     preload: Preload = defaulted(Preload, **rules(ONE_OF_TWO))
     """Whether the data is brought into the cache before jobs read it."""
@@ -254,8 +262,8 @@ class Kept(Model):
         default=[]
     )
     """Its folders or files; empty: all."""
-    fraction: float | None = None
-    """Its share of these."""
+    percent: int | None = None
+    """Its share of these, in percent."""
     amount: int | None = None
     """Its bytes of these."""
     generation: int
@@ -298,7 +306,7 @@ class DatasetStatus(Model):
     loaded_bytes: int = 0
     """Those of the wanted bytes that lie on the nodes where they are wanted."""
     loaded_ratio: float = 0.0
-    """loadedBytes over wantedBytes, between 0 and 1. A job's readiness fraction is compared with it."""
+    """loadedBytes over wantedBytes, between 0 and 1. A job's readiness percent is compared with it."""
     loaded: str | None = None
     """loadedRatio as a whole percentage, rounded down; for display only."""
     bytes_per_second: int = 0

@@ -1,4 +1,4 @@
-"""Lengths of time as users write them (``90s``, ``10m``, ``1h30m``, ``2d``) and between two times of day."""
+"""Lengths of time as users write them (``90s``, ``10m``, ``1h30m``: `metav1.Duration`) and between two times of day."""
 
 import datetime
 import re
@@ -6,20 +6,25 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-DURATION_PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
+from tdcs.api.base import rule, rules
 
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$"
+
+NOT_A_DURATION = "must be a duration of hours, minutes and seconds, such as 90s, 10m or 1h30m; a day is 24h"
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-def to_seconds(duration: str) -> int:
+def to_seconds(duration: str) -> float:
     """Seconds of a duration such as ``1h30m``.
 
     Raises:
         ValueError: it is not a duration.
     """
-    if not duration or re.match(DURATION_PATTERN, duration) is None:
-        raise ValueError(f"{duration!r} is not a duration; write days, hours, minutes, seconds, as in 1h30m")
-    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9]+)([dhms])", duration))
+    if re.fullmatch(DURATION_PATTERN, duration) is None:
+        raise ValueError(f"{duration!r}: {NOT_A_DURATION}")
+    parts = re.findall(r"([0-9.]+)(ms|[hms])", duration)
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def seconds_between(earlier: str, later: str) -> float:
@@ -32,7 +37,12 @@ def _checked(value: str) -> str:
     return value
 
 
+IS_DURATION = f"self.matches('{DURATION_PATTERN}')".replace("\\", "\\\\")
+"""CEL: a string is such a duration. Other rules ask it first, since ``duration()`` fails on what is none."""
+
+DURATION_RULE = rule(IS_DURATION, NOT_A_DURATION)
+
 Duration = Annotated[
-    str, Field(pattern=DURATION_PATTERN, min_length=2, max_length=32), AfterValidator(_checked)
+    str, Field(max_length=32, json_schema_extra=rules(DURATION_RULE)), AfterValidator(_checked)
 ]
-"""A length of time: days, hours, minutes and seconds, as in 1h30m."""
+"""A length of time: hours, minutes and seconds, as in 1h30m."""

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 # The API group and its kinds.
 GROUP: Final = "tdcs.io"
-VERSION: Final = "v1alpha1"
+VERSION: Final = "v1alpha2"
+FORMER_VERSION: Final = "v1alpha1"
+"""Known to the API server, which refuses its objects with the remedy."""
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND_CACHE_CLUSTER: Final = "CacheCluster"
 KIND_DATASET: Final = "Dataset"
@@ -156,7 +158,14 @@ def master_name(*, cluster: str) -> str:
 
 def cache_cluster_of(dataset: Mapping[str, Any]) -> str:
     """Name of the CacheCluster that holds the data of a Dataset, given as JSON."""
-    return str((dataset.get("spec") or {}).get("cacheCluster", DEFAULT_CACHE_CLUSTER))
+    reference = (dataset.get("spec") or {}).get("cacheClusterRef") or {}
+    return str(reference.get("name", DEFAULT_CACHE_CLUSTER))
+
+
+def dataset_of(preload: Mapping[str, Any]) -> str:
+    """Name of the Dataset that a Preload is about, given as JSON; empty where it says none."""
+    reference = (preload.get("spec") or {}).get("datasetRef") or {}
+    return str(reference.get("name", ""))
 
 
 def master_address(*, cluster: str, namespace: str) -> str:

@@ -12,7 +12,7 @@ from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 Verify = Literal["None", "Sampled", "All"]
 PreloadState = Literal["Pending", "Scheduled", "Loading", "Verifying", "Suspended", "Complete", "Failed"]
 
-_FROZEN = ("dataset", "paths", "fraction", "amount", "copies", "nodes", "startTime")
+_FROZEN = ("datasetRef", "paths", "percent", "amount", "copies", "nodes", "startTime")
 
 
 def _frozen(field: str) -> dict[str, str]:
@@ -23,11 +23,18 @@ def _frozen(field: str) -> dict[str, str]:
     )
 
 
+class DatasetRef(Model):
+    """A Dataset of the same namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Its name."""
+
+
 class PreloadSpec(Selection):
     """What is loaded, when, where and how fast."""
 
-    dataset: Annotated[str, Field(min_length=1, max_length=63)]
-    """The Dataset of the same namespace."""
+    dataset_ref: DatasetRef
+    """The Dataset that is loaded."""
     copies: Annotated[int, Field(ge=1, le=16)] | None = None
     """How many copies, each on nodes of its own; left out, as many as the Dataset's placement has."""
     nodes: Annotated[

@@ -18,16 +18,10 @@ IN_RANGE = rule(
 """The rule that every size keeps to."""
 
 ONE_OF_TWO = rule(
-    "!(has(self.fraction) && has(self.amount))",
-    "fraction and amount exclude each other: remove one of them",
-    field=".fraction",
+    "!(has(self.percent) && has(self.amount))",
+    "percent and amount exclude each other: remove one of them",
+    field=".percent",
 )
-
-
-def _fraction(value: float) -> float:
-    if not 0 < value <= 1:
-        raise ValueError("must be above 0 and at most 1, such as 0.3 for 30 %")
-    return value
 
 
 def _path(value: str) -> str:
@@ -46,15 +40,8 @@ def _time(value: str) -> str:
     return value
 
 
-Fraction = Annotated[
-    float,
-    AfterValidator(_fraction),
-    Field(
-        json_schema_extra=rules(
-            rule("self > 0.0 && self <= 1.0", "must be above 0 and at most 1, such as 0.3 for 30 %")
-        )
-    ),
-]
+Percent = Annotated[int, Field(ge=1, le=100)]
+"""A share in whole percent."""
 
 
 def _positive(value: int | str) -> int | str:
@@ -115,17 +102,22 @@ class Selection(Model):
         list[Path], Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default=[])
     """Folders or files, relative to the source; empty: all."""
-    fraction: Fraction | None = None
-    """The share of these bytes that is loaded, above 0 and at most 1; left out, all. Whole files are taken, always
-    the same ones."""
+    percent: Percent | None = None
+    """The share of these bytes that is loaded, in whole percent from 1 to 100; left out, all. Always the same blocks
+    are taken, and a larger share contains a smaller one."""
     amount: Amount | None = None
-    """The bytes of these that are loaded at most, such as 100Gi; instead of fraction."""
+    """The bytes of these that are loaded at most, such as 100Gi; instead of percent."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "Selection":
-        if self.fraction is not None and self.amount is not None:
-            raise ValueError("fraction and amount exclude each other: remove one of them")
+        if self.percent is not None and self.amount is not None:
+            raise ValueError("percent and amount exclude each other: remove one of them")
         return self
+
+    @property
+    def fraction(self) -> float | None:
+        """The share as a fraction, above 0 and at most 1; None for all."""
+        return None if self.percent is None else self.percent / 100
 
     @property
     def amount_bytes(self) -> int | None:

@@ -1,7 +1,8 @@
 """TrainingJob: a distributed training run that is placed where its data lies."""
 
 import re
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -43,51 +44,46 @@ def _frozen(path: str) -> dict[str, str]:
     return rule(f"has(self.{path}) == has(oldSelf.{path}) && {same}", _FROZEN, field=f".{path}")
 
 
+_AT_LEAST_ONE = rules(rule("self >= 1", "must be at least 1: a job needs a pod"))
+
+
 class ReplicaSpec(Model):
     """The pods of one role."""
 
-    replicas: Annotated[
-        int,
-        Field(le=1000, json_schema_extra=rules(rule("self >= 1", "must be at least 1: a job needs a pod"))),
-    ] = 1
-    """How many pods."""
+    name: Role
+    """The role. Worker: every job has it, and worker 0 decides how the job ends where there is no Chief or Launcher.
+    PS: parameter servers, of TensorFlow or PyTorch; they serve until the job ends, and are then ended. Chief:
+    TensorFlow's chief, one pod; the job ends as it ends. Launcher: Horovod's launcher, one pod; the job ends as it
+    ends."""
+    replicas: Annotated[int, Field(le=1000, json_schema_extra=_AT_LEAST_ONE)] | None = None
+    """How many pods; 1 when left out. The number of workers is spec.workers."""
     template: PodTemplate
     """The pods, as in a Job. For workers and the chief of a job that reads datasets schedulerName defaults to the
     scheduler that was installed with TDCS."""
 
 
-class ReplicaSpecs(Model):
-    """The roles of the job."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePods:
+    """The pods of a role that a job has.
 
-    worker: Annotated[ReplicaSpec, Field(alias="Worker")]
-    """The workers: every job has them. Worker 0 decides how the job ends where there is no Chief or Launcher."""
-    ps: Annotated[ReplicaSpec | None, Field(alias="PS")] = None
-    """Parameter servers, of TensorFlow or PyTorch. They serve until the job ends, and are then ended."""
-    chief: Annotated[ReplicaSpec | None, Field(alias="Chief")] = None
-    """TensorFlow's chief, one pod: the job ends as it ends."""
-    launcher: Annotated[ReplicaSpec | None, Field(alias="Launcher")] = None
-    """Horovod's launcher, one pod: the job ends as it ends."""
+    Attributes:
+        replicas: how many.
+        template: what they are, as in a Job.
+    """
 
-    def by_role(self) -> dict[Role, ReplicaSpec]:
-        """The roles that the job has."""
-        found: dict[Role, ReplicaSpec | None] = {
-            "Chief": self.chief,
-            "Launcher": self.launcher,
-            "PS": self.ps,
-            "Worker": self.worker,
-        }
-        return {role: spec for role, spec in found.items() if spec is not None}
+    replicas: int
+    template: dict[str, Any]
 
 
 class Readiness(Model):
     """How much of a dataset must be cached before the job starts."""
 
-    fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the bytes, between 0 and 1. With 0 the job starts as soon as the dataset can be read, and loading
+    percent: Annotated[int, Field(ge=0, le=100)] = 0
+    """Share of the bytes, in whole percent. With 0 the job starts as soon as the dataset can be read, and loading
     goes on beside it. A dataset of which everything that fits is loaded, or that is not preloaded, never holds
     the job back."""
     timeout: Duration | None = None
-    """How long after the job's creation it waits for the fraction, as in 30m; then it starts with what is there.
+    """How long after the job's creation it waits for that share, as in 30m; then it starts with what is there.
     Left out, it waits as long as it takes."""
 
 
@@ -191,6 +187,10 @@ PRIORITY_CLASSES_DIFFER = (
 )
 
 
+NO_WORKER = "a job needs workers: add an item with the name Worker"
+REPLICAS_OF_WORKERS = (
+    "the number of workers is spec.workers, which kubectl scale can set: remove replicas from the item Worker"
+)
 READERS_NEED_EXTENDER = (
     "readers need scheduling.mode Extender: preferences of mode Affinity are the same for all workers"
 )
@@ -200,9 +200,22 @@ READERS_BEYOND_WORKERS = (
 )
 
 
-def _class_of(role: str) -> str:
-    """CEL: the PriorityClass of the pods of a role that the job has."""
-    spec = f"self.replicaSpecs.{role}.template.spec"
+def _has(role: str) -> str:
+    """CEL: the job has a role."""
+    return f"self.replicaSpecs.exists(one, one.name == '{role}')"
+
+
+def _single(role: str) -> dict[str, str]:
+    return rule(
+        f"!self.replicaSpecs.exists(one, one.name == '{role}' && has(one.replicas) && one.replicas != 1)",
+        f"the {role} is one pod: set its replicas to 1",
+        field=".replicaSpecs",
+    )
+
+
+def _class_of(one: str) -> str:
+    """CEL: the PriorityClass of the pods of an item of replicaSpecs."""
+    spec = f"{one}.template.spec"
     named = "(has(self.scheduling.priorityClassName) ? self.scheduling.priorityClassName : '')"
     return f"(has({spec}.priorityClassName) && {spec}.priorityClassName != '' ? {spec}.priorityClassName : {named})"
 
@@ -210,49 +223,44 @@ def _class_of(role: str) -> str:
 _SPEC_RULES = rules(
     rule(
         "!has(self.scheduling.priorityClassName) || "
-        f"{_class_of('Worker')} == self.scheduling.priorityClassName",
+        f"self.replicaSpecs.all(one, {_class_of('one')} == self.scheduling.priorityClassName)",
         PRIORITY_CLASSES_DIFFER,
         field=".replicaSpecs",
     ),
-    *(
-        rule(
-            f"!has(self.replicaSpecs.{role}) || {_class_of(role)} == {_class_of('Worker')}",
-            PRIORITY_CLASSES_DIFFER,
-            field=".replicaSpecs",
-        )
-        for role in ("Chief", "Launcher", "PS")
+    rule(
+        f"self.replicaSpecs.all(one, {_class_of('one')} == {_class_of('self.replicaSpecs[0]')})",
+        PRIORITY_CLASSES_DIFFER,
+        field=".replicaSpecs",
+    ),
+    rule(_has("Worker"), NO_WORKER, field=".replicaSpecs"),
+    rule(
+        "!self.replicaSpecs.exists(one, one.name == 'Worker' && has(one.replicas))",
+        REPLICAS_OF_WORKERS,
+        field=".replicaSpecs",
     ),
     rule(
-        "self.framework != 'Horovod' || !has(self.replicaSpecs.PS)",
+        f"self.framework != 'Horovod' || !{_has('PS')}",
         "Horovod has no role PS: remove it, or set framework to TensorFlow or PyTorch",
         field=".replicaSpecs",
     ),
     rule(
-        "self.framework == 'TensorFlow' || self.framework == 'None' || !has(self.replicaSpecs.Chief)",
+        f"self.framework == 'TensorFlow' || self.framework == 'None' || !{_has('Chief')}",
         "only TensorFlow has the role Chief: remove it (worker 0 is PyTorch's master), or set framework to "
         "TensorFlow",
         field=".replicaSpecs",
     ),
     rule(
-        "self.framework == 'Horovod' || self.framework == 'None' || !has(self.replicaSpecs.Launcher)",
+        f"self.framework == 'Horovod' || self.framework == 'None' || !{_has('Launcher')}",
         "only Horovod has the role Launcher: remove it, or set framework to Horovod",
         field=".replicaSpecs",
     ),
     rule(
-        "self.framework != 'TensorFlow' || !has(self.replicaSpecs.PS) || has(self.replicaSpecs.Chief)",
+        f"self.framework != 'TensorFlow' || !{_has('PS')} || {_has('Chief')}",
         "parameter servers need a Chief: it drives the workers, and the job ends as it ends",
         field=".replicaSpecs",
     ),
-    rule(
-        "!has(self.replicaSpecs.Chief) || self.replicaSpecs.Chief.replicas == 1",
-        "the Chief is one pod: set its replicas to 1",
-        field=".replicaSpecs",
-    ),
-    rule(
-        "!has(self.replicaSpecs.Launcher) || self.replicaSpecs.Launcher.replicas == 1",
-        "the Launcher is one pod: set its replicas to 1",
-        field=".replicaSpecs",
-    ),
+    _single("Chief"),
+    _single("Launcher"),
     rule(
         "self.framework != 'TensorFlow' || !has(self.elastic)",
         "TensorFlow's workers are listed when the job starts, their number cannot change: remove elastic",
@@ -269,10 +277,10 @@ _SPEC_RULES = rules(
         field=".elastic",
     ),
     rule(
-        "!has(self.elastic) || (self.replicaSpecs.Worker.replicas >= self.elastic.minReplicas && "
-        "self.replicaSpecs.Worker.replicas <= self.elastic.maxReplicas)",
+        "!has(self.elastic) || (self.workers >= self.elastic.minReplicas && "
+        "self.workers <= self.elastic.maxReplicas)",
         "the number of workers must lie between elastic.minReplicas and elastic.maxReplicas",
-        field=".replicaSpecs",
+        field=".workers",
     ),
     rule(
         "self.scheduling.mode == 'Extender' || !has(self.datasets) || !self.datasets.exists(one, has(one.readers))",
@@ -282,15 +290,15 @@ _SPEC_RULES = rules(
     rule(
         "!has(self.datasets) || self.datasets.all(one, !has(one.readers) || "
         "one.readers.split(',').all(part, int(part.split('-')[size(part.split('-')) - 1]) < "
-        "(has(self.elastic) ? self.elastic.minReplicas : self.replicaSpecs.Worker.replicas)))",
+        "(has(self.elastic) ? self.elastic.minReplicas : self.workers)))",
         READERS_BEYOND_WORKERS,
         field=".datasets",
     ),
     rule("self.framework == oldSelf.framework", _FROZEN, field=".framework"),
     rule(
-        "has(self.elastic) || self.replicaSpecs.Worker.replicas == oldSelf.replicaSpecs.Worker.replicas",
+        "has(self.elastic) || self.workers == oldSelf.workers",
         "the number of workers cannot be changed without elastic: delete the TrainingJob and create it anew",
-        field=".replicaSpecs",
+        field=".workers",
     ),
     _frozen("elastic"),
     # On the field itself they would be asked about its default, {}, which has none of its own defaults yet.
@@ -299,13 +307,10 @@ _SPEC_RULES = rules(
 )
 
 _ROLE_RULES = rules(
-    *(
-        rule(
-            f"has(self.{role}) == has(oldSelf.{role}) && "
-            f"(!has(self.{role}) || self.{role}.replicas == oldSelf.{role}.replicas)",
-            _FROZEN,
-        )
-        for role in ("PS", "Chief", "Launcher")
+    rule(
+        "size(self) == size(oldSelf) && self.all(one, oldSelf.exists(old, old.name == one.name && "
+        "(has(old.replicas) ? old.replicas : 1) == (has(one.replicas) ? one.replicas : 1)))",
+        _FROZEN,
     )
 )
 
@@ -317,8 +322,14 @@ class TrainingJobSpec(Model):
     """Whose rendezvous environment the pods get. TensorFlow: TF_CONFIG. PyTorch: MASTER_ADDR, MASTER_PORT, RANK,
     WORLD_SIZE, and torchrun's PET_ variables. Horovod: the hosts of the workers, in the form horovodrun takes.
     None: nothing."""
-    replica_specs: Annotated[ReplicaSpecs, Field(json_schema_extra=_ROLE_RULES)]
-    """The roles of the job, each with its number of pods and their template."""
+    workers: Annotated[int, Field(le=1000, json_schema_extra=_AT_LEAST_ONE)] = 1
+    """How many workers: the pods of the role Worker. It stands here because kubectl scale and a
+    HorizontalPodAutoscaler reach no item of a list; they set it in an elastic job."""
+    replica_specs: Annotated[
+        list[ReplicaSpec],
+        Field(min_length=1, max_length=len(ROLES), json_schema_extra=list_map("name", **_ROLE_RULES)),
+    ]
+    """The roles of the job, each with the template of its pods, and of all but the workers their number."""
     datasets: Annotated[
         list[DatasetUse],
         Field(
@@ -353,6 +364,20 @@ class TrainingJobSpec(Model):
         """Whether the queue decides how many workers the job has."""
         return self.elastic is not None and self.scheduling.gang
 
+    def by_role(self) -> dict[Role, RolePods]:
+        """The roles that the job has, in the order of their names."""
+        return {
+            spec.name: RolePods(
+                replicas=self.workers if spec.name == "Worker" else spec.replicas or 1, template=spec.template
+            )
+            for spec in sorted(self.replica_specs, key=lambda spec: spec.name)
+        }
+
+    @property
+    def worker(self) -> RolePods:
+        """The workers."""
+        return self.by_role()["Worker"]
+
     def datasets_of(self, role: Role, index: int | None) -> list[DatasetUse]:
         """The datasets that one pod reads; of a pod with an unknown index all that its role reads."""
         if role not in READING_ROLES:
@@ -360,11 +385,22 @@ class TrainingJobSpec(Model):
         return [use for use in self.datasets if role != "Worker" or is_reader(use.readers, index)]
 
     @model_validator(mode="after")
+    def _roles_are_named_once(self) -> "TrainingJobSpec":
+        found = [spec.name for spec in self.replica_specs]
+        if len(set(found)) < len(found):
+            raise ValueError("replicaSpecs names a role twice: keep one item for each")
+        if "Worker" not in found:
+            raise ValueError(NO_WORKER)
+        if any(spec.name == "Worker" and spec.replicas is not None for spec in self.replica_specs):
+            raise ValueError(REPLICAS_OF_WORKERS)
+        return self
+
+    @model_validator(mode="after")
     def _readers_exist(self) -> "TrainingJobSpec":
         limited = [use.readers for use in self.datasets if use.readers is not None]
         if limited and self.scheduling.mode != "Extender":
             raise ValueError(READERS_NEED_EXTENDER)
-        workers = self.replica_specs.worker.replicas if self.elastic is None else self.elastic.min_replicas
+        workers = self.workers if self.elastic is None else self.elastic.min_replicas
         if any(max(parse_readers(readers)) >= workers for readers in limited):
             raise ValueError(READERS_BEYOND_WORKERS)
         return self
@@ -373,8 +409,7 @@ class TrainingJobSpec(Model):
     def _one_priority_class(self) -> "TrainingJobSpec":
         named = self.scheduling.priority_class_name
         classes = {
-            each.template["spec"].get("priorityClassName") or named or ""
-            for each in self.replica_specs.by_role().values()
+            each.template["spec"].get("priorityClassName") or named or "" for each in self.replica_specs
         }
         if len(classes) > 1 or (named and classes != {named}):
             raise ValueError(PRIORITY_CLASSES_DIFFER)

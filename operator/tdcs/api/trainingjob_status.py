@@ -15,6 +15,8 @@ JobState = Literal[
 class ReplicaStatus(Model):
     """The pods of one role, counted."""
 
+    name: str
+    """The role."""
     active: int = 0
     """Pods that are pending or run."""
     ready: int = 0
@@ -23,19 +25,6 @@ class ReplicaStatus(Model):
     """Pods that ended well."""
     failed: int = 0
     """Pods that failed."""
-
-
-class ReplicaStatuses(Model):
-    """The pods of each role."""
-
-    worker: Annotated[ReplicaStatus, Field(alias="Worker")]
-    """The workers."""
-    ps: Annotated[ReplicaStatus | None, Field(alias="PS")] = None
-    """The parameter servers."""
-    chief: Annotated[ReplicaStatus | None, Field(alias="Chief")] = None
-    """The chief."""
-    launcher: Annotated[ReplicaStatus | None, Field(alias="Launcher")] = None
-    """The launcher."""
 
 
 class PodPlacement(Model):
@@ -73,7 +62,9 @@ class TrainingJobStatus(Model):
     """DataReady: its datasets can be read and are cached as far as asked. Queued: it waits for its turn, and for
     room for all its pods. Admitted: its pods may exist. Running: all pods are ready. Restarting: a pod failed and is
     made anew. Suspended: as runPolicy.suspend asks. Succeeded and Failed: how it ended."""
-    replica_statuses: ReplicaStatuses | None = None
+    replica_statuses: Annotated[list[ReplicaStatus], Field(json_schema_extra=list_map("name"))] = Field(
+        default=[]
+    )
     """The pods of each role, counted."""
     replicas: int = 0
     """Workers that the job has been given; with selector, what an autoscaler reads."""

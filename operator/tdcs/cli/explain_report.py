@@ -102,9 +102,7 @@ def explain(world: World) -> Report:
     own_nodes = {place.node for place in status.placement} | {pod.node for pod in pods}
     raw = {pod["metadata"]["name"]: pod for pod in world.own_pods}
     free = free_room(nodes=world.nodes, pods=world.pods)
-    templates: dict[Role, Object] = {
-        role: spec.template["spec"] for role, spec in job.spec.replica_specs.by_role().items()
-    }
+    templates: dict[Role, Object] = {role: spec.template["spec"] for role, spec in job.spec.by_role().items()}
 
     def read_by(pod: PodView) -> dict[str, Dataset]:
         reads = {use.name for use in job.spec.datasets_of(pod.role, pod.number)}
@@ -279,7 +277,7 @@ def _pods(job: TrainingJob, name: str, status: TrainingJobStatus, own: Sequence[
 
 def _role_of(pod: str, job: TrainingJob, name: str) -> Role:
     """The role of a pod of which only the name is left."""
-    starts = ((role, names.role_job_name(job=name, role=role)) for role in job.spec.replica_specs.by_role())
+    starts = ((role, names.role_job_name(job=name, role=role)) for role in job.spec.by_role())
     return next((role for role, start in starts if pod.startswith(f"{start}-")), "Worker")
 
 
@@ -306,7 +304,7 @@ def _ranking(job: TrainingJob, world: World) -> str:
     pods = pods or [("Worker", None)]
     strangers = {_stranger(job, pod, role) for role, pod in pods if role in READING_ROLES} - {""}
     if strangers:
-        templates = [each.template["spec"] for each in job.spec.replica_specs.by_role().values()]
+        templates = [each.template["spec"] for each in job.spec.by_role().values()]
         remedy = (
             "remove schedulerName from the template"
             if any(template.get("schedulerName") for template in templates)
@@ -326,7 +324,7 @@ def _stranger(job: TrainingJob, pod: Object | None, role: Role) -> str:
     """
     if job.spec.scheduling.mode != "Extender":
         return ""
-    spec = job.spec.replica_specs.by_role().get(role)
+    spec = job.spec.by_role().get(role)
     named = str(spec.template["spec"].get("schedulerName") or "") if spec is not None else ""
     placed_by = named or (str(pod["spec"].get("schedulerName") or "") if pod is not None else "")
     return (

@@ -19,6 +19,7 @@ COMMANDS = {
     "delete-caches": ("tdcs.cli.delete_caches", "Delete CacheClusters and wait until their disks are free."),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "metrics": ("tdcs.cli.metrics", "Write the reference of all metrics."),
+    "migrate": ("tdcs.api.migration.command", "Rewrite files of an earlier version of the API."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
     "reader": ("tdcs.reader.main", "Show pods what of their datasets is not on the node."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),

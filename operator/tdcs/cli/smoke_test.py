@@ -93,7 +93,7 @@ def job(*, namespace: str, image: str, pull_secrets: Sequence[str] = ()) -> Obje
         "metadata": {"name": f"smoke-test-{uuid.uuid4().hex[:6]}", "namespace": namespace},
         "spec": {
             "runPolicy": {"ttlSecondsAfterFinished": KEPT_SECONDS, "activeDeadlineSeconds": KEPT_SECONDS},
-            "replicaSpecs": {"Worker": {"replicas": 1, "template": template}},
+            "replicaSpecs": [{"name": "Worker", "template": template}],
         },
     }
 

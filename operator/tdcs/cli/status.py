@@ -160,7 +160,7 @@ def preloads(objects: Sequence[Object], *, everywhere: bool) -> Table:
         total = status.get("bytesTotal", 0)
         table.add_row(
             escape(_title(obj, everywhere)),
-            escape(str(obj.get("spec", {}).get("dataset", ""))),
+            escape(names.dataset_of(obj)),
             _coloured(status.get("state", "Pending")),
             status.get("progress", ""),
             _bar(status.get("bytesDone", 0), total) if total else "",
@@ -176,12 +176,11 @@ def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
     table = _table("Name", "State", "Reason", "Workers", "Locality", "Datasets")
     for obj in objects:
         status, spec = _status(obj), obj.get("spec", {})
-        worker = spec.get("replicaSpecs", {}).get("Worker", {})
         table.add_row(
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
             escape(str(status.get("reason", ""))),
-            _workers(status, wanted=worker.get("replicas", 1)),
+            _workers(status, wanted=spec.get("workers", 1)),
             str(status.get("localityPercent") or ""),
             escape(", ".join(str(use.get("name", "")) for use in spec.get("datasets") or ())),
         )
@@ -190,7 +189,8 @@ def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
 
 def _workers(status: Mapping[str, Any], *, wanted: int) -> str:
     """Workers that are ready; of a job that has ended those that succeeded, as none is ready any more."""
-    counts = (status.get("replicaStatuses") or {}).get("Worker") or {}
+    statuses = status.get("replicaStatuses") or ()
+    counts: Mapping[str, Any] = next((one for one in statuses if one.get("name") == "Worker"), {})
     if status.get("state") in {"Succeeded", "Failed"}:
         return f"{counts.get('succeeded', 0)} of {wanted} succeeded"
     return f"{counts.get('ready', 0)} of {wanted}"

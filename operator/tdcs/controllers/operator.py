@@ -238,7 +238,7 @@ class Operator:
                 self._gangs.touch()
         if resource is PRELOADS and (deleted or before is None or _asked(before) != _asked(obj)):
             # The Dataset's controller carries it out, and stops when it is deleted.
-            self._add(DATASETS, (key[0], str(obj.get("spec", {}).get("dataset", ""))))
+            self._add(DATASETS, (key[0], names.dataset_of(obj)))
         if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
             self._cluster_changed(key)
 

@@ -110,7 +110,11 @@ def of_kept(*, namespace: str, dataset: Dataset, kept: Kept) -> Want:
     return _placed(
         key=preload_key(namespace=namespace, name=kept.name),
         dataset=dataset,
-        subset=Subset(paths=tuple(kept.paths), fraction=kept.fraction, amount=kept.amount),
+        subset=Subset(
+            paths=tuple(kept.paths),
+            fraction=None if kept.percent is None else kept.percent / 100,
+            amount=kept.amount,
+        ),
         copies=kept.copies,
         nodes=kept.nodes,
     )
@@ -152,7 +156,7 @@ def kept_now(
             generation=generation,
             completion_time=status.completion_time,
             paths=spec.paths,
-            fraction=spec.fraction,
+            percent=spec.percent,
             amount=spec.amount_bytes,
             copies=spec.copies,
             nodes=spec.nodes,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.objects import role_of
 from tests.unit.controllers.builders import NOW, dataset
 
 from tdcs.cli.explain import show
@@ -19,7 +20,7 @@ def job(**status: Any) -> Object:
     return {
         "metadata": {"name": "train", "namespace": "team", "creationTimestamp": NOW},
         "spec": {
-            "replicaSpecs": {"Worker": {"replicas": 1, "template": template}},
+            "replicaSpecs": [{"name": "Worker", "template": template}],
             "datasets": [{"name": "pictures", "mountPath": "/data"}],
         },
         "status": status,
@@ -195,7 +196,7 @@ def placed_by(scheduler: str, *, named: bool) -> Report:
     asked, own = job(state="Running"), pod("p0", node="b")
     own["spec"]["schedulerName"] = scheduler
     if named:
-        asked["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] = scheduler
+        role_of(asked)["template"]["spec"]["schedulerName"] = scheduler
     return explain(
         World(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
     )
@@ -263,7 +264,7 @@ def test_nodes_of_pods_that_run_are_no_others_either() -> None:
 def with_a_parameter_server(**status: Any) -> Object:
     found = job(**status)
     specs = found["spec"]["replicaSpecs"]
-    specs["Chief"] = specs["PS"] = {**specs["Worker"], "replicas": 1}
+    specs += [{**specs[0], "name": name} for name in ("Chief", "PS")]
     names = ("train-chief-0-x", "train-ps-0-x", "train-worker-0-x")
     found["status"]["placement"] = [{"pod": name, "node": "a", "cachedBytes": 0} for name in names]
     found["spec"]["framework"] = "TensorFlow"

@@ -64,7 +64,7 @@ WORLD = World(
     preloads=[
         obj(
             "warm",
-            spec={"dataset": "pictures"},
+            spec={"datasetRef": {"name": "pictures"}},
             state="Complete",
             progress="100%",
             bytesDone=10,
@@ -197,11 +197,11 @@ def test_a_preload_that_has_failed_or_lacks_its_dataset_or_nodes_is_told() -> No
 
 
 def test_of_a_job_that_has_ended_the_workers_that_succeeded_are_counted() -> None:
-    counts = {"Worker": {"ready": 0, "succeeded": 2}}
-    spec = {"replicaSpecs": {"Worker": {"replicas": 2}}}
+    counts = [{"name": "Worker", "ready": 0, "succeeded": 2}]
+    spec = {"workers": 2}
     ended = obj("train", spec=spec, state="Succeeded", replicaStatuses=counts)
     assert "2 of 2 succeeded" in shown(World(jobs=[ended]))
-    running = obj("train", spec=spec, state="Running", replicaStatuses={"Worker": {"ready": 1}})
+    running = obj("train", spec=spec, state="Running", replicaStatuses=[{"name": "Worker", "ready": 1}])
     assert "1 of 2" in shown(World(jobs=[running]))
     assert "succeeded" not in shown(World(jobs=[running]))
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tests.support.objects import with_roles
+
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.engine.protocol import Block, CachedFile, WorkerInfo
@@ -39,7 +41,7 @@ def worker(name: str, *, capacity: int = GIB, used: int = 0, live: bool = True) 
 def dataset_object(name: str = "pictures", *, namespace: str = "n") -> Object:
     """A Dataset as the API server has it."""
     return {
-        "apiVersion": "tdcs.io/v1alpha1",
+        "apiVersion": "tdcs.io/v1alpha2",
         "kind": "Dataset",
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
         "spec": {"source": {"uri": "s3://bucket/prefix"}},
@@ -78,23 +80,21 @@ def dataset(
 
 def job_spec(**changes: Any) -> TrainingJobSpec:
     """The spec of a TensorFlow job of two workers that reads one dataset."""
+    worker = {"replicas": 2, "template": {"spec": {"containers": [{"name": "main", "image": "train"}]}}}
     return TrainingJobSpec.model_validate(
-        {
-            "framework": "TensorFlow",
-            "replicaSpecs": {
-                "Worker": {
-                    "replicas": 2,
-                    "template": {"spec": {"containers": [{"name": "main", "image": "train"}]}},
-                }
-            },
-            "datasets": [{"name": "pictures", "mountPath": "/data"}],
-            **changes,
-        }
+        with_roles(
+            {
+                "framework": "TensorFlow",
+                "roles": {"Worker": worker},
+                "datasets": [{"name": "pictures", "mountPath": "/data"}],
+                **changes,
+            }
+        )
     )
 
 
 JOB_OBJECT: Object = {
-    "apiVersion": "tdcs.io/v1alpha1",
+    "apiVersion": "tdcs.io/v1alpha2",
     "kind": "TrainingJob",
     "metadata": {"name": "train", "namespace": "n", "uid": "uid-train"},
 }

@@ -318,7 +318,7 @@ class Cluster:
         if known != asked or deleted:
             self.context.queue.add(key)
             if resource is PRELOADS:
-                self.context.queue.add(WorkKey(DATASETS, key.namespace, obj["spec"]["dataset"]))
+                self.context.queue.add(WorkKey(DATASETS, key.namespace, names.dataset_of(obj)))
 
     # What users do and see.
 
@@ -351,7 +351,9 @@ class Cluster:
 
     async def create_preload(self, name: str = "warm", **spec: Any) -> None:
         """A Preload of the Dataset."""
-        await self.server.create(PRELOADS, obj=_object("Preload", name, {"dataset": "pictures", **spec}))
+        await self.server.create(
+            PRELOADS, obj=_object("Preload", name, {"datasetRef": {"name": "pictures"}, **spec})
+        )
 
     async def change(self, resource: Resource, name: str, **spec: Any) -> None:
         """Merge fields into a spec."""

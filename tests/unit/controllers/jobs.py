@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self, cast
 
 from tests.support.caches import MemoryCaches
+from tests.support.objects import with_roles
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.passes import work_off
@@ -304,7 +305,7 @@ class Jobs:
 
     async def create(self, name: str = "train", *, workers: int = 2, gpus: int = 1, **spec: Any) -> None:
         """A job of so many workers with so many GPUs each."""
-        wanted = {"replicaSpecs": {"Worker": role(workers, gpus=gpus)}, **spec}
+        wanted = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, **spec})
         metadata = {"name": name, "namespace": "n"}
         job = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": metadata, "spec": wanted}
         await self.server.create(TRAINING_JOBS, obj=job)

@@ -114,7 +114,7 @@ def test_a_cache_without_a_node_says_what_to_change() -> None:
 def blueprint(**spec: Any) -> Blueprint:
     return Blueprint(
         owner={
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "CacheCluster",
             "metadata": {"name": "default", "uid": "u"},
         },

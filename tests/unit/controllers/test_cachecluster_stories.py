@@ -82,7 +82,7 @@ async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(cluster: Cluster) 
     await cluster.create_dataset("late")
     await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterDeleting")
     assert (
-        "CacheCluster default (spec.cacheCluster) is being deleted"
+        "CacheCluster default (spec.cacheClusterRef) is being deleted"
         in cluster.condition("Ready", "late")["message"]
     )
     assert cluster.condition("Ready")["status"] == "True"
@@ -130,5 +130,5 @@ async def test_a_cache_in_another_namespace_is_refused_and_says_where_it_belongs
     assert "finalizers" not in cluster.server.store(CACHE_CLUSTERS)["n", "other"]["metadata"]
     assert not any("other" in name for _, name in cluster.server.store(STATEFUL_SETS))
     # A Dataset does not find it either.
-    await cluster.create_dataset("late", cacheCluster="other")
+    await cluster.create_dataset("late", cacheClusterRef={"name": "other"})
     await cluster.until(lambda: cluster.condition("Ready", "late").get("reason") == "CacheClusterNotFound")

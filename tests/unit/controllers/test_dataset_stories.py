@@ -144,11 +144,11 @@ async def test_copies_have_nodes_of_their_own(cluster: Cluster) -> None:
 
 
 async def test_a_fraction_of_some_folders_is_held_and_no_more(cluster: Cluster) -> None:
-    await cluster.create_dataset(preload={"paths": ["train"], "fraction": 0.5}, placement={"nodeCount": 1})
+    await cluster.create_dataset(preload={"paths": ["train"], "percent": 50}, placement={"nodeCount": 1})
     await cluster.until_state("Ready")
     assert list(cluster.held().values()) == [5 * MB]
     assert (cluster.status()["cachedRatio"], cluster.status()["loadedRatio"]) == (0.25, 1.0)
-    await cluster.change(DATASETS, "pictures", preload={"fraction": None, "amount": "2M"})
+    await cluster.change(DATASETS, "pictures", preload={"percent": None, "amount": "2M"})
     await cluster.until(lambda: list(cluster.held().values()) == [2 * MB])
     await cluster.until_state("Ready")
     assert cluster.engine.source_bytes_read == 5 * MB  # the smaller part is among the larger one
@@ -388,7 +388,7 @@ async def test_strange_names_and_empty_files_are_loaded(cluster: Cluster) -> Non
 
 async def test_a_folder_of_a_hundred_thousand_files_is_counted_and_its_part_loaded(cluster: Cluster) -> None:
     cluster.engine.sources["s3://pictures"] = {f"all/{number:06d}.jpg": 1000 for number in range(100_000)}
-    await cluster.create_dataset(preload={"fraction": 0.01}, placement={"nodeCount": 1})
+    await cluster.create_dataset(preload={"percent": 1}, placement={"nodeCount": 1})
     await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=120)
     status = cluster.status()
     assert (status["totalFiles"], status["totalBytes"]) == (100_000, 100 * MB)

@@ -81,7 +81,7 @@ async def test_a_name_with_a_control_character_leaves_its_dataset_in_one_state(c
 async def test_a_small_part_for_a_dataset_that_jobs_fill_protects_nothing_else(cluster: Cluster) -> None:
     await cluster.create_dataset(preload={"enabled": False})
     await cluster.until_state("Ready")
-    await cluster.create_preload(fraction=0.1, nodes=["a"])
+    await cluster.create_preload(percent=10, nodes=["a"])
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
     assert cluster.engine.pinned == set()
 

@@ -179,7 +179,7 @@ async def test_pods_that_are_let_in_and_not_made_yet_count_against_the_quota() -
     async with Jobs(gpus={"a": 8}) as jobs:
         await jobs.server.create(RESOURCE_QUOTAS, obj=quota({GPUS: "4"}))
         for name in ("first", "second"):
-            await jobs.create(name, replicaSpecs={"Worker": role(3, gpus=1)})
+            await jobs.create(name, roles={"Worker": role(3, gpus=1)})
         # Nobody makes pods, so the quota's own count stays at nothing.
         await jobs.until(
             lambda: (

@@ -26,7 +26,7 @@ def pipeline(readers: str = "0-1", *, workers: int = 3, **more: Any) -> Training
     """A PyTorch job of which some workers read the dataset."""
     use = {"name": "pictures", "mountPath": "/data", "readers": readers}
     specs = {"Worker": role(workers)}
-    return job_spec(**{"framework": "PyTorch", "replicaSpecs": specs, "datasets": [use], **more})
+    return job_spec(**{"framework": "PyTorch", "roles": specs, "datasets": [use], **more})
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_explain_says_of_a_worker_that_it_reads_no_data() -> None:
         }
 
     obj = job_object(state="Running")
-    obj["spec"]["replicaSpecs"]["Worker"]["replicas"] = 2
+    obj["spec"]["workers"] = 2
     obj["spec"]["datasets"][0]["readers"] = "0"
     pods = [worker(0, "a"), worker(1, "b")]
     found = explain(
@@ -116,7 +116,7 @@ def test_explain_says_of_a_worker_that_it_reads_no_data() -> None:
 
 
 def test_a_pytorch_job_knows_its_parameter_servers_and_they_get_no_rank() -> None:
-    spec = job_spec(framework="PyTorch", replicaSpecs={"Worker": role(2), "PS": role(2)})
+    spec = job_spec(framework="PyTorch", roles={"Worker": role(2), "PS": role(2)})
 
     def variables(which: Any) -> dict[str, str]:
         found = environment(job="train", namespace="n", spec=spec, role=which)
@@ -129,7 +129,7 @@ def test_a_pytorch_job_knows_its_parameter_servers_and_they_get_no_rank() -> Non
 
 
 def test_the_servers_of_a_pytorch_job_end_with_worker_0() -> None:
-    spec = job_spec(framework="PyTorch", replicaSpecs={"Worker": role(2), "PS": role(1)}, datasets=[])
+    spec = job_spec(framework="PyTorch", roles={"Worker": role(2), "PS": role(1)}, datasets=[])
     done = PodView(name="w0", index="0", node="a", phase="Succeeded", finished=NOW, created=NOW)
     seen = Observed(
         spec=spec,

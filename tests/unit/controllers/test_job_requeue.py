@@ -99,7 +99,7 @@ async def test_without_gang_a_job_keeps_what_it_has() -> None:
 
 def seen(*pods: PodView, replicas: int = 3, **more: object) -> Observed:
     workers = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
-    spec = job_spec(framework="PyTorch", replicaSpecs={"Worker": workers}, **more)
+    spec = job_spec(framework="PyTorch", roles={"Worker": workers}, **more)
     job = JobView(exists=True, start_time=NOW)
     return Observed(spec=spec, known=TrainingJobStatus(), jobs={"Worker": job}, pods=pods, workers=replicas)
 
@@ -228,7 +228,7 @@ async def pictures(jobs: Jobs, *copies: Mapping[str, int], brought: Mapping[str,
     await jobs.server.create(
         DATASETS,
         obj={
-            "apiVersion": "tdcs.io/v1alpha1",
+            "apiVersion": "tdcs.io/v1alpha2",
             "kind": "Dataset",
             "metadata": {"name": "pictures", "namespace": "n"},
             "spec": {"source": {"uri": "s3://bucket/prefix"}},

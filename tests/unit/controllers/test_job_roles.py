@@ -25,7 +25,7 @@ def roles(framework: str, *, gpus: int = 1, **more: Any) -> TrainingJobSpec:
     container = {"name": "main", "image": "train", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
     template = {"spec": {"containers": [container]}}
     specs = {name: {"replicas": count, "template": template} for name, count in counts.items()}
-    return job_spec(framework=framework, replicaSpecs=specs, **more)
+    return job_spec(framework=framework, roles=specs, **more)
 
 
 def told(spec: TrainingJobSpec, role: Role) -> dict[str, str]:
@@ -81,8 +81,7 @@ def test_horovods_launcher_is_told_the_hosts_and_slots() -> None:
 def test_every_role_has_a_job_and_only_readers_are_drawn_to_the_data() -> None:
     spec = roles("TensorFlow", Chief=1, Worker=2, PS=3)
     made = {
-        role: children.job(owner=JOB_OBJECT, spec=spec, role=role, suspended=True)
-        for role in spec.replica_specs.by_role()
+        role: children.job(owner=JOB_OBJECT, spec=spec, role=role, suspended=True) for role in spec.by_role()
     }
     assert {role: (job["metadata"]["name"], job["spec"]["completions"]) for role, job in made.items()} == {
         "Chief": ("train-chief", 1),
@@ -103,16 +102,14 @@ def test_evictions_are_no_failures_but_only_where_the_api_lets_us_say_so() -> No
     made = children.job(owner=JOB_OBJECT, spec=spec, role="Worker", suspended=True)
     assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
     pod = {"restartPolicy": "OnFailure", "containers": [{"name": "main", "image": "train"}]}
-    again = job_spec(replicaSpecs={"Worker": {"template": {"spec": pod}}})
+    again = job_spec(roles={"Worker": {"template": {"spec": pod}}})
     made = children.job(owner=JOB_OBJECT, spec=again, role="Worker", suspended=True)
     assert "podFailurePolicy" not in made["spec"]
 
 
 def ending(spec: TrainingJobSpec, *, pods: tuple[PodView, ...] = (), now: str = NOW, **jobs: JobView) -> str:
     """How it ended, in a word."""
-    views: dict[Role, JobView] = {
-        role: jobs.get(role.lower(), JobView()) for role in spec.replica_specs.by_role()
-    }
+    views: dict[Role, JobView] = {role: jobs.get(role.lower(), JobView()) for role in spec.by_role()}
     seen = Observed(spec=spec, known=TrainingJobStatus(), jobs=views, pods=pods)
     found = decisions.outcome(seen, now=now)
     return "goes on" if found is None else "succeeded" if found.succeeded else "failed"

@@ -22,7 +22,7 @@ def role(replicas: int, *, gpus: int) -> Object:
 def spec(**more: Any) -> TrainingJobSpec:
     """A chief and two workers with two GPUs each, and servers without."""
     roles = {"Chief": role(1, gpus=2), "Worker": role(2, gpus=2), "PS": role(1, gpus=0)}
-    return job_spec(replicaSpecs=roles, **more)
+    return job_spec(roles=roles, **more)
 
 
 def seen(*placed: str, started: bool = True, **more: Any) -> Observed:

@@ -1,6 +1,7 @@
 """Whole stories of training jobs: queue, run, fail, restart, end, be cleaned up."""
 
 import pytest
+from tests.support.objects import counts_of
 from tests.unit.controllers.jobs import Jobs, index_of, phase_of, role
 
 from tdcs.kube.resources import (
@@ -142,7 +143,7 @@ async def test_what_a_runtime_class_adds_to_a_pod_counts_as_asked_for() -> None:
         pods = role(1)
         pods["template"]["spec"]["runtimeClassName"] = "sandbox"
         pods["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "90"
-        await jobs.create(replicaSpecs={"Worker": pods})
+        await jobs.create(roles={"Worker": pods})
         await jobs.until_state("Queued")
         assert "asks for 100 cpu, and the largest node that it may use has 96 cpu" in jobs.status()["message"]
         await jobs.server.delete(RUNTIME_CLASSES, name="sandbox")
@@ -152,7 +153,7 @@ async def test_what_a_runtime_class_adds_to_a_pod_counts_as_asked_for() -> None:
 async def test_the_largest_pods_of_a_gang_get_their_nodes_first() -> None:
     async with Jobs(gpus={"a": 5, "b": 4}) as jobs:
         # The scheduler takes the first node with room: servers that came first would take the worker's.
-        await jobs.create(replicaSpecs={"PS": role(4, gpus=1), "Worker": role(1, gpus=5)})
+        await jobs.create(roles={"PS": role(4, gpus=1), "Worker": role(1, gpus=5)})
         await jobs.until(lambda: jobs.bound("train") == 5)
         placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in jobs.pods()}
         assert placed["train-worker-0-0"] == "a"
@@ -185,7 +186,7 @@ async def test_a_new_operator_keeps_what_the_old_one_let_in() -> None:
 async def test_the_chiefs_end_ends_servers_and_workers() -> None:
     roles = {"Chief": role(1), "Worker": role(2, gpus=1), "PS": role(1)}
     async with Jobs(gpus={"a": 4}) as jobs:
-        await jobs.create(framework="TensorFlow", replicaSpecs=roles)
+        await jobs.create(framework="TensorFlow", roles=roles)
         await jobs.until(lambda: jobs.bound("train") == 4)
         await jobs.run()
         await jobs.until_state("Running")
@@ -193,7 +194,7 @@ async def test_the_chiefs_end_ends_servers_and_workers() -> None:
         await jobs.end(chief)
         await jobs.until_state("Succeeded")
         await jobs.until(lambda: len(jobs.pods()) == 1)
-        assert jobs.status()["replicaStatuses"]["PS"] == {
+        assert counts_of(jobs.status(), "PS") == {
             "active": 0,
             "ready": 0,
             "succeeded": 0,
@@ -213,7 +214,7 @@ async def test_what_becomes_of_the_pods_is_the_policys_business(policy: str) -> 
     jobs_left, running_left = POLICIES[policy]
     roles = {"Chief": role(1), "Worker": role(2, gpus=1), "PS": role(1)}
     async with Jobs(gpus={"a": 4}) as jobs:
-        await jobs.create(framework="TensorFlow", replicaSpecs=roles, runPolicy={"cleanPodPolicy": policy})
+        await jobs.create(framework="TensorFlow", roles=roles, runPolicy={"cleanPodPolicy": policy})
         await jobs.until(lambda: jobs.bound("train") == 4)
         await jobs.run()
         await jobs.end(next(pod for pod in jobs.pods() if "chief" in pod["metadata"]["name"]))
@@ -284,7 +285,7 @@ async def test_an_elastic_job_follows_its_number_of_workers() -> None:
         await jobs.create(framework="PyTorch", elastic={"minReplicas": 1, "maxReplicas": 4})
         await jobs.until(lambda: jobs.bound("train") == 2)
         for count in (4, 1):
-            await jobs.change(replicaSpecs={"Worker": {"replicas": count}})
+            await jobs.change(workers=count)
             await jobs.until(lambda count=count: jobs.bound("train") == len(jobs.pods()) == count)  # type: ignore[misc]
             await jobs.run()
             await jobs.until_state("Running")
@@ -338,7 +339,7 @@ async def test_a_job_with_more_pods_than_a_variable_can_list_is_refused_until_it
     async with Jobs(gpus={"a": 4}) as jobs:
         name = "a" * 50
         specs = {"Chief": role(1), "Worker": role(1000), "PS": role(1000)}
-        await jobs.create(name, framework="TensorFlow", replicaSpecs=specs)
+        await jobs.create(name, framework="TensorFlow", roles=specs)
         await jobs.until(lambda: jobs.status(name).get("reason") == "InvalidSpec")
         assert "TF_CONFIG" in jobs.status(name)["message"]
         assert not jobs.server.store(JOBS)

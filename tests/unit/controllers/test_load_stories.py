@@ -174,7 +174,7 @@ async def test_copies_count_what_of_them_lies_there_and_not_what_others_want(clu
     cluster.engine.sources["s3://pictures"] = {f"{number:02d}": MB for number in range(20)}
     await cluster.create_dataset("whole", placement={"nodeSelector": {"zone": "a"}})
     await cluster.until_state("Ready", "whole")
-    await cluster.create_dataset("part", preload={"fraction": 0.1}, placement={"nodeSelector": {"zone": "a"}})
+    await cluster.create_dataset("part", preload={"percent": 10}, placement={"nodeSelector": {"zone": "a"}})
     await cluster.until_state("Ready", "part")
     assert cluster.nodes("whole") == {"a": 20 * MB}
     assert cluster.nodes("part") == {"a": 2 * MB}

@@ -164,7 +164,7 @@ async def test_files_that_cannot_be_loaded_are_named_and_the_preload_fails(clust
 @pytest.mark.parametrize(
     ("spec", "reason", "state"),
     [
-        ({"dataset": "nowhere"}, "DatasetNotFound", "Pending"),
+        ({"datasetRef": {"name": "nowhere"}}, "DatasetNotFound", "Pending"),
         ({"paths": ["tarin"]}, "PathNotFound", "Failed"),
         ({"nodes": ["a", "nowhere"]}, "TooFewNodes", "Failed"),
         ({"nodes": ["nowhere"]}, "NoCacheNode", "Pending"),
@@ -193,7 +193,7 @@ async def test_a_preload_warms_a_dataset_whose_own_preload_is_off(cluster: Clust
     await cluster.create_dataset(preload={"enabled": False})
     await cluster.until_state("Ready")
     assert cluster.held() == {}
-    await cluster.create_preload(fraction=0.5, nodes=["a"])
+    await cluster.create_preload(percent=50, nodes=["a"])
     await cluster.until_state("Complete", "warm", resource=PRELOADS)
     assert cluster.held() == {"a": 10 * MB}
 

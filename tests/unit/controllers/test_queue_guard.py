@@ -33,7 +33,7 @@ def ready_job(name: str = "train") -> Object:
             "uid": name,
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
-        "spec": {"replicaSpecs": {"Worker": {"template": {"spec": {"containers": containers}}}}},
+        "spec": {"replicaSpecs": [{"name": "Worker", "template": {"spec": {"containers": containers}}}]},
         "status": {"conditions": [condition]},
     }
 
@@ -131,7 +131,7 @@ async def test_a_bad_job_that_takes_no_status_is_reported_by_an_event() -> None:
         jobs.server.apply_status = apply_status  # type: ignore[method-assign]
         bad = role(1)
         bad["template"]["spec"]["nodeSelector"] = ["gpu"]
-        await jobs.create("bad", replicaSpecs={"Worker": bad})
+        await jobs.create("bad", roles={"Worker": bad})
         await jobs.create("good", workers=4)
         await jobs.until(lambda: jobs.bound("good") == 4)
         await jobs.until(lambda: "InvalidSpec" in jobs.events())

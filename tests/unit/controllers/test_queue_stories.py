@@ -36,7 +36,7 @@ async def test_one_job_that_cannot_be_read_stops_no_other(name: str) -> None:
     bad["template"]["spec"] |= pod
     bad["template"]["spec"]["containers"][0] |= container
     async with Jobs(gpus={"a": 4}) as jobs:
-        await jobs.create("bad", replicaSpecs={"Worker": bad})
+        await jobs.create("bad", roles={"Worker": bad})
         await jobs.create("good", workers=2)
         await jobs.until(lambda: jobs.bound("good") == 2)
         await jobs.until(lambda: jobs.condition("Admitted", "bad").get("reason") == "InvalidSpec")
@@ -57,7 +57,7 @@ async def test_a_gang_for_a_scheduler_that_does_not_exist_gives_its_room_back() 
     mistyped = role(8, gpus=1)
     mistyped["template"]["spec"]["schedulerName"] = "tdcs-schedular"
     async with Jobs(gpus={"a": 4, "b": 4}, patience=0.2) as jobs:
-        await jobs.create("mistyped", replicaSpecs={"Worker": mistyped})
+        await jobs.create("mistyped", roles={"Worker": mistyped})
         await jobs.until(lambda: len(jobs.pods("mistyped")) == 8)
         await jobs.create("other", workers=8)
         await jobs.until(lambda: jobs.bound("other") == 8)
@@ -132,8 +132,7 @@ async def test_growth_waits_behind_a_job_of_higher_priority_and_within_the_quota
         await jobs.stranger("stranger", node="b", gpus=4)
         await jobs.create("urgent", workers=4, scheduling={"priorityClassName": "urgent"})
         await jobs.until_state("Queued", "urgent")
-        workers = jobs.server.store(TRAINING_JOBS)["n", "train"]["spec"]["replicaSpecs"]["Worker"]
-        await jobs.change("train", replicaSpecs={"Worker": {**workers, "replicas": 8}})
+        await jobs.change("train", workers=8)
         await jobs.until(lambda: jobs.bound("train") == 4)
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.bound("urgent") == 4)
@@ -142,7 +141,7 @@ async def test_growth_waits_behind_a_job_of_higher_priority_and_within_the_quota
         for pod in jobs.pods("urgent"):
             await jobs.end(pod)
         await jobs.until(lambda: jobs.bound("train") == 8)
-        await jobs.change("train", replicaSpecs={"Worker": {**workers, "replicas": 2}})
+        await jobs.change("train", workers=2)
         await jobs.until(lambda: len(jobs.pods("train")) == 2)
 
 
@@ -178,7 +177,7 @@ async def test_the_choice_of_a_copy_counts_admitted_jobs_whose_pods_have_no_node
 async def test_suspended_time_does_not_count_for_a_readiness_timeout() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await pictures(jobs, {"a": 10})
-        use = {**READS["datasets"][0], "readiness": {"fraction": 1.0, "timeout": "2s"}}
+        use = {**READS["datasets"][0], "readiness": {"percent": 100, "timeout": "2s"}}
         await jobs.create("train", workers=1, datasets=[use], runPolicy={"suspend": True})
         await jobs.until_state("Suspended")
         jobs.advance(3600)

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.support.objects import with_roles
 from tests.support.random_objects import from_schema
 from tests.unit.controllers.jobs import Jobs, role
 
@@ -45,7 +46,7 @@ def random_spec(seed: int) -> Any:
 def job_object(name: str, spec: Any) -> Object:
     """A job with ready data as the queue sees it."""
     return {
-        "apiVersion": "tdcs.io/v1alpha1",
+        "apiVersion": "tdcs.io/v1alpha2",
         "kind": "TrainingJob",
         "metadata": {
             "name": name,
@@ -63,7 +64,7 @@ def good_spec() -> Object:
     """A job that fits on the node `good`, whatever runs elsewhere."""
     good = role(1)
     good["template"]["spec"]["containers"][0]["resources"]["limits"] = {"example.com/good": "1"}
-    return {"replicaSpecs": {"Worker": good}}
+    return with_roles({"roles": {"Worker": good}})
 
 
 def node(**amounts: str) -> Object:
@@ -101,7 +102,7 @@ def test_whatever_a_job_asks_for_the_queue_admits_the_one_beside_it(seed: int) -
         return
     too_long(job="odd", namespace="n", spec=parsed)
     owner = job_object("odd", spec)
-    for each in parsed.replica_specs.by_role():
+    for each in parsed.by_role():
         made = children.job(owner=owner, spec=parsed, role=each, suspended=True)
         children.changes(live=made, spec=parsed, role=each, suspended=False)
 

@@ -160,7 +160,7 @@ def test_a_ledger_is_complete_when_every_mounted_dataset_of_the_cache_is_in_it()
         conditions = [{"type": "Mounted", "status": mounted}]
         return {
             "metadata": metadata,
-            "spec": {"cacheCluster": cluster},
+            "spec": {"cacheClusterRef": {"name": cluster}},
             "status": {"mountPath": path, "conditions": conditions, "physicalBytes": held},
         }
 

@@ -60,7 +60,7 @@ WAITING: dict[str, tuple[dict[str, Dataset], Reason]] = {
 @pytest.mark.parametrize("name", WAITING)
 def test_a_job_waits_for_what_will_still_come(name: str) -> None:
     datasets, reason = WAITING[name]
-    decision = decided(seen_of(reading(fraction=1), datasets))
+    decision = decided(seen_of(reading(percent=100), datasets))
     assert decision.reason is reason
     assert decision.admitted == (reason is Reason.READY)
 
@@ -87,14 +87,14 @@ def test_by_default_a_job_starts_as_soon_as_its_dataset_can_be_read() -> None:
 
 
 def test_a_job_waits_no_longer_than_its_timeout() -> None:
-    seen = seen_of(reading(fraction=1, timeout="1h"), {"pictures": dataset(cached=50)})
+    seen = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
     assert decided(seen).reason is Reason.LOADING
     assert decided(seen, now=LATER).admitted
     assert decisions.patience_left(seen.spec.datasets[0], seen=seen, now=NOW) == 3600
 
 
 def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:
-    spec = reading(fraction=0.8, timeout="30m")
+    spec = reading(percent=80, timeout="30m")
     first = decided(seen_of(spec, {"pictures": dataset(cached=3)}), now=LATER)
     told = "after 30m it starts with 3% of Dataset pictures cached, 80% was asked for"
     assert (first.admitted, first.data.data_ready) == (True, True)
@@ -118,7 +118,7 @@ def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_say
 
 
 def test_a_timeout_after_enough_was_cached_is_not_told() -> None:
-    seen = seen_of(reading(fraction=0.8, timeout="30m"), {"pictures": dataset(cached=90)})
+    seen = seen_of(reading(percent=80, timeout="30m"), {"pictures": dataset(cached=90)})
     assert decided(seen, now=LATER).data.message == "1 dataset ready"
 
 
@@ -180,7 +180,7 @@ def test_what_the_user_wrote_into_the_template_stays() -> None:
             ],
         },
     }
-    spec = job_spec(replicaSpecs={"Worker": {"replicas": 1, "template": template}})
+    spec = job_spec(roles={"Worker": {"replicas": 1, "template": template}})
     made = children.pod_template(owner=JOB_OBJECT, spec=spec)
     assert made["metadata"]["labels"]["app"] == "mine"
     assert made["metadata"]["annotations"]["note"] == "mine"
@@ -208,7 +208,7 @@ def test_only_pods_that_read_data_are_placed_by_the_scheduler_that_asks_the_exte
     asked: list[Role] = ["Worker", "Chief", "PS"]
     cases: list[tuple[dict[str, Any], set[str]]] = [({}, {"Worker", "Chief"}), ({"datasets": []}, set())]
     for datasets, readers in cases:
-        spec = job_spec(replicaSpecs=roles, **datasets)
+        spec = job_spec(roles=roles, **datasets)
         for role in asked:
             pod = children.pod_template(owner=JOB_OBJECT, spec=spec, role=role)
             assert ("schedulerName" in pod["spec"]) == (role in readers)
@@ -281,7 +281,7 @@ MALFORMED = [
 
 def with_template(change: dict[str, Any]) -> TrainingJobSpec:
     pod = {"containers": [{"name": "main", "image": "train"}], **change.get("spec", {})}
-    return job_spec(replicaSpecs={"Worker": {"template": {**change, "spec": pod}}})
+    return job_spec(roles={"Worker": {"template": {**change, "spec": pod}}})
 
 
 @pytest.mark.parametrize(("field", "change"), MALFORMED)
@@ -401,7 +401,7 @@ def test_the_ending_of_a_job_is_read_from_its_conditions() -> None:
 
 def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_waits() -> None:
     lost = {"pictures": dataset(cached=40)}
-    spec = reading(fraction=1)
+    spec = reading(percent=100)
     running = Observed(
         spec=spec, known=ADMITTED, datasets=lost, present=frozenset(lost), created=NOW, jobs={}, pods=()
     )
@@ -419,3 +419,28 @@ def test_a_running_job_whose_data_is_read_again_is_told_so_and_a_suspended_one_w
     assert "the job waits for 100%" in decisions.data(held, now=NOW).message
     # Of a gang that gives its places back nothing runs any more.
     assert "the job waits for 100%" in decisions.data(running, now=NOW, runs=False).message
+
+
+def test_labels_and_annotations_of_a_job_reach_its_children_and_ours_win() -> None:
+    given = {
+        "team": "vision",
+        "tdcs.io/role": "mine",
+        "app.kubernetes.io/managed-by": "Helm",
+        "kueue.x-k8s.io/queue-name": "gpus",
+    }
+    notes = {"bill": "vision", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    owner = {**JOB_OBJECT, "metadata": {**JOB_OBJECT["metadata"], "labels": given, "annotations": notes}}
+    pod = {"containers": [{"name": "main", "image": "train"}]}
+    template = {"metadata": {"labels": {"team": "speech"}, "annotations": {"own": "1"}}, "spec": pod}
+    spec = job_spec(roles={"Worker": {"replicas": 1, "template": template}})
+    made = children.job(owner=owner, spec=spec, role="Worker", suspended=True)
+    ours = children.labels_of(job="train", role="Worker")
+    assert made["metadata"]["labels"] == {"team": "vision", **ours}
+    assert made["metadata"]["annotations"] == {"bill": "vision"}
+    pods = made["spec"]["template"]["metadata"]
+    assert pods["labels"] == {"team": "speech", **ours}  # the template's own win over the job's
+    assert {"bill": "vision", "own": "1"}.items() <= pods["annotations"].items()
+    assert not [key for key in pods["annotations"] if key.startswith("kubectl.")]
+    service = children.service(owner=owner, spec=spec)["metadata"]
+    assert service["labels"]["team"] == "vision"
+    assert service["labels"]["app.kubernetes.io/managed-by"] == "tdcs"

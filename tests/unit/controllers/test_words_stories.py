@@ -82,7 +82,7 @@ async def test_what_another_dataset_of_the_source_holds_is_not_told_as_the_own(c
     await cluster.create_dataset("whole", placement={"mode": "Replicate", "nodeSelector": {"zone": "1"}})
     await cluster.until_state("Ready", "whole")
     half: dict[str, Any] = {
-        "preload": {"fraction": 0.5},
+        "preload": {"percent": 50},
         "placement": {"nodeCount": 1, "nodeSelector": {"zone": "2"}},
     }
     await cluster.create_dataset("half", **half)
@@ -182,7 +182,7 @@ async def test_a_preload_that_waits_or_has_failed_shows_no_hundred_percent(clust
         "nowhere": {"nodes": ["nowhere"]},
         "typo": {"paths": ["tarin"]},
         "too-many": {"copies": 9},
-        "no-dataset": {"dataset": "nowhere"},
+        "no-dataset": {"datasetRef": {"name": "nowhere"}},
         "held": {"suspend": True, "paths": ["tarin"]},
     }
     for name, spec in cases.items():

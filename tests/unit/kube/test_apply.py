@@ -12,7 +12,7 @@ from tdcs.kube.apply import Applier, ForeignObjectError, PredecessorError, cover
 from tdcs.kube.resources import SERVICES
 
 OWNER: Object = {
-    "apiVersion": "tdcs.io/v1alpha1",
+    "apiVersion": "tdcs.io/v1alpha2",
     "kind": "TrainingJob",
     "metadata": {"name": "train", "namespace": "n", "uid": "owner"},
 }
@@ -73,7 +73,7 @@ async def test_what_the_server_writes_differently_is_not_written_for_ever() -> N
 
 
 def left_by(kind: str, name: str, *, uid: str = "before", **metadata: Any) -> Object:
-    reference = {"apiVersion": "tdcs.io/v1alpha1", "kind": kind, "name": name, "uid": uid}
+    reference = {"apiVersion": "tdcs.io/v1alpha2", "kind": kind, "name": name, "uid": uid}
     return {"metadata": {"name": "train", "namespace": "n", "ownerReferences": [reference], **metadata}}
 
 

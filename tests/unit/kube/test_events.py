@@ -13,7 +13,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 def about(*, namespace: str = "n") -> Object:
     metadata = {"name": "pictures", "uid": "u"} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": "tdcs.io/v1alpha1", "kind": "Dataset", "metadata": metadata}
+    return {"apiVersion": "tdcs.io/v1alpha2", "kind": "Dataset", "metadata": metadata}
 
 
 def recorder(api: ScriptedApi) -> EventRecorder:

@@ -29,7 +29,7 @@ def test_the_example_job_uses_the_example_dataset_and_a_gpu_in_each_worker() -> 
     metadata = _example("dataset.yaml")["metadata"]
     assert isinstance(metadata, dict)
     assert [use.name for use in job.spec.datasets] == [metadata["name"]]
-    worker = job.spec.replica_specs.worker
+    worker = job.spec.worker
     assert worker.replicas == 2
     (container,) = worker.template["spec"]["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -38,7 +38,7 @@ def test_the_example_job_uses_the_example_dataset_and_a_gpu_in_each_worker() -> 
 
 def test_the_parameter_server_job_has_a_chief_and_gives_gpus_to_workers_only() -> None:
     job = TrainingJob.model_validate(_example("trainingjob-parameter-server.yaml"))
-    roles = job.spec.replica_specs.by_role()
+    roles = job.spec.by_role()
     assert {role: spec.replicas for role, spec in roles.items()} == {"Chief": 1, "PS": 1, "Worker": 2}
     with_gpu = {
         role
@@ -72,7 +72,7 @@ def test_the_score_job_needs_no_framework_and_has_a_pod_for_each_node_of_the_art
     assert job.spec.framework == "None"
     compiled = Dataset.model_validate(_example("dataset-compiled.yaml"))
     assert [use.name for use in job.spec.datasets] == ["mnist", "compiled"]
-    worker = job.spec.replica_specs.worker
+    worker = job.spec.worker
     assert worker.replicas == compiled.spec.placement.node_count
     (container,) = worker.template["spec"]["containers"]
     assert container["env"] == [{"name": "PODS", "value": str(worker.replicas)}]

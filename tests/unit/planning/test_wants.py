@@ -16,7 +16,9 @@ def complete(name: str, *, at: int, paths: int = 1, length: int = 4) -> tuple[st
         ],
     }
     named = [f"{number:03d}".ljust(length, "x") for number in range(paths)]
-    return name, Preload.model_validate({"spec": {"dataset": "d", "paths": named}, "status": status})
+    return name, Preload.model_validate(
+        {"spec": {"datasetRef": {"name": "d"}, "paths": named}, "status": status}
+    )
 
 
 def names(kept: list[Kept]) -> list[str]:

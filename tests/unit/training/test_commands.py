@@ -13,16 +13,16 @@ from tdcs_train.cli.main import main
 from tdcs_train.job import PLAN_VARIABLE
 
 TEMPLATE = """\
-apiVersion: tdcs.io/v1alpha1
+apiVersion: tdcs.io/v1alpha2
 kind: TrainingJob
 metadata: {name: digits}
 spec:
   framework: PyTorch
   datasets:
     - {name: mnist, mountPath: /data}
+  workers: 7
   replicaSpecs:
-    Worker:
-      replicas: 7
+    - name: Worker
       template:
         spec:
           containers:
@@ -101,8 +101,8 @@ def test_the_job_has_the_workers_readers_and_plan_of_the_plan(chain: Path, tmp_p
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     job = yaml.safe_load((tmp_path / "out.yaml").read_text())
-    worker = job["spec"]["replicaSpecs"]["Worker"]
-    assert worker["replicas"] == 3
+    (worker,) = job["spec"]["replicaSpecs"]
+    assert job["spec"]["workers"] == 3
     assert job["spec"]["datasets"] == [{"name": "mnist", "mountPath": "/data", "readers": "0-1"}]
     variables = {each["name"]: each["value"] for each in worker["template"]["spec"]["containers"][0]["env"]}
     assert variables["KEPT"] == "1"
@@ -130,8 +130,8 @@ def test_the_job_follows_the_advice_where_no_pipeline_is_best(
     )
     assert result.exit_code == 0
     job = yaml.safe_load(result.stdout)
-    worker = job["spec"]["replicaSpecs"]["Worker"]
-    assert worker["replicas"] == workers
+    (worker,) = job["spec"]["replicaSpecs"]
+    assert job["spec"]["workers"] == workers
     assert job["spec"]["datasets"] == [{"name": "mnist", "mountPath": "/data"}]
     names = [each["name"] for each in worker["template"]["spec"]["containers"][0]["env"]]
     assert (PLAN_VARIABLE in names) is planned
@@ -141,7 +141,14 @@ BAD_TEMPLATES = {
     "no job": ("kind: Pod\n", "has 0 documents of kind TrainingJob"),
     "no YAML": ("a: [", "is no YAML"),
     "another framework": (TEMPLATE.replace("PyTorch", "TensorFlow"), "spec.framework is TensorFlow"),
-    "another role": (TEMPLATE.replace("    Worker:", "    PS: {}\n    Worker:"), "the roles PS, Worker"),
+    "another role": (
+        TEMPLATE.replace("    - name: Worker", "    - name: PS\n    - name: Worker"),
+        "the roles PS, Worker",
+    ),
+    "the former version": (
+        TEMPLATE.replace("    - name: Worker", "    Worker:"),
+        "spec.replicaSpecs is missing, or no list; .* 'tdcs migrate FILE'",
+    ),
     "mode Affinity": (TEMPLATE + "  scheduling: {mode: Affinity}\n", "mode is Affinity; datasets.*readers"),
     "elastic": (TEMPLATE + "  elastic: {minReplicas: 1}\n", "the workers of a plan are fixed"),
     "no container": (TEMPLATE.split("containers:")[0] + "containers: []\n", "containers: there is none"),

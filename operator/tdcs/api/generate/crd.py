@@ -107,7 +107,9 @@ KINDS: tuple[Kind, ...] = (
                 priority=1,
             ),
             Column(name="Source", path=".spec.source.uri", description="Where it is at home.", priority=1),
-            Column(name="Cache", path=".spec.cacheCluster", description="Its CacheCluster.", priority=1),
+            Column(
+                name="Cache", path=".spec.cacheClusterRef.name", description="Its CacheCluster.", priority=1
+            ),
             _MESSAGE,
         ),
     ),
@@ -117,7 +119,7 @@ KINDS: tuple[Kind, ...] = (
         short_names=("pl",),
         rules=(preload.NAME_RULE,),
         columns=(
-            Column(name="Dataset", path=".spec.dataset", description="What is loaded."),
+            Column(name="Dataset", path=".spec.datasetRef.name", description="What is loaded."),
             Column(name="State", path=".status.state", description="The conditions in one word."),
             Column(name="Progress", path=".status.progress", description="Share of the bytes in place."),
             Column(
@@ -136,7 +138,7 @@ KINDS: tuple[Kind, ...] = (
         short_names=("tj",),
         rules=(trainingjob.NAME_RULE,),
         scale=True,
-        scale_path=".spec.replicaSpecs.Worker.replicas",
+        scale_path=".spec.workers",
         columns=(
             Column(name="State", path=".status.state", description="The conditions in one word."),
             Column(
@@ -144,13 +146,13 @@ KINDS: tuple[Kind, ...] = (
             ),
             Column(
                 name="Workers",
-                path=".spec.replicaSpecs.Worker.replicas",
+                path=".spec.workers",
                 type="integer",
                 description="Workers asked for.",
             ),
             Column(
                 name="Ready",
-                path=".status.replicaStatuses.Worker.ready",
+                path='.status.replicaStatuses[?(@.name=="Worker")].ready',
                 type="integer",
                 description="Workers that run and are ready.",
             ),
@@ -204,8 +206,35 @@ def definition(kind: Kind) -> dict[str, Any]:
                     "additionalPrinterColumns": [column.to_json() for column in kind.columns],
                     "schema": {"openAPIV3Schema": _root(kind)},
                     "subresources": subresources,
-                }
+                },
+                _former(kind),
             ],
+        },
+    }
+
+
+def _former(kind: Kind) -> dict[str, Any]:
+    """The version before: nothing can be written in it, and what is refused hears what to do.
+
+    A version that is not served at all would leave kubectl with "no matches for kind".
+    """
+    remedy = (
+        f"{names.GROUP}/{names.FORMER_VERSION} is no longer taken: rewrite the file for {names.API_VERSION} with "
+        "'tdcs migrate FILE', and apply that"
+    )
+    return {
+        "name": names.FORMER_VERSION,
+        "served": True,
+        "storage": False,
+        "deprecated": True,
+        "deprecationWarning": remedy,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "description": f"{kind.model.__name__} of an earlier version: {remedy}.",
+                "x-kubernetes-preserve-unknown-fields": True,
+                "x-kubernetes-validations": [rule("false", remedy)],
+            }
         },
     }
 

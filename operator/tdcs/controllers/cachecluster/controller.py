@@ -140,7 +140,8 @@ class CacheClusterController:
         home, name = self._context.settings.namespace, obj["metadata"]["name"]
         text = (
             f"CacheClusters live in the namespace of TDCS's operator, {home}, and nothing is made of this one: create "
-            f"it there (metadata.namespace: {home}); Datasets of all namespaces name it in spec.cacheCluster as {name}"
+            f"it there (metadata.namespace: {home}); Datasets of all namespaces name it, as {name}, in spec."
+            "cacheClusterRef"
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
 

@@ -113,10 +113,10 @@ class DatasetController:
             return await self._blocked(obj, Problem(reason="InvalidSpec", message=explain_invalid(error)))
         if deleting:
             path = dataset.status.mount_path if dataset.status else ""
-            mount = self._mounts.get(cluster=dataset.spec.cache_cluster, path=path) if path else None
+            mount = self._mounts.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
             left = await deletion.delete(world=self._world, key=key, obj=obj, mount=mount)
             if left is None and path:
-                self._wake(dataset.spec.cache_cluster, {path})
+                self._wake(dataset.spec.cache_cluster_ref.name, {path})
             return await self._deleted(obj, left)
         return await self._keep(key, obj, dataset)
 
@@ -152,7 +152,7 @@ class DatasetController:
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
         context, settings = self._context, self._context.settings
         obj = await self._with_finalizer(obj)
-        cluster = dataset.spec.cache_cluster
+        cluster = dataset.spec.cache_cluster_ref.name
         new = dataset.status is None or not dataset.status.mount_path
         problem = credentials.cluster_problem(stores=context.stores, spec=dataset.spec, new=new)
         if problem is not None:
@@ -292,7 +292,7 @@ class DatasetController:
         known = dataset.status.mount_path if dataset.status else ""
         if claimed or (known and readers.serves(dataset)) or origin is None:
             return claimed or known
-        cluster, mark = dataset.spec.cache_cluster, identity.mark(origin)
+        cluster, mark = dataset.spec.cache_cluster_ref.name, identity.mark(origin)
         same = (one.path for one in self._mounts if one.cluster == cluster and one.mounting.mark == mark)
         return next(same, "") or known or identity.engine_path(source=origin)
 
@@ -360,7 +360,7 @@ class DatasetController:
     def _wake(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
         """Look soon at the Datasets of some mounts of a cluster, or of all, and at their Preloads."""
         for (namespace, name), obj in self._context.stores.datasets.items():
-            if obj.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) != cluster:
+            if names.cache_cluster_of(obj) != cluster:
                 continue
             if paths is not None and (obj.get("status") or {}).get("mountPath") not in paths:
                 continue

@@ -198,7 +198,7 @@ def placed(placement: WantPlacement) -> Finding:
         return finding(names.PLACED, False, "PathNotFound", text)
     if placement.asked_bytes and not placement.subset_bytes:
         text = (
-            f"{human(placement.asked_bytes)} (fraction or amount) is less than the first file that would be taken, so "
+            f"{human(placement.asked_bytes)} (percent or amount) is less than the first file that would be taken, so "
             "nothing is loaded: ask for more"
         )
         return finding(names.PLACED, False, "AmountTooSmall", text)

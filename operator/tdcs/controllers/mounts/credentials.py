@@ -22,20 +22,20 @@ def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> 
         spec: the Dataset's.
         new: whether the Dataset has not been mounted yet: a cache that is being deleted takes no new ones.
     """
-    name = spec.cache_cluster
+    name = spec.cache_cluster_ref.name
     cluster = stores.cache_cluster(name)
     if cluster is None:
         return Problem(
             reason="CacheClusterNotFound",
-            message=f"there is no CacheCluster {name} (spec.cacheCluster): create it, or create the "
+            message=f"there is no CacheCluster {name} (spec.cacheClusterRef): create it, or create the "
             "Dataset anew with the name of one that exists (kubectl get cacheclusters)",
             retry_after=RETRY_SOON,
         )
     if new and cluster["metadata"].get("deletionTimestamp"):
         return Problem(
             reason="CacheClusterDeleting",
-            message=f"CacheCluster {name} (spec.cacheCluster) is being deleted and takes no new Datasets: create the "
-            "Dataset anew with the name of another one, or wait until one of that name is created again",
+            message=f"CacheCluster {name} (spec.cacheClusterRef) is being deleted and takes no new Datasets: create "
+            "the Dataset anew with the name of another one, or wait until one of that name is created again",
             retry_after=RETRY_SOON,
         )
     if not spec.source.uri.startswith("file://"):

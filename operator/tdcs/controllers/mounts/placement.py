@@ -173,7 +173,7 @@ def expected_paths(*, datasets: Store, cluster: str) -> set[str]:
         str(status["mountPath"])
         for dataset in datasets.values()
         if (status := dataset.get("status") or {}).get("mountPath")
-        and dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER) == cluster
+        and names.cache_cluster_of(dataset) == cluster
         and not dataset["metadata"].get("deletionTimestamp")
         and (status.get("physicalBytes", 0) > 0 or _is_mounted(status.get("conditions") or ()))
     }

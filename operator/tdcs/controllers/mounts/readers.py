@@ -43,11 +43,6 @@ class Reader:
         return self.dataset.status.kept if self.dataset.status else ()
 
 
-def cluster_of(dataset: Object) -> str:
-    """The name of a Dataset's cache cluster."""
-    return str(dataset.get("spec", {}).get("cacheCluster", names.DEFAULT_CACHE_CLUSTER))
-
-
 def serves(dataset: Dataset) -> bool:
     """Whether the Dataset was mounted when it was last reported on."""
     return dataset.status is not None and is_true(dataset.status.conditions, names.MOUNTED)
@@ -66,7 +61,7 @@ def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Read
             dataset = Dataset.model_validate(obj)
         except ValidationError:
             continue  # its own pass says so
-        if dataset.spec.cache_cluster == cluster:
+        if dataset.spec.cache_cluster_ref.name == cluster:
             found.append(Reader(key=key, obj=obj, dataset=dataset))
     return sorted(found, key=lambda reader: reader.age)
 
@@ -81,7 +76,7 @@ def users_by_path(*, stores: Stores, cluster: str) -> dict[str, list[WorkKey]]:
     found: dict[str, list[WorkKey]] = {}
     for (namespace, name), obj in stores.datasets.items():
         path = (obj.get("status") or {}).get("mountPath")
-        if path and cluster_of(obj) == cluster:
+        if path and names.cache_cluster_of(obj) == cluster:
             found.setdefault(path, []).append(WorkKey(DATASETS, namespace, name))
     return found
 
@@ -92,7 +87,7 @@ def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[s
     for (place, name), obj in stores.preloads.items():
         if place != namespace or obj["metadata"].get("deletionTimestamp"):
             continue
-        if obj.get("spec", {}).get("dataset") != dataset:
+        if names.dataset_of(obj) != dataset:
             continue
         try:
             preload = Preload.model_validate(obj)
@@ -108,7 +103,7 @@ def preload_keys(*, stores: Stores, namespace: str, dataset: str) -> list[WorkKe
     return [
         WorkKey(PRELOADS, place, name)
         for (place, name), obj in stores.preloads.items()
-        if place == namespace and obj.get("spec", {}).get("dataset") == dataset
+        if place == namespace and names.dataset_of(obj) == dataset
     ]
 
 
@@ -202,10 +197,10 @@ def conflict(
                 f"{source.uri} lies {'inside' if inner else 'around'} {other_uri}, which {title} has mounted in "
                 f"CacheCluster {cluster}, and a cache holds a folder only once: read it through that Dataset "
                 f"({'subfolders are folders of its volume' if inner else 'or widen its spec.source.uri'}), put "
-                "this Dataset into another CacheCluster (spec.cacheCluster), or delete that one"
+                "this Dataset into another CacheCluster (spec.cacheClusterRef), or delete that one"
             )
         options = stores.datasets.get(_key_of(holder), {}).get("spec", {}).get("source", {}).get("options")
-        otherwise = "or put this one into another CacheCluster (spec.cacheCluster); or delete that one"
+        otherwise = "or put this one into another CacheCluster (spec.cacheClusterRef); or delete that one"
         if holder and _differs(options, source):
             return (
                 f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
@@ -223,7 +218,7 @@ def conflict(
 
 def _holder(*, stores: Stores, cluster: str, path: str) -> str:
     for (namespace, name), obj in stores.datasets.items():
-        if (obj.get("status") or {}).get("mountPath") == path and cluster_of(obj) == cluster:
+        if (obj.get("status") or {}).get("mountPath") == path and names.cache_cluster_of(obj) == cluster:
             return f"{namespace}/{name}"
     return ""
 

@@ -94,20 +94,23 @@ class PreloadController:
             starts_in=wants.seconds_until(spec.start_time, now=now),
             start=spec.start_time or "",
         )
-        owner = self._context.stores.datasets.get((key.namespace, spec.dataset))
+        owner = self._context.stores.datasets.get((key.namespace, spec.dataset_ref.name))
         if owner is None or owner["metadata"].get("deletionTimestamp"):
-            text = f"there is no Dataset {spec.dataset} in its namespace (spec.dataset): create it, or correct the name"
+            name = spec.dataset_ref.name
+            text = f"there is no Dataset {name} in its namespace (spec.datasetRef): create it, or correct the name"
             return dataclasses.replace(view, waiting=("DatasetNotFound", text))
         try:
             dataset = Dataset.model_validate(owner)
         except ValidationError:
-            text = f"Dataset {spec.dataset} cannot be understood: see its conditions"
+            text = f"Dataset {spec.dataset_ref.name} cannot be understood: see its conditions"
             return dataclasses.replace(view, waiting=("DatasetNotReady", text))
         view = dataclasses.replace(view, generation=int(owner["metadata"].get("generation", 0)))
         path = dataset.status.mount_path if dataset.status else ""
-        report = self._reports(dataset.spec.cache_cluster, path)
+        report = self._reports(dataset.spec.cache_cluster_ref.name, path)
         if report is None or report.listed is None or not dataset.status:
-            return dataclasses.replace(view, waiting=("DatasetNotReady", _why(dataset, spec.dataset)))
+            return dataclasses.replace(
+                view, waiting=("DatasetNotReady", _why(dataset, spec.dataset_ref.name))
+            )
         mine = wants.preload_key(namespace=key.namespace, name=key.name)
         expected = wants.of_preload(
             namespace=key.namespace,
@@ -122,7 +125,9 @@ class PreloadController:
             view = dataclasses.replace(view, placement=found, progress=progress)
         if not is_true(dataset.status.conditions, names.MOUNTED):
             # Its Dataset has lost the cache, or its mount: nothing is known before it has them back.
-            return dataclasses.replace(view, waiting=("DatasetNotReady", _why(dataset, spec.dataset)))
+            return dataclasses.replace(
+                view, waiting=("DatasetNotReady", _why(dataset, spec.dataset_ref.name))
+            )
         if found is None or progress is None or found.want != expected:
             self._wake_dataset(key, preload)  # it has not looked at this Preload yet, or at what it says now
             same = found is not None and found.want.subset == expected.subset
@@ -151,7 +156,7 @@ class PreloadController:
     def _is_kept(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> bool:
         """Whether the Dataset's status remembers what was loaded, or never will: it has changed or gone since, or
         keeps newer ones only."""
-        obj = self._context.stores.datasets.get((key.namespace, preload.spec.dataset))
+        obj = self._context.stores.datasets.get((key.namespace, preload.spec.dataset_ref.name))
         if obj is None or obj["metadata"].get("generation") != known.dataset_generation:
             return True
         try:
@@ -162,14 +167,14 @@ class PreloadController:
         there = [
             (name, one)
             for name, _, one in readers.preloads_of(
-                stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset
+                stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset_ref.name
             )
         ]
         due = wants.kept_now(known=kept, preloads=there, generation=known.dataset_generation)
         return any(one.name == key.name for one in kept) or all(one.name != key.name for one in due)
 
     def _wake_dataset(self, key: WorkKey, preload: Preload) -> None:
-        self._context.queue.add(WorkKey(DATASETS, key.namespace, preload.spec.dataset))
+        self._context.queue.add(WorkKey(DATASETS, key.namespace, preload.spec.dataset_ref.name))
 
     async def _publish(self, obj: Object, found: Conclusion, wanted: PreloadStatus) -> None:
         await publish_status(

@@ -174,7 +174,7 @@ class Collector:
     def _growth(self, demand: PodDemand, workers: int, entries: "Entries", key: Key) -> Growth | None:
         """The workers that an elastic gang asks for beyond these."""
         spec = demand.spec
-        worker = spec.replica_specs.worker
+        worker = spec.worker
         missing = worker.replicas - workers
         if not spec.is_elastic_gang or missing <= 0:
             return None
@@ -188,7 +188,7 @@ class Collector:
 
     def replicas(self, obj: Object, spec: TrainingJobSpec) -> dict[Role, int]:
         """How many pods of each role a job has been admitted with, or asks for to begin with."""
-        found = {role: each.replicas for role, each in spec.replica_specs.by_role().items()}
+        found = {role: each.replicas for role, each in spec.by_role().items()}
         if spec.is_elastic_gang and spec.elastic is not None:
             uid = obj["metadata"].get("uid", "")
             admitted = snapshot.conditions_by_type(obj).get(names.ADMITTED) == "True"

@@ -46,7 +46,7 @@ class PodDemands:
                 spec = TrainingJobSpec.model_validate(obj.get("spec"))
             except (ValidationError, RecursionError):
                 return None  # its own pass says what is wrong
-            pods = {role: each.template["spec"] for role, each in spec.replica_specs.by_role().items()}
+            pods = {role: each.template["spec"] for role, each in spec.by_role().items()}
             known = self._known[uid] = PodDemand(
                 generation=generation,
                 spec=spec,
@@ -87,4 +87,4 @@ class PodDemands:
 def class_of(spec: TrainingJobSpec) -> str:
     """The PriorityClass that the job names, or else its workers' template."""
     named = spec.scheduling.priority_class_name
-    return named or str(spec.replica_specs.worker.template["spec"].get("priorityClassName") or "")
+    return named or str(spec.worker.template["spec"].get("priorityClassName") or "")

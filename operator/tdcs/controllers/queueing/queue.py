@@ -209,7 +209,7 @@ class GangQueue:
                 request=demand.requests[role],
                 nodes=self._room.eligible(each.template["spec"]),
             )
-            for role, each in demand.spec.replica_specs.by_role().items()
+            for role, each in demand.spec.by_role().items()
             if role in READING_ROLES
         ]
         found = {}
@@ -298,5 +298,5 @@ class GangQueue:
 
 def _readers(spec: TrainingJobSpec, role: Role) -> int:
     """How many pods of a role read data."""
-    replicas = spec.replica_specs.by_role()[role].replicas
+    replicas = spec.by_role()[role].replicas
     return sum(bool(spec.datasets_of(role, index)) for index in range(replicas))

@@ -137,7 +137,7 @@ def pod_groups(
         present: how many pods of each role (in lower case) are there already.
     """
     found = []
-    for role, each in demand.spec.replica_specs.by_role().items():
+    for role, each in demand.spec.by_role().items():
         missing = replicas.get(role, 0) - present.get(role.lower(), 0)
         if missing > 0:
             nodes = room.eligible(each.template["spec"])
@@ -161,7 +161,7 @@ def quota_claims(
             each.template["spec"],
             demand.charges[role],
         )
-        for role, each in demand.spec.replica_specs.by_role().items()
+        for role, each in demand.spec.by_role().items()
     ]
     return claims_of(quotas=quotas, pods=pods, priority_class=class_of(demand.spec))
 

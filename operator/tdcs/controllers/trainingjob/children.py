@@ -17,12 +17,29 @@ FIRST_COPY = "0"
 BACKOFF_LIMIT = 6
 """The API's own default for a Job."""
 
+NOT_PASSED_ON = (
+    f"{names.GROUP}/",
+    "kubectl.kubernetes.io/",
+    "meta.helm.sh/",
+    "argocd.argoproj.io/",
+    "kueue.x-k8s.io/",
+)
+"""Prefixes of labels and annotations that are about the TrainingJob itself: what it was applied with, and its queue.
+With a queue's name each role's Job would be queued alone by Kueue, and a job of several roles could never start."""
+
 IGNORE_DISRUPTIONS = {
     "rules": [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
     ]
 }
 """A pod that was evicted or preempted is replaced without counting as a failure of the training."""
+
+
+def passed_on(owner: Object, field: str) -> dict[str, str]:
+    """The labels, or annotations, of a TrainingJob that its Jobs and pods get as well, for whoever selects, bills or
+    mutates by them."""
+    given = owner["metadata"].get(field) or {}
+    return {key: str(value) for key, value in given.items() if not key.startswith(NOT_PASSED_ON)}
 
 
 def labels_of(*, job: str, role: Role) -> dict[str, str]:
@@ -48,7 +65,12 @@ def service(*, owner: Object, spec: TrainingJobSpec) -> Object:
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_TRAINING_JOB: name},
+            "labels": {
+                **passed_on(owner, "labels"),
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+                names.LABEL_TRAINING_JOB: name,
+            },
+            "annotations": passed_on(owner, "annotations"),
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
@@ -76,7 +98,7 @@ def job(
     `replicas`: how many pods, where that is not what the spec says.
     """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
-    replicas = replicas or spec.replica_specs.by_role()[role].replicas
+    replicas = replicas or spec.by_role()[role].replicas
     template = pod_template(
         owner=owner, spec=spec, role=role, scheduler_name=scheduler_name, preferred=preferred, copies=copies
     )
@@ -96,7 +118,8 @@ def job(
         "metadata": {
             "name": names.role_job_name(job=name, role=role),
             "namespace": namespace,
-            "labels": labels_of(job=name, role=role),
+            "labels": {**passed_on(owner, "labels"), **labels_of(job=name, role=role)},
+            "annotations": passed_on(owner, "annotations"),
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": made,
@@ -119,7 +142,7 @@ def changes(
     the copies of a Job that has never started. So an operator of a newer version leaves the Jobs of an older one
     alone.
     """
-    replicas = replicas or spec.replica_specs.by_role()[role].replicas
+    replicas = replicas or spec.by_role()[role].replicas
     found: Mapping[str, Any] = live["spec"]
     wanted: dict[str, Any] = {"suspend": suspended, **_limits(spec)}
     if spec.elastic is not None and role == "Worker":
@@ -133,7 +156,7 @@ def changes(
     if found.get("suspend") and not suspended and not started(live) and role in READING_ROLES:
         template: dict[str, Any] = {}
         if preferred:
-            given = spec.replica_specs.by_role()[role].template["spec"].get("affinity")
+            given = spec.by_role()[role].template["spec"].get("affinity")
             affinity = with_preferred(given, preferred)
             if affinity != found["template"]["spec"].get("affinity"):
                 template["spec"] = {"affinity": affinity}
@@ -209,10 +232,10 @@ def pod_template(
         copies: the chosen copy of each dataset by its name.
     """
     name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
-    template = spec.replica_specs.by_role()[role].template
+    template = spec.by_role()[role].template
     metadata, pod = template.get("metadata") or {}, template["spec"]
     reads = reading(spec, namespace=namespace, role=role, copies=copies) if role in READING_ROLES else {}
-    annotations = {**(metadata.get("annotations") or {}), **reads}
+    annotations = {**passed_on(owner, "annotations"), **(metadata.get("annotations") or {}), **reads}
     variables = environment(job=name, namespace=namespace, spec=spec, role=role)
     placed_by = scheduler_name if reads and spec.scheduling.mode == "Extender" else ""
     priority = spec.scheduling.priority_class_name
@@ -232,7 +255,8 @@ def pod_template(
         made["volumes"] = [*(pod.get("volumes") or ()), *(_volume(use) for use in spec.datasets)]
     if preferred and role in READING_ROLES:
         made["affinity"] = with_preferred(pod.get("affinity"), preferred)
-    labels = {**(metadata.get("labels") or {}), **labels_of(job=name, role=role)}
+    own_labels = {**passed_on(owner, "labels"), **(metadata.get("labels") or {})}
+    labels = {**own_labels, **labels_of(job=name, role=role)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
 
 

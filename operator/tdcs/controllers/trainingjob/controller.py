@@ -152,7 +152,7 @@ class TrainingJobController:
                 return None
             decision = decisions.decision_of(seen=seen, data=data, admission=admission)
         growth = self._gangs.growth(uid) if decision.admitted and not over else None
-        wants_more = seen.replicas("Worker") < seen.spec.replica_specs.worker.replicas
+        wants_more = seen.replicas("Worker") < seen.spec.workers
         if (
             decision.admitted
             and wants_more
@@ -191,7 +191,7 @@ class TrainingJobController:
     async def _live(self, obj: Object, job: TrainingJob) -> dict[Role, Object | None]:
         """The Jobs of the roles as they are, a stranger's of that name included."""
         metadata, found = obj["metadata"], {}
-        for role in job.spec.replica_specs.by_role():
+        for role in job.spec.by_role():
             name = names.role_job_name(job=metadata["name"], role=role)
             live = self._context.stores.jobs.get((metadata["namespace"], name))
             if live is None or not belongs(live, obj):

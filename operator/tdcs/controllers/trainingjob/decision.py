@@ -7,7 +7,7 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, to_seconds
-from tdcs.api.trainingjob import DatasetUse, ReplicaSpecs, Role, TrainingJobSpec
+from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
 from tdcs.controllers.trainingjob.failure_message import failed
 from tdcs.controllers.trainingjob.observed import Observed
@@ -16,6 +16,9 @@ from tdcs.policy.admission import Admission, DatasetReadiness, Reason, decide
 
 ENDING_GRACE = 30.0
 """Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
+
+LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
+"""Roles of one pod each that decide how a job ends that has one of them."""
 
 NOT_UNDERSTOOD = "it cannot be understood; its own status says which fields are wrong"
 
@@ -109,7 +112,7 @@ def gave_back(*, message: str, data: Admission) -> Decision:
 
 
 def patience_left(use: DatasetUse, *, seen: Observed, now: str) -> float | None:
-    """Seconds until a job no longer waits for the asked fraction of a dataset; None: it waits for ever.
+    """Seconds until a job no longer waits for the asked share of a dataset; None: it waits for ever.
 
     The time that the job was suspended does not count.
     """
@@ -144,7 +147,7 @@ def readiness(
     """One dataset as the admission policy sees it.
 
     Nothing more will come of a dataset that is not preloaded, or that is loaded as far as it fits: it is
-    asked for no fraction, for else the job would wait for ever.
+    asked for no share, for else the job would wait for ever.
     """
     if deleting or dataset is None or dataset.status is None:
         found = present or deleting or dataset is not None
@@ -159,7 +162,7 @@ def readiness(
         why=why_not_mounted(dataset),
         # Every wanted copy of a byte counts: replicated on three nodes, a third of it is there after the first.
         cached_ratio=dataset.status.loaded_ratio,
-        required_ratio=0.0 if final else use.readiness.fraction,
+        required_ratio=0.0 if final else use.readiness.percent / 100,
         waited=use.readiness.timeout or "" if over else "",
     )
 
@@ -175,11 +178,10 @@ def why_not_mounted(dataset: Dataset) -> str:
     return "" if found is None else f"{found.reason}: {found.message}".rstrip(": ")
 
 
-def deciding_role(specs: ReplicaSpecs) -> Role:
+def deciding_role(spec: TrainingJobSpec) -> Role:
     """The role whose pods decide how the job ends."""
-    if specs.chief is not None:
-        return "Chief"
-    return "Launcher" if specs.launcher is not None else "Worker"
+    roles = spec.by_role()
+    return next((role for role in LEADERS if role in roles), "Worker")
 
 
 def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
@@ -189,7 +191,7 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
     by themselves. Without a framework every worker has its own work, and all must succeed. A role whose Job fails
     for good fails the whole.
     """
-    role = deciding_role(seen.spec.replica_specs)
+    role = deciding_role(seen.spec)
     decider = seen.job(role)
     if decider.complete:
         return JobOutcome(
@@ -218,7 +220,7 @@ def outcome(seen: Observed, *, now: str) -> JobOutcome | None:
 def worker_0_decides(spec: TrainingJobSpec) -> bool:
     """Whether the job ends as worker 0 does, and the other workers are then ended."""
     return (
-        deciding_role(spec.replica_specs) == "Worker"
+        deciding_role(spec) == "Worker"
         and spec.framework != "None"
         and spec.run_policy.clean_pod_policy != "None"
     )

@@ -85,7 +85,7 @@ class Observed:
 
     def replicas(self, role: Role) -> int:
         """How many pods a role is to have: of an elastic gang as many workers as the queue has admitted."""
-        asked = self.spec.replica_specs.by_role()[role].replicas
+        asked = self.spec.by_role()[role].replicas
         elastic = self.spec.elastic
         if role != "Worker" or elastic is None or not self.spec.scheduling.gang:
             return asked

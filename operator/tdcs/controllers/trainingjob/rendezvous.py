@@ -58,7 +58,7 @@ def environment(*, job: str, namespace: str, spec: TrainingJobSpec, role: Role) 
 
 def too_long(*, job: str, namespace: str, spec: TrainingJobSpec) -> str:
     """Why no program could be started with the environment of these pods; empty when it can."""
-    for role in spec.replica_specs.by_role():
+    for role in spec.by_role():
         for variable in environment(job=job, namespace=namespace, spec=spec, role=role):
             size = len(variable["name"]) + len("=") + len(variable.get("value", "")) + len("\0")
             if size > LONGEST_VARIABLE:
@@ -79,10 +79,10 @@ def tf_config(*, job: str, namespace: str, spec: TrainingJobSpec, role: Role) ->
     listed = {
         word: [
             f"{host(job=job, namespace=namespace, role=each, index=index)}:{TENSORFLOW_PORT}"
-            for index in range(spec.replica_specs.by_role()[each].replicas)
+            for index in range(spec.by_role()[each].replicas)
         ]
         for each, word in TENSORFLOW_TASKS.items()
-        if each in spec.replica_specs.by_role()
+        if each in spec.by_role()
     }
     cluster = json.dumps(listed, separators=(",", ":"))
     task = TENSORFLOW_TASKS[role]
@@ -95,7 +95,7 @@ def _pytorch(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]
     A job that may change its size has no rank and world size of its own: torchrun agrees on them at a meeting
     point on worker 0, each time the number of workers changes.
     """
-    worker = spec.replica_specs.worker
+    worker = spec.worker
     master = host(job=job, namespace=namespace, role="Worker", index=0)
     limits = pod_requests(worker.template["spec"])
     processes = str(max(limits.get(names.GPU_RESOURCE, 0), 1))
@@ -122,7 +122,7 @@ def _pytorch(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]
 
 def _parameter_servers(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]:
     """Where the parameter servers of a PyTorch job listen; its own number a server has from its completion index."""
-    servers = spec.replica_specs.ps
+    servers = spec.by_role().get("PS")
     if servers is None:
         return []
     hosts = [host(job=job, namespace=namespace, role="PS", index=index) for index in range(servers.replicas)]
@@ -135,7 +135,7 @@ def _horovod(*, job: str, namespace: str, spec: TrainingJobSpec) -> list[Object]
     How the launcher starts processes in the workers (ssh, an agent) is the image's business: no keys are made and
     no ssh server is assumed.
     """
-    worker = spec.replica_specs.worker
+    worker = spec.worker
     slots = max(pod_requests(worker.template["spec"]).get(names.GPU_RESOURCE, 0), 1)
     hosts = [
         host(job=job, namespace=namespace, role="Worker", index=index) for index in range(worker.replicas)

@@ -12,7 +12,6 @@ from tdcs.api.trainingjob_status import (
     JobState,
     PodPlacement,
     ReplicaStatus,
-    ReplicaStatuses,
     TrainingJobStatus,
 )
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, selector_of
@@ -52,9 +51,12 @@ def counts(seen: Observed, role: Role) -> ReplicaStatus:
     job = seen.job(role)
     pods = [pod for pod in seen.pods if pod.role == role]
     if not pods:
-        return ReplicaStatus(active=job.active, ready=job.ready, succeeded=job.succeeded, failed=job.failed)
+        return ReplicaStatus(
+            name=role, active=job.active, ready=job.ready, succeeded=job.succeeded, failed=job.failed
+        )
     current = [pod for pod in newest(pods) if not pod.going]
     return ReplicaStatus(
+        name=role,
         active=sum(pod.phase in {"Pending", "Running"} for pod in current),
         ready=sum(pod.ready and pod.phase == "Running" for pod in current),
         succeeded=max(job.succeeded, sum(pod.phase == "Succeeded" for pod in current)),
@@ -62,10 +64,9 @@ def counts(seen: Observed, role: Role) -> ReplicaStatus:
     )
 
 
-def replica_statuses(seen: Observed) -> ReplicaStatuses:
+def replica_statuses(seen: Observed) -> list[ReplicaStatus]:
     """The pods of every role."""
-    found = {role: counts(seen, role) for role in seen.spec.replica_specs.by_role()}
-    return ReplicaStatuses.model_validate({role: status.model_dump() for role, status in found.items()})
+    return [counts(seen, role) for role in seen.spec.by_role()]
 
 
 def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) -> Headline:
@@ -95,7 +96,7 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
 def running(seen: Observed) -> Finding:
     """Condition Running of a job that was admitted and has not ended: all pods are ready, or which are held up
     and why, in the words of whoever holds them up."""
-    specs = seen.spec.replica_specs.by_role()
+    specs = seen.spec.by_role()
     found = {role: counts(seen, role) for role in specs}
     wanted = sum(seen.replicas(role) for role in specs)
     up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
@@ -247,13 +248,10 @@ def _suspended_seconds(seen: Observed, *, now: str) -> int:
     )
 
 
-def _at_the_end(seen: Observed) -> ReplicaStatuses:
+def _at_the_end(seen: Observed) -> list[ReplicaStatus]:
     """The last counts: what still runs is about to be ended, unless it is to be left alone."""
     found = replica_statuses(seen)
     if seen.spec.run_policy.clean_pod_policy == "None":
         return found
     still = {"active": 0, "ready": 0}
-    parts = {"worker": found.worker, "ps": found.ps, "chief": found.chief, "launcher": found.launcher}
-    return found.model_copy(
-        update={name: part.model_copy(update=still) for name, part in parts.items() if part is not None}
-    )
+    return [status.model_copy(update=still) for status in found]

@@ -16,18 +16,18 @@ LONGEST_WAIT = 20.0
 
 def may_start(seen: Observed, *, now: str) -> frozenset[Role]:
     """The roles of an admitted job whose pods may exist now."""
-    return frozenset(role for role in seen.spec.replica_specs.by_role() if _left(seen, role, now=now) <= 0)
+    return frozenset(role for role in seen.spec.by_role() if _left(seen, role, now=now) <= 0)
 
 
 def next_start(seen: Observed, *, now: str) -> float | None:
     """Seconds until time alone lets another role begin; None when none waits."""
-    left = [_left(seen, role, now=now) for role in seen.spec.replica_specs.by_role()]
+    left = [_left(seen, role, now=now) for role in seen.spec.by_role()]
     return min((each for each in left if each > 0), default=None)
 
 
 def _left(seen: Observed, role: Role, *, now: str) -> float:
     """Seconds that a role still waits for larger ones."""
-    job, specs = seen.job(role), seen.spec.replica_specs.by_role()
+    job, specs = seen.job(role), seen.spec.by_role()
     if not seen.spec.scheduling.gang or (job.exists and not job.suspended):
         return 0.0
     sizes = {each: _size(spec.template["spec"]) for each, spec in specs.items()}

@@ -20,7 +20,7 @@ def short_of(seen: Observed, *, spare: bool = True) -> Short | None:
     without: list[PodView] = []
     absent = holding = wanted = free = 0
     times: list[str] = []
-    for role in seen.spec.replica_specs.by_role():
+    for role in seen.spec.by_role():
         job, replicas = seen.job(role), seen.replicas(role)
         wanted += replicas
         if role == "Worker" and seen.spec.elastic is not None:
@@ -65,7 +65,7 @@ def idle_workers(seen: Observed) -> int:
 
 def all_placed(seen: Observed) -> bool:
     """Whether every pod of the job that is to run has a place."""
-    roles = seen.spec.replica_specs.by_role()
+    roles = seen.spec.by_role()
     placed = {
         role: sum(bool(pod.node) for pod in newest(pod for pod in seen.pods if pod.role == role))
         for role in roles

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from tdcs.api import names
 from tdcs.controllers.mounts.deletion.dataset import end_mount
 from tdcs.controllers.mounts.mount import Place
-from tdcs.controllers.mounts.readers import cluster_of
 from tdcs.controllers.mounts.reconcile import World
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.errors import KubeError
@@ -68,7 +67,7 @@ class Orphans:
         """The mounts that no Dataset names, and on which no pass works."""
         world = self._world
         named = {
-            (cluster_of(dataset), (dataset.get("status") or {}).get("mountPath"))
+            (names.cache_cluster_of(dataset), (dataset.get("status") or {}).get("mountPath"))
             for dataset in world.context.stores.datasets.values()
         }
         taken = named | {mount.place for mount in world.mounts if mount.lock.locked()}
@@ -83,7 +82,8 @@ class Orphans:
         restored = {
             names.volume_name(namespace=namespace, dataset=name)
             for (namespace, name), dataset in self._world.context.stores.datasets.items()
-            if cluster_of(dataset) == cluster and not (dataset.get("status") or {}).get("mountPath")
+            if names.cache_cluster_of(dataset) == cluster
+            and not (dataset.get("status") or {}).get("mountPath")
         }
         found = await self._world.context.api.list(
             PERSISTENT_VOLUMES, labels=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"

@@ -1,0 +1,1 @@
+"""Files of the former version of the API, rewritten for this one."""
