@@ -87,7 +87,7 @@ async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop
         await cluster.create_cache("hung")
         await cluster.create_keys()
         for number in range(20):
-            await cluster.create_dataset(f"stuck{number}", cacheCluster="hung")
+            await cluster.create_dataset(f"stuck{number}", cacheClusterRef={"name": "hung"})
         await cluster.create_dataset()
         await cluster.until_state("Ready")
         assert cluster.context.queue.oldest_age() < 5  # health looks at this: no pass waits for the cache
