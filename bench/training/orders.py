@@ -16,28 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.training.records import keep
+from tests.support.random_iterations import random_iteration
 
-from tdcs_train.plan.iteration import Iteration, Operation, Transfer
+from tdcs_train.plan.iteration import Iteration
 from tdcs_train.plan.order_plan import plan_order
 from tdcs_train.plan.profile_text import parse
 from tdcs_train.plan.transfer_order import Rule, transfer_order
 
 GRAPHS = 200
 BANDWIDTHS = (1.25e7, 1.25e8, 1.25e9, 1.25e10)
-
-
-def random_iteration(chooser: random.Random) -> Iteration:
-    """A graph of operations with 6 transfers."""
-    count = chooser.randint(6, 12)
-    receiving = chooser.sample(range(count), 6)
-    operations = []
-    for place in range(count):
-        needs = chooser.sample(range(place), min(place, chooser.randint(0, 2)))
-        receives = receiving.index(place) if place in receiving else None
-        operations.append(Operation(str(place), chooser.expovariate(1), tuple(sorted(needs)), receives))
-    sinks = set(range(count)).difference(*(operation.needs for operation in operations))
-    operations.append(Operation("end", 0.1, tuple(sorted(sinks))))
-    return Iteration(tuple(operations), tuple(Transfer(str(n), chooser.expovariate(1)) for n in range(6)))
 
 
 def ratios() -> list[dict[str, Any]]:

@@ -14,6 +14,12 @@ Each worker prints one line of JSON per epoch:
 `images_per_second` is over all workers. `stall_share` is the part of this worker's time in which its training loop
 waited for data, `stall_by_cause` says for which stage of its loader, and `bottleneck` names what determined most of the
 epoch. The last line has `"done": true`.
+
+With a plan of a pipeline in TDCS_TRAIN_PLAN (`tdcs-train plan --job` puts it there) the workers are its stages: those
+of the first stage read /data, the others need none. Give `--classes` and `--steps` then, since the others see no file;
+`bottleneck` is then the stage that worked for the longest time. For the plan:
+
+    tdcs-train profile train_images_torch.py:model --batch 64 -o graph.txt
 """
 
 import argparse
@@ -22,15 +28,21 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tdcs_train.errors import InputError
+from tdcs_train.errors import InputError, ended_by_input_errors
 from tdcs_train.loader import Batch, Loader, find_images
+from tdcs_train.peers.rendezvous import membership_from
+from tdcs_train.pipeline.plan_file import StagePlan
+from tdcs_train.pipeline.plan_variable import plan_from
+from tdcs_train.pipeline.runtime import Pipeline, Recipe
 
 MOMENTUM = 0.9
 
@@ -49,6 +61,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--readers", type=int, default=8, help="files read at the same time")
     parser.add_argument("--decoders", type=int, default=2, help="images decoded at the same time")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of an operation")
+    parser.add_argument(
+        "--classes", type=int, help="of the dataset; needed in a pipeline, else found in --data"
+    )
+    parser.add_argument(
+        "--steps", type=int, help="mini-batches of an epoch in a pipeline, of all its input workers together"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order of the files")
     return parser.parse_args()
 
@@ -70,6 +88,21 @@ def network(*, image_size: int, classes: int) -> nn.Module:
     )
 
 
+def model() -> nn.Module:
+    """The network for ten classes of 28 x 28, for `tdcs-train profile`."""
+    return network(image_size=28, classes=10)
+
+
+def batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random images and labels, for `tdcs-train profile`."""
+    return torch.rand(samples, 1, 28, 28), torch.randint(10, (samples,))
+
+
+def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """What training makes small."""
+    return nn.functional.cross_entropy(output, labels)
+
+
 def tensors(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Images from 0 to 1, channels first, and labels; copies, since the loader uses its memory again."""
     images = torch.from_numpy(batch.images).permute(0, 3, 1, 2).float().div_(255)
@@ -78,6 +111,81 @@ def tensors(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 def say(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
+
+
+def forever(loader: Loader) -> Iterator[Any]:
+    """The mini-batches of one epoch after another."""
+    epoch = 0
+    while True:
+        epoch += 1
+        for batch in loader.epoch(epoch):
+            yield tensors(batch)
+
+
+def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
+    """This worker's part of a pipeline."""
+    started = time.monotonic()
+    if not (asked.classes and asked.steps):
+        raise InputError(
+            "a pipeline needs --classes and --steps: only the workers of its first stage see the files"
+        )
+    membership = membership_from(
+        facts={"arguments": f"{asked.classes} {asked.steps} {asked.batch}"}, timeout=120
+    )
+    rank, readers = membership.rank, plan.replicas[0]
+    loader = None
+    if rank < readers:  # its decoders are forked before there is any thread
+        samples, classes = find_images(asked.data)
+        if len(classes) != asked.classes:
+            raise InputError(f"{asked.data} has {len(classes)} classes, --classes is {asked.classes}")
+        loader = Loader(
+            samples,
+            batch=asked.batch,
+            shape=(asked.image_size, asked.image_size, 1),
+            seed=asked.seed,
+            rank=rank,
+            world_size=readers,
+            readers=asked.readers,
+            decoders=asked.decoders,
+        )
+    torch.manual_seed(asked.seed)
+    recipe = Recipe(
+        model=network(image_size=asked.image_size, classes=asked.classes),
+        loss=loss,
+        optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
+        learning_rate=asked.learning_rate,
+    )
+    losses: list[float] = []
+    with Pipeline(recipe, plan, membership) as pipeline:
+        own = forever(loader) if loader is not None else None
+        say(event="start", worker=rank, workers=plan.workers, plan=str(plan), stage=pipeline.place.stage)
+        for epoch in range(1, asked.epochs + 1):
+            summary = pipeline.train(own, count=asked.steps)
+            losses.append(summary.loss)
+            say(
+                epoch=epoch,
+                worker=rank,
+                stage=pipeline.place.stage,
+                loss=round(summary.loss, 4),
+                images_per_second=round(asked.steps * asked.batch / summary.seconds, 1),
+                bottleneck=f"stage {summary.bottleneck}",
+                waited_for_data=round(summary.stages[0].inputs, 3),
+            )
+    if loader is not None:
+        loader.close()
+    say_done(rank, losses, started)
+
+
+def say_done(worker: int, losses: list[float], started: float) -> None:
+    """The last line of a worker."""
+    say(
+        done=True,
+        worker=worker,
+        first_loss=round(losses[0], 4),
+        last_loss=round(losses[-1], 4),
+        peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        seconds=round(time.monotonic() - started, 1),
+    )
 
 
 def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
@@ -105,21 +213,20 @@ def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
         torch=torch.__version__,
     )
     torch.manual_seed(asked.seed)
-    model: nn.Module = network(image_size=asked.image_size, classes=len(classes))
+    net: nn.Module = network(image_size=asked.image_size, classes=len(classes))
     if workers > 1:
-        model = DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=asked.learning_rate, momentum=MOMENTUM)
-    measure = nn.CrossEntropyLoss()
+        net = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=asked.learning_rate, momentum=MOMENTUM)
     losses: list[float] = []
     for epoch in range(1, asked.epochs + 1):
         begin, total = time.monotonic(), 0.0
         for batch in loader.epoch(epoch):
             images, labels = tensors(batch)
-            loss = measure(model(images), labels)
+            found = loss(net(images), labels)
             optimizer.zero_grad()
-            loss.backward()
+            found.backward()
             optimizer.step()
-            total += float(loss)
+            total += float(found)
         seconds = time.monotonic() - begin
         report = loader.report
         assert report is not None
@@ -133,20 +240,18 @@ def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
             loss=round(losses[-1], 4),
             images_per_second=round(len(loader) * asked.batch * workers / seconds, 1),
         )
-    say(
-        done=True,
-        worker=worker,
-        first_loss=round(losses[0], 4),
-        last_loss=round(losses[-1], 4),
-        peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        seconds=round(time.monotonic() - started, 1),
-    )
+    say_done(worker, losses, started)
 
 
 def main() -> None:
     asked = arguments()
     torch.set_num_threads(asked.threads)
     workers = int(os.environ.get("WORLD_SIZE", "1"))
+    with ended_by_input_errors():
+        plan = plan_from(os.environ, workers=workers)
+        if plan is not None and len(plan.stages) > 1:
+            train_pipeline(asked, plan)
+            return
     if workers > 1:
         distributed.init_process_group("gloo")
     try:

@@ -1,5 +1,6 @@
 """The example train_images_torch.py on real files, as one worker and as two."""
 
+import json
 import random
 from pathlib import Path
 
@@ -57,6 +58,70 @@ def test_the_loss_falls_and_every_epoch_names_its_bottleneck(
         assert float(str(own[-1]["last_loss"])) < 0.6 * float(str(own[-1]["first_loss"]))
     # The loss is the mean over the workers, so they all print the same.
     assert len({str(own[-1]["last_loss"]) for own in lines}) == 1
+
+
+LAYERS = [f"node{number}" for number in range(2, 12)]
+
+
+def plan_variable(*cuts: int, replicas: list[int]) -> dict[str, str]:
+    """TDCS_TRAIN_PLAN with stages that end after so many layers."""
+    ends = [0, *cuts, len(LAYERS)]
+    stages = [
+        {"nodes": LAYERS[begin:end], "replicas": count}
+        for begin, end, count in zip(ends, ends[1:], replicas, strict=False)
+    ]
+    return {"TDCS_TRAIN_PLAN": json.dumps({"stages": stages})}
+
+
+def test_with_a_plan_the_workers_are_stages_and_the_loss_falls(shapes: Path, tmp_path: Path) -> None:
+    arguments = ["--data", str(shapes), "--epochs", "12", "--batch", "12", "--learning-rate", "0.02"]
+    arguments += ["--classes", "2", "--steps", "20"]
+    with Job(SCRIPT, 3, tmp_path, arguments, environment=plan_variable(6, replicas=[2, 1])) as job:
+        codes = job.end(within=90)
+        assert codes == [0] * 3, [worker.errors for worker in job.workers]
+        lines = [worker.results() for worker in job.workers]
+    assert [own[0]["stage"] for own in lines] == [0, 0, 1]
+    for own in lines:
+        assert own[0]["plan"] == "2-1"
+        assert own[-1]["done"] is True
+        assert {line["bottleneck"] for line in own if "epoch" in line} <= {"stage 0", "stage 1"}
+    assert len({(str(own[-1]["first_loss"]), str(own[-1]["last_loss"])) for own in lines}) == 1
+    assert float(str(lines[0][-1]["last_loss"])) < 0.6 * float(str(lines[0][-1]["first_loss"]))
+
+
+def test_a_worker_behind_the_first_stage_needs_no_data(shapes: Path, tmp_path: Path) -> None:
+    arguments = ["--epochs", "1", "--batch", "12", "--classes", "2", "--steps", "4"]
+    script = tmp_path / "one_reads.py"
+    script.write_text(
+        "import os, runpy, sys\n"
+        f"folder = {str(shapes)!r} if os.environ['RANK'] == '0' else '/absent'\n"
+        f"sys.argv = [{str(SCRIPT)!r}, '--data', folder, *sys.argv[1:]]\n"
+        f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
+    )
+    with Job(script, 2, tmp_path, arguments, environment=plan_variable(7, replicas=[1, 1])) as job:
+        assert job.end(within=60) == [0, 0], [worker.errors for worker in job.workers]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "arguments", "reason"),
+    [
+        (
+            [2, 1],
+            ["--classes", "2", "--steps", "4"],
+            "TDCS_TRAIN_PLAN is a plan for 3 workers (2-1), the job has 2",
+        ),
+        ([1, 1], [], "a pipeline needs --classes and --steps"),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_job_ends_it_with_code_2(
+    replicas: list[int], arguments: list[str], reason: str, shapes: Path, tmp_path: Path
+) -> None:
+    words = ["--data", str(shapes), *arguments]
+    with Job(SCRIPT, 2, tmp_path, words, environment=plan_variable(6, replicas=replicas)) as job:
+        assert job.end(within=60) == [2, 2]
+        for worker in job.workers:
+            assert reason in worker.errors
+            assert "Traceback" not in worker.errors
 
 
 def test_a_file_that_is_no_image_ends_it_with_its_name_and_code_2(shapes: Path, tmp_path: Path) -> None:

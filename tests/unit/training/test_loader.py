@@ -71,6 +71,17 @@ def test_workers_share_an_epoch_without_overlap_and_equally(folder: Path) -> Non
     assert len({sample for share in shares for sample in share}) == 28
 
 
+@pytest.mark.parametrize("batch", [4, 6, 7, 12, 16])
+@pytest.mark.parametrize("chunk", [1, 3, 8])
+def test_the_size_of_chunks_changes_nothing_but_the_cost(folder: Path, batch: int, chunk: int) -> None:
+    samples, _ = find_images(folder)
+    loader = Loader(samples, batch=batch, shape=SHAPE, chunk=chunk, drop_last=False, processes=False)
+    whole = Loader(samples, batch=30, shape=SHAPE, chunk=1, processes=False)
+    assert contents(loader, 1) == contents(whole, 1)
+    dropping = Loader(samples, batch=batch, shape=SHAPE, chunk=chunk, processes=False)
+    assert contents(dropping, 1) == contents(whole, 1)[: 30 // batch * batch]
+
+
 @pytest.mark.parametrize(("drop", "sizes"), [(True, [8, 8, 8]), (False, [8, 8, 8, 6])])
 def test_an_incomplete_last_batch_is_dropped_or_kept(folder: Path, drop: bool, sizes: list[int]) -> None:
     samples, _ = find_images(folder)
@@ -166,19 +177,23 @@ Image.fromarray(numpy.random.default_rng(0).integers(0, 255, (256, 256, 3), dtyp
 small = Loader([Sample(str(path), 0)] * 8, batch=4, shape=(256, 256, 3), max_file_bytes=1 << 18)
 list(small.epoch(0))  # the decoder's own memory
 before = peak()
-loader = Loader([Sample(str(path), 0)] * 600, batch=64, shape=(256, 256, 3), prefetch=3, max_file_bytes=1 << 18)
+options = dict(batch=64, shape=(256, 256, 3), prefetch=3, max_file_bytes=1 << 18, chunk=int(sys.argv[2]))
+loader = Loader([Sample(str(path), 0)] * 600, **options)
 for batch in loader.epoch(0):
     time.sleep(0.05)
 print(loader.memory_bytes, peak() - before)
 """
 
 
-def test_the_memory_of_a_loader_is_that_of_its_registers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [1, 8])
+def test_the_memory_of_a_loader_is_that_of_its_registers(chunk: int, tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True, check=True
+        [sys.executable, "-c", MEMORY, tmp_path, str(chunk)], capture_output=True, text=True, check=True
     )
     planned, peak = map(int, result.stdout.split())
-    assert 4 * 64 * 256 * 256 * 3 < planned < 1.1 * 4 * 64 * 256 * 256 * 3
+    batches, image = 4 * 64 * 256 * 256 * 3, 256 * 256 * 3
+    stages = chunk * (6 * (1 << 18) + 4 * image)  # files of 4 readers and 2 decoders, images of 2 decoders
+    assert batches + stages <= planned < 1.01 * (batches + stages)
     assert peak <= 1.1 * planned
 
 
@@ -204,6 +219,7 @@ def test_a_file_that_is_gone_or_too_large_is_named(folder: Path) -> None:
         ({"batch": 0}, "batch is 0"),
         ({"batch": 31}, "make no batch of 31"),
         ({"readers": 0}, "readers is 0"),
+        ({"chunk": 0}, "chunk is 0"),
         ({"rank": 2, "world_size": 2}, "rank 2 is not below world_size 2"),
     ],
 )

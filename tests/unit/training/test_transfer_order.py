@@ -6,25 +6,12 @@ import random
 import statistics
 
 import pytest
+from tests.support.random_iterations import random_iteration
 
 from tdcs_train.plan.graph import Graph, Layer
 from tdcs_train.plan.iteration import Iteration, Operation, Transfer, iteration_of
 from tdcs_train.plan.order_plan import plan_order
 from tdcs_train.plan.transfer_order import Rule, priorities, transfer_order
-
-
-def random_iteration(chooser: random.Random) -> Iteration:
-    """7 to 13 operations, 6 of which receive parameters; everything leads to the last one."""
-    count = chooser.randint(6, 12)
-    receiving = chooser.sample(range(count), 6)
-    operations = []
-    for place in range(count):
-        needs = chooser.sample(range(place), min(place, chooser.randint(0, 2)))
-        receives = receiving.index(place) if place in receiving else None
-        operations.append(Operation(str(place), chooser.expovariate(1), tuple(sorted(needs)), receives))
-    sinks = set(range(count)).difference(*(operation.needs for operation in operations))
-    operations.append(Operation("end", 0.1, tuple(sorted(sinks))))
-    return Iteration(tuple(operations), tuple(Transfer(str(n), chooser.expovariate(1)) for n in range(6)))
 
 
 def best_seconds(iteration: Iteration) -> float:

@@ -44,6 +44,8 @@ class Loader:
         rank, world_size: Which share of each epoch is this worker's.
         readers, decoders: Files read, and images decoded, at the same time.
         prefetch: Batches that may wait for training.
+        chunk: Files that a stage works on in one go at most, so that the cost of handing them on is shared. It is made
+            smaller until it divides the batch.
         max_file_bytes: Memory of a file; larger ones are refused by name.
         drop_last: Leave out the last batch of an epoch if it is not full.
         processes: Decode in processes, as many as there are decoders; else in threads of this one.
@@ -62,6 +64,7 @@ class Loader:
         readers: int = 4,
         decoders: int = 2,
         prefetch: int = 2,
+        chunk: int = 8,
         max_file_bytes: int = 4 << 20,
         shuffle: bool = True,
         drop_last: bool = True,
@@ -75,6 +78,7 @@ class Loader:
             ("readers", readers),
             ("decoders", decoders),
             ("prefetch", prefetch),
+            ("chunk", chunk),
         ):
             if value < 1:
                 raise InputError(f"{name} is {value}; it must be 1 at least")
@@ -86,6 +90,7 @@ class Loader:
         self._samples = samples
         self._seed, self._rank, self._world_size, self._shuffle = seed, rank, world_size, shuffle
         self._readers, self._decoders, self._prefetch = readers, decoders, prefetch
+        self._chunk = next(size for size in range(min(chunk, batch), 0, -1) if batch % size == 0)
         self._max_file_bytes = max_file_bytes
         self._drop_last = drop_last
         self._read, self._decode, self._put = read, decode, put
@@ -97,7 +102,9 @@ class Loader:
         self._memory_bytes = self._plan([], stages.HandOver())[0].memory_bytes(0)
         self._memory = mmap.mmap(-1, self._memory_bytes)
         if processes:
-            self._processes = DecoderProcesses(decode, count=decoders, shape=shape, memory=self._memory)
+            self._processes = DecoderProcesses(
+                decode, count=decoders, shape=shape, file_bytes=max_file_bytes, memory=self._memory
+            )
 
     def __len__(self) -> int:
         """Batches of an epoch of this worker."""
@@ -128,6 +135,8 @@ class Loader:
             world_size=self._world_size,
             shuffle=self._shuffle,
         )
+        if self._drop_last:
+            order = order[: len(self) * self.batch]
         hand_over = stages.HandOver()
         plan, pools = self._plan(order, hand_over)
         runtime = Runtime(plan, traced=True, memory=memoryview(self._memory))
@@ -152,7 +161,7 @@ class Loader:
             look.add_up()
             self.report = EpochReport(
                 epoch=number,
-                samples=len(order) if not self._drop_last else len(self) * self.batch,
+                samples=len(order),
                 seconds=look.seconds,
                 waited_seconds=waited,
                 seconds_by_stage=look.parts,
@@ -167,21 +176,24 @@ class Loader:
         self, order: Sequence[int], hand_over: stages.HandOver
     ) -> tuple[ActorPlan, tuple[PooledKernel, PooledKernel]]:
         image_bytes = self.shape[0] * self.shape[1] * self.shape[2]
-        read = PooledKernel("read", stages.reading(self._read), workers=self._readers)
-        decoding = self._processes or stages.decoding(self._decode, self.shape)
+        reading = stages.reading(self._read, self._max_file_bytes)
+        read = PooledKernel("read", reading, workers=self._readers)
+        decoding = self._processes or stages.decoding(self._decode, self.shape, self._max_file_bytes)
         decode = PooledKernel("decode", decoding, workers=self._decoders)
         # A register of each stage for every thread that fills one, and as many that the next stage works on.
-        files = RegisterSpec(name="file", count=self._readers + self._decoders, size=self._max_file_bytes)
-        images = RegisterSpec(name="image", count=2 * self._decoders, size=image_bytes)
+        files = RegisterSpec(
+            name="file", count=self._readers + self._decoders, size=self._chunk * self._max_file_bytes
+        )
+        images = RegisterSpec(name="image", count=2 * self._decoders, size=self._chunk * image_bytes)
         batches = RegisterSpec(
             name="batch", count=1 + self._prefetch, size=stages.batch_bytes(self.batch, self.shape)
         )
-        batch = stages.batching(self.batch, self.shape, self._put)
+        batch = stages.batching(self.batch, self._chunk, self.shape, self._put)
         return ActorPlan(
             (
                 Task(
                     name="sample",
-                    kernel=stages.sampling(self._samples, order),
+                    kernel=stages.sampling(self._samples, order, self._chunk),
                     produces=(RegisterSpec(name="sample", count=2 * self._readers),),
                 ),
                 Task(name="read", kernel=read, consumes=("sample",), produces=(files,)),
@@ -192,8 +204,8 @@ class Loader:
                     consumes=("image",),
                     produces=(batches,),
                     kind=Kind.ACCUMULATE,
-                    times=self.batch,
-                    keep_partial=not self._drop_last,
+                    times=self.batch // self._chunk,
+                    keep_partial=True,
                     thread=1,
                 ),
                 Task(name=TRAIN, kernel=hand_over, consumes=("batch",), thread=1),

@@ -22,7 +22,10 @@ class DecoderProcesses:
     They are forked when this is made, before the threads of a run, and end with `close` or with the process itself.
     """
 
-    def __init__(self, decode: Decode, *, count: int, shape: tuple[int, ...], memory: mmap.mmap) -> None:
+    def __init__(
+        self, decode: Decode, *, count: int, shape: tuple[int, ...], file_bytes: int, memory: mmap.mmap
+    ) -> None:
+        self._file_bytes, self._image_bytes = file_bytes, int(numpy.prod(shape))
         context = multiprocessing.get_context("fork")
         self._idle: SimpleQueue[Connection] = SimpleQueue()
         self._ends: list[Connection] = []
@@ -42,20 +45,30 @@ class DecoderProcesses:
             self._idle.put(ours)
 
     def __call__(self, inputs: Registers, outputs: Registers, number: int) -> None:
-        """One image, by whichever process is idle.
+        """The images of a chunk of files, by whichever process is idle.
 
         Raises:
             InputError: It cannot be decoded, or the process has died; the file is named.
         """
         source, target = inputs["file"], outputs["image"]
-        target.value = source.value.label
+        target.value = tuple(sample.label for sample in source.value.samples)
+        work = [
+            (
+                source.offset + begin,
+                source.offset + stop,
+                target.offset + place * self._image_bytes,
+                sample.path,
+            )
+            for place, (sample, begin, stop) in enumerate(source.value.places(self._file_bytes))
+        ]
         end = self._idle.get()
         try:
-            end.send((source.offset, source.length, target.offset, source.value.path))
+            end.send(work)
             error = end.recv()
         except (EOFError, OSError) as failure:
+            names = ", ".join(path for *_, path in work)
             raise InputError(
-                f"the process that decoded {source.value.path} has died; if it was killed for memory, decode fewer "
+                f"the process that decoded {names} has died; if it was killed for memory, decode fewer "
                 "images at a time (decoders)"
             ) from failure
         finally:
@@ -83,16 +96,17 @@ def _work(
     size = int(numpy.prod(shape))
     while True:
         try:
-            source, length, target, path = end.recv()
+            work = end.recv()
         except (EOFError, OSError, KeyboardInterrupt):
             return
-        pixels: Any = numpy.frombuffer(view[target : target + size], dtype=numpy.uint8).reshape(shape)
         error = ""
-        try:
-            decode(view[source : source + length], pixels, path=path)
-        except InputError as refused:
-            error = str(refused)
-        except Exception as failure:
-            error = f"{path} cannot be decoded: {type(failure).__name__}: {failure}"
+        for begin, stop, target, path in work:
+            pixels: Any = numpy.frombuffer(view[target : target + size], dtype=numpy.uint8).reshape(shape)
+            try:
+                decode(view[begin:stop], pixels, path=path)
+            except InputError as refused:
+                error = error or str(refused)
+            except Exception as failure:
+                error = error or f"{path} cannot be decoded: {type(failure).__name__}: {failure}"
         with contextlib.suppress(OSError):
             end.send(error)

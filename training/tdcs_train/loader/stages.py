@@ -1,6 +1,6 @@
 """The kernels of a loader's actors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import monotonic_ns
@@ -19,53 +19,84 @@ Decode = Callable[..., None]
 """decode(content, target, path=...): an image from a file's bytes into an array."""
 
 
-def sampling(samples: Sequence[Sample], order: Sequence[int]) -> Kernel:
-    """A source of the files of an epoch."""
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Files that travel through the stages together: the cost of an act is shared by them."""
+
+    samples: tuple[Sample, ...]
+    lengths: tuple[int, ...] = ()
+    """Bytes of each file, once they have been read."""
+
+    def places(self, size: int) -> Iterator[tuple[Sample, int, int]]:
+        """Each file with the offset and the end of its bytes in a register with room of `size` for each."""
+        for number, (sample, length) in enumerate(zip(self.samples, self.lengths, strict=True)):
+            yield sample, number * size, number * size + length
+
+
+def sampling(samples: Sequence[Sample], order: Sequence[int], chunk: int) -> Kernel:
+    """A source of the files of an epoch, `chunk` of them at a time."""
 
     def kernel(inputs: Registers, outputs: Registers, number: int) -> End | None:
-        if number >= len(order):
+        own = order[number * chunk : (number + 1) * chunk]
+        if not own:
             return END
-        outputs["sample"].value = samples[order[number]]
+        outputs["sample"].value = Chunk(tuple(samples[place] for place in own))
         return None
 
     return kernel
 
 
-def reading(read: Read) -> Kernel:
-    """A file into a register."""
+def reading(read: Read, size: int) -> Kernel:
+    """Files into a register that has `size` bytes for each."""
 
     def kernel(inputs: Registers, outputs: Registers, number: int) -> None:
-        source, target = inputs["sample"], outputs["file"]
-        target.value = source.value
-        target.length = read(source.value.path, target.memory)
+        samples, target = inputs["sample"].value.samples, outputs["file"]
+        lengths = tuple(
+            read(sample.path, target.memory[place * size : (place + 1) * size])
+            for place, sample in enumerate(samples)
+        )
+        target.value = Chunk(samples, lengths)
+        target.length = (len(samples) - 1) * size + lengths[-1]
 
     return kernel
 
 
-def decoding(decode: Decode, shape: tuple[int, ...]) -> Kernel:
-    """An image from a file."""
+def decoding(decode: Decode, shape: tuple[int, ...], size: int) -> Kernel:
+    """Images from files."""
 
     def kernel(inputs: Registers, outputs: Registers, number: int) -> None:
         source, target = inputs["file"], outputs["image"]
-        target.value = source.value.label
-        pixels = numpy.frombuffer(target.memory, dtype=numpy.uint8).reshape(shape)
-        decode(source.memory[: source.length], pixels, path=source.value.path)
+        target.value = tuple(sample.label for sample in source.value.samples)
+        images = _images(target, shape)
+        for image, (sample, begin, end) in zip(images, source.value.places(size), strict=False):
+            decode(source.memory[begin:end], image, path=sample.path)
 
     return kernel
 
 
-def batching(size: int, shape: tuple[int, ...], put: Callable[[NDArray[Any], NDArray[Any]], None]) -> Kernel:
+def batching(
+    size: int, chunk: int, shape: tuple[int, ...], put: Callable[[NDArray[Any], NDArray[Any]], None]
+) -> Kernel:
     """Images one after another into a batch; its value is how many there are."""
+    chunks = size // chunk
 
     def kernel(inputs: Registers, outputs: Registers, number: int) -> None:
         source, target = inputs["image"], outputs["batch"]
-        place = number % size
+        first = number % chunks * chunk
         images, labels = batch_arrays(target, size, shape)
-        put(numpy.frombuffer(source.memory, dtype=numpy.uint8).reshape(shape), images[place])
-        labels[place] = source.value
-        target.value = place + 1
+        for place, (image, label) in enumerate(
+            zip(_images(source, shape), source.value, strict=False), first
+        ):
+            put(image, images[place])
+            labels[place] = label
+        target.value = first + len(source.value)
 
     return kernel
+
+
+def _images(register: Register, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The images of a register, one after another in its memory."""
+    return numpy.frombuffer(register.memory, dtype=numpy.uint8).reshape((-1, *shape))
 
 
 def put_image(image: NDArray[Any], place: NDArray[Any]) -> None:
