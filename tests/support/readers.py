@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import psutil
@@ -194,6 +195,10 @@ def holder_of(giver: Giver, *, slots: bytes = ALL_SLOTS, reads_source: bool = Fa
     return Holder(
         node=giver.name, address=giver.address, complete=slots, present=slots, reads_source=reads_source
     )
+
+
+HERE: Final = Holder(node="here", address="127.0.0.1:1", present=ALL_SLOTS)
+"""The agent of the reader's own node, which may have some of everything; it is not asked."""
 
 
 def table_of(*holders: Holder) -> HolderTable:

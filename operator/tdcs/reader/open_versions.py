@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from tdcs.api import names
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
 from tdcs.engine.holder_table import HolderTable
 from tdcs.listing.folder import open_manifest
 from tdcs.planning.manifest_format import BadManifestError
@@ -48,11 +49,21 @@ class OpenVersion:
         self.read_at: tuple[int, int] | None = None
         self._node: Final = node
         self._slot_holders: dict[int, tuple[str, ...]] = {}
+        self._source_readers: tuple[str, ...] = ()
+        self._here = ALL_SLOTS
 
     def set_table(self, table: HolderTable) -> None:
         """Take another table of holders."""
         self.table = table
         self._slot_holders.clear()
+        self._source_readers = tuple(holder.address for holder in table.holders if holder.reads_source)
+        own = [holder.present for holder in table.holders if holder.node == self._node]
+        self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
+
+    def may_be_here(self, block: int) -> bool:
+        """Whether a block may lie on this node, by what its agent said last."""
+        slot = int(self.manifest.block_slots[block])
+        return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
 
     def holders(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
@@ -64,9 +75,9 @@ class OpenVersion:
 
     def source_readers(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that can read the source, another one first for each slot."""
-        found = [holder.address for holder in self.table.holders if holder.reads_source]
+        found = self._source_readers
         turn = slot * len(found) // SLOTS
-        return tuple(found[turn:] + found[:turn])
+        return found[turn:] + found[:turn] if turn else found
 
 
 def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:

@@ -100,6 +100,19 @@ class Reads:
             _log.warning("%s is not read: the cache does not know its blocks", self._path(version, file))
             self._reply(place, (fuse_protocol.failure(unique, number=errno.EIO),))
             return
+        if len(blocks) == 1 and length <= PART_BYTES and int(manifest.block_lengths[blocks.start]) == length:
+            key = Key(version.number, blocks.start, 0, length)
+            read = _Read(
+                place=place,
+                unique=unique,
+                version=version,
+                file=file,
+                wanted=[(key, offset, offset + size)],
+            )
+            self._piece_of(read, 0, key, offset, offset + size)
+            if not offset and size == length:
+                self._files_ahead(version, file)
+            return
         in_order = length <= PART_BYTES or self._offsets.in_order(
             version.number, file, offset=offset, size=size, slack=PART_BYTES
         )
@@ -178,6 +191,8 @@ class Reads:
 
     def _from_disk(self, version: OpenVersion, key: Key, begin: int, end: int) -> bytes | None:
         """Bytes of a block that lies on this node, and is as long as it should be."""
+        if not version.may_be_here(key.block):
+            return None
         block = int(version.manifest.block_ids[key.block])
         for folder in version.folders:
             try:
@@ -224,12 +239,18 @@ class Reads:
         if last.offset + last.length < length or last.block + 1 < blocks.stop:
             self._parts_ahead(version, blocks, last)
         elif first and len(read.wanted) == 1 and end == last.length:
-            order = self._orders.setdefault(version.number, FileOrder())
-            for file in order.next(read.file, files=len(manifest)):
-                of_file = manifest.blocks_of(file)
-                if len(of_file) == 1:
-                    whole = int(manifest.block_lengths[of_file.start])
-                    self._ahead(version, Key(version.number, of_file.start, 0, min(whole, PART_BYTES)))
+            self._files_ahead(version, read.file)
+
+    def _files_ahead(self, version: OpenVersion, read: int) -> None:
+        manifest = version.manifest
+        order = self._orders.get(version.number)
+        if order is None:
+            order = self._orders[version.number] = FileOrder()
+        for file in order.next(read, files=len(manifest)):
+            blocks = manifest.blocks_of(file)
+            if len(blocks) == 1:
+                whole = int(manifest.block_lengths[blocks.start])
+                self._ahead(version, Key(version.number, blocks.start, 0, min(whole, PART_BYTES)))
 
     def _parts_ahead(self, version: OpenVersion, blocks: range, last: Key) -> None:
         block, at = last.block, last.offset + last.length

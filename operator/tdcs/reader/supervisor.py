@@ -35,6 +35,7 @@ _CHECK_SECONDS: Final = 0.1
 _HOLDER_SECONDS: Final = 2.0
 _STOP_SECONDS: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1
+_NO_SOCKET: Final = (0, 0)
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -89,7 +90,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         holder_at = time.monotonic() + _HOLDER_SECONDS
-        present = _holder_inode(self._folder.socket)
+        present = _socket_of_holder(self._folder.socket)
         while not self._stopping:
             self._reap()
             while len(self._children) < PROCESSES:
@@ -106,10 +107,10 @@ class Supervisor:
     def _stop(self, *_: object) -> None:
         self._stopping = True
 
-    def _follow_holder(self, session: Session, present: int) -> int:
+    def _follow_holder(self, session: Session, present: tuple[int, int]) -> tuple[int, int]:
         """Give a new holder the session, which it may have lost with its process."""
-        found = _holder_inode(self._folder.socket)
-        if found in (0, present):
+        found = _socket_of_holder(self._folder.socket)
+        if found in (_NO_SOCKET, present):
             return present
         try:
             kept = holder.offer(session, path=self._folder.socket)
@@ -190,8 +191,10 @@ class Supervisor:
             time.sleep(0.01)
 
 
-def _holder_inode(path: Path) -> int:
+def _socket_of_holder(path: Path) -> tuple[int, int]:
+    """Identity of the holder's socket: a new one may have the inode of the one before, but is younger."""
     try:
-        return path.stat().st_ino
+        found = path.stat()
     except OSError:
-        return 0
+        return _NO_SOCKET
+    return found.st_ino, found.st_ctime_ns

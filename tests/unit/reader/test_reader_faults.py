@@ -16,6 +16,7 @@ import pytest
 import xxhash
 from tests.support.agents import Version
 from tests.support.readers import (
+    HERE,
     JOURNAL,
     Giver,
     ReaderNode,
@@ -192,7 +193,7 @@ def test_a_block_on_the_nodes_own_disk_that_is_too_short_is_not_used(
     good.put(version.manifest, node.folder / "source")
     good.process.start()
     (node.tier / "alluxioworker" / str(int(version.manifest.block_ids[0]))).write_bytes(CONTENT[:5000])
-    root = node.register(version, tables=table_of(holder_of(good)))
+    root = node.register(version, tables=table_of(holder_of(good), HERE))
     node.start()
 
     assert (root / "file").read_bytes() == CONTENT

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.support.readers import Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
+from tests.support.readers import HERE, Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
 from tests.unit.csi.conftest import needs_fuse
 
 from tdcs.policy import slots
@@ -102,6 +102,7 @@ def test_blocks_on_the_node_are_read_from_its_disk_and_the_rest_from_their_holde
     table = table_of(
         holder_of(first, slots=slots.prefix(2048)),
         holder_of(second, slots=slots.difference(slots.prefix(4096), slots.prefix(2048))),
+        HERE,
     )
     root = node.register(version, tables=table)
     node.start()

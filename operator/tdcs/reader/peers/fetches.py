@@ -152,6 +152,8 @@ class Fetches:
     def tick(self, version_of: Callable[[int], OpenVersion | None]) -> None:
         """Overtake slow peers, close idle connections, ask again. A few times a second."""
         now = self._clock()
+        for address in [address for address, until in self._paused.items() if until <= now]:
+            del self._paused[address]
         for (address, at_source), lanes in list(self._lanes.items()):
             for connection in list(lanes):
                 self._look_at(connection, address, at_source, now)
@@ -185,35 +187,22 @@ class Fetches:
 
     def _new(self, version: OpenVersion, key: Key) -> Fetch:
         manifest = version.manifest
-        file = manifest.file_of(key.block)
-        first = manifest.blocks_of(file).start
-        before = int(manifest.block_lengths[first : key.block].sum()) if first < key.block else 0
-        block = int(manifest.block_ids[key.block])
         return Fetch(
             key=key,
-            block=block,
+            block=int(manifest.block_ids[key.block]),
             size=int(manifest.block_lengths[key.block]),
             began=self._clock(),
-            source=lambda: SourceWanted(
-                mount=version.registration.path,
-                path=manifest.file_path(file),
-                block=block,
-                offset=before + key.offset,
-                length=key.length,
-                size=int(manifest.lengths[file]),
-                tag=manifest.tag(file),
-            ),
+            source=lambda: _at_source(version, key),
         )
 
     def _candidates(self, version: OpenVersion, fetch: Fetch) -> None:
         slot = int(version.manifest.block_slots[fetch.key.block])
-        now = self._clock()
-        holders = version.holders(slot)
-        # Those that were silent lately are not left out: they come last.
-        fetch.holders = sorted(holders, key=lambda address: self._paused.get(address, 0.0) > now)
-        fetch.sources = sorted(
-            version.source_readers(slot), key=lambda address: self._paused.get(address, 0.0) > now
-        )
+        fetch.holders, fetch.sources = list(version.holders(slot)), list(version.source_readers(slot))
+        if self._paused:
+            # Those that were silent lately are not left out: they come last.
+            now = self._clock()
+            for found in (fetch.holders, fetch.sources):
+                found.sort(key=lambda address: self._paused.get(address, 0.0) > now)
 
     def _ask_next(self, fetch: Fetch) -> None:
         now = self._clock()
@@ -335,3 +324,19 @@ class Fetches:
         if now - self._logged_at > _LOG_SECONDS:
             self._logged_at = now
             _log.warning("%s; others are asked", text)
+
+
+def _at_source(version: OpenVersion, key: Key) -> SourceWanted:
+    """A piece of a block as the source knows it."""
+    manifest = version.manifest
+    file = manifest.file_of(key.block)
+    first = manifest.blocks_of(file).start
+    return SourceWanted(
+        mount=version.registration.path,
+        path=manifest.file_path(file),
+        block=int(manifest.block_ids[key.block]),
+        offset=int(manifest.block_lengths[first : key.block].sum()) + key.offset,
+        length=key.length,
+        size=int(manifest.lengths[file]),
+        tag=manifest.tag(file),
+    )

@@ -1,0 +1,295 @@
+"""How fast and how cheaply a node reads what lies on another one, through the remote-read client.
+
+Scenarios, each printing one line of JSON (all of them when none is named):
+
+* ``reads``: eight threads read 5,000 files of 100 KB in a random order, and one thread a file of 256 MB: from the disk
+  that has them, through the client from the block service of an agent on loopback, and as a partition over three nodes
+  is read (a third from the disk, the others through the client). ``link`` is what one TCP connection on loopback
+  carries between two processes
+* ``restarts``: the client's serving process is killed 20 times at random while eight threads read
+* ``names``: ``ls -R`` of a million files, twice, and the client's memory
+
+The page cache is dropped before every run, ways take turns, and the median counts. Processor time is that of all
+processes that take part: readers, client, agent. Needs root and FUSE. From the root of the checkout::
+
+    PYTHONPATH=.:deploy/local:operator python bench/remote_reads.py reads
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from tests.support.agents import cached_files, make_version
+from tests.support.readers import (
+    Giver,
+    ReaderNode,
+    drop_page_cache,
+    holder_of,
+    reader_node,
+    table_of,
+)
+
+from tdcs.engine.agents import SourceAccess
+from tdcs.engine.protocol import Block, CachedFile
+
+SMALL_BYTES: Final = 100_000
+LARGE_BYTES: Final = 256 << 20
+THREADS: Final = 8
+LARGE: Final = "large.bin"
+KILLS: Final = 20
+
+READER: Final = """
+import os, sys, threading, time, json
+names = sys.stdin.buffer.read().split(b"\\0")
+todo = iter(names)
+lock = threading.Lock()
+read, longest, errors = [0] * {threads}, [0.0] * {threads}, [0] * {threads}
+def work(number):
+    buffer = bytearray(1 << 20)
+    while True:
+        with lock:
+            name = next(todo, None)
+        if name is None:
+            return
+        began = time.monotonic()
+        try:
+            file = os.open(name, os.O_RDONLY)
+            while count := os.readv(file, [buffer]):
+                read[number] += count
+            os.close(file)
+        except OSError:
+            errors[number] += 1
+        longest[number] = max(longest[number], time.monotonic() - began)
+threads = [threading.Thread(target=work, args=(number,)) for number in range({threads})]
+began = time.monotonic()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+used = os.times()
+print(json.dumps(dict(seconds=time.monotonic() - began, bytes=sum(read), longest=max(longest), errors=sum(errors),
+                      cpu=used.user + used.system)))
+"""
+"""A process of its own, so that nothing else holds the interpreter's lock."""
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """Of these processes and all that they have started."""
+    total = 0.0
+    for pid in pids:
+        first = psutil.Process(pid)
+        for process in (first, *first.children(recursive=True)):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def read(names: list[str], *, pids: list[int], threads: int) -> dict[str, Any]:
+    """Read all of these files once, from a cold page cache."""
+    drop_page_cache()
+    before = processor_seconds(pids)
+    program = READER.format(threads=threads)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program],
+        input="\0".join(names).encode(),
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    found["cpu"] += processor_seconds(pids) - before
+    return found
+
+
+def link_rate() -> float:
+    """Bytes a second of one TCP connection between two processes of this machine."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    amount = 2 << 30
+    sender = f"""
+import os, socket
+connection = socket.create_connection(("127.0.0.1", {port}))
+block = memoryview(bytearray(1 << 20))
+for _ in range({amount >> 20}):
+    connection.sendall(block)
+"""
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", sender]):
+        connection, _ = listener.accept()
+        buffer, left, began = bytearray(1 << 20), amount, time.monotonic()
+        while left:
+            left -= connection.recv_into(buffer)
+        return amount / (time.monotonic() - began)
+
+
+def small_files(folder: Path, *, files: int) -> list[str]:
+    """Random files of 100 KB in folders of 1,000, and a large one; the names of the small ones in a random order."""
+    content = random.Random(1)  # noqa: S311
+    names = []
+    for number in range(files):
+        name = f"{number // 1000:03d}/{number:06d}.bin"
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.randbytes(SMALL_BYTES))
+        names.append(name)
+    (folder / LARGE).write_bytes(content.randbytes(1 << 20) * (LARGE_BYTES >> 20))
+    content.shuffle(names)
+    return names
+
+
+@contextmanager
+def served(*, files: int) -> Iterator[tuple[ReaderNode, Giver, Path, Path, list[str]]]:
+    """A node with a client, the giver of all blocks, the folder of the source, the client's, and the names."""
+    with reader_node() as node:
+        source = node.folder / "source"
+        names = small_files(source, files=files)
+        version = make_version(
+            cached_files(source),
+            folder=node.folder / "manifests",
+            source=SourceAccess(uri=f"file://{source}"),
+        )
+        giver = Giver(node.folder, "giver")
+        giver.put(version.manifest, source)
+        giver.process.start()
+        root = node.register(version, tables=table_of(holder_of(giver)))
+        node.start()
+        try:
+            yield node, giver, source, root, names
+        finally:
+            giver.process.kill()
+
+
+def reads(options: argparse.Namespace) -> dict[str, Any]:
+    """Files from the disk, through the client, and as a partition has them."""
+    with served(files=options.files) as (node, giver, source, root, names):
+        pids = [node.reader.pid, giver.process.pid]
+        partition = [str((source if number % 3 == 0 else root) / name) for number, name in enumerate(names)]
+        ways: dict[str, tuple[list[str], Path | None, list[int]]] = {
+            "disk": ([str(source / name) for name in names], source, []),
+            "remote": ([str(root / name) for name in names], root, pids),
+            "partition": (partition, None, pids),
+        }
+        small: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+        large: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+        for _ in range(options.rounds):
+            for way, (paths, folder, used) in ways.items():
+                small[way].append(read(paths, pids=used, threads=THREADS))
+                if folder is not None:
+                    large[way].append(read([str(folder / LARGE)], pids=used, threads=1))
+        result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": options.rounds}
+        for way, found in small.items():
+            result[way] = {
+                "files_s": round(statistics.median(len(names) / one["seconds"] for one in found)),
+                "cpu_ms_per_file": round(
+                    statistics.median(1000 * one["cpu"] / len(names) for one in found), 3
+                ),
+                "errors": sum(one["errors"] for one in found + large[way]),
+            }
+            if large[way]:
+                rates = [one["bytes"] / one["seconds"] / 1e6 for one in large[way]]
+                result[way]["large_mb_s"] = round(statistics.median(rates))
+        result["link_mb_s"] = round(link_rate() / 1e6)
+        for way in ("remote", "partition"):
+            result[f"{way}_over_disk"] = round(result[way]["files_s"] / result["disk"]["files_s"], 2)
+        result["memory_mb"] = memory(node)
+        return result
+
+
+def memory(node: ReaderNode) -> int:
+    """What the client's processes have in memory, shared pages counted once, in MB."""
+    pids = (node.reader.pid, *node.workers())
+    return round(sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6)
+
+
+def restarts(options: argparse.Namespace) -> dict[str, Any]:
+    """Kill the serving process at random moments while threads read."""
+    with served(files=options.files) as (node, _, _, root, names):
+        result: dict[str, Any] = {}
+        paths = [str(root / name) for name in names] * 6
+
+        def work() -> None:
+            result.update(read(paths, pids=[], threads=THREADS))
+
+        reading = threading.Thread(target=work)
+        reading.start()
+        killed, chosen = 0, random.Random(5)  # noqa: S311
+        while reading.is_alive() and killed < KILLS:
+            time.sleep(chosen.uniform(0.05, 0.4))
+            with suppress(FileNotFoundError, ProcessLookupError):
+                drop_page_cache()
+                inode = node.own.lock.stat().st_ino
+                for line in Path("/proc/locks").read_text().splitlines():
+                    fields = line.split()
+                    if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
+                        os.kill(int(fields[4]), signal.SIGKILL)
+                        killed += 1
+        reading.join()
+        return {
+            "kills": killed,
+            "files_read": len(paths),
+            "errors": result["errors"],
+            "bytes_missing": len(paths) * SMALL_BYTES - result["bytes"],
+            "longest_read_s": round(result["longest"], 3),
+        }
+
+
+def names(options: argparse.Namespace) -> dict[str, Any]:
+    """List a million files twice."""
+    with reader_node() as node:
+        files = (
+            CachedFile(
+                path=f"{number // 1000:04d}/{number:07d}.jpg",
+                length=SMALL_BYTES,
+                blocks=(Block(id=number + 1, length=SMALL_BYTES, offset=0, source_path="", mount_id=1),),
+                tag="",
+            )
+            for number in range(options.names)
+        )
+        version = make_version(
+            files, folder=node.folder / "manifests", source=SourceAccess(uri="file:///none")
+        )
+        root = node.register(version)
+        node.start()
+        seconds = []
+        for _ in range(2):
+            began = time.monotonic()
+            subprocess.run(["ls", "-lR", str(root)], stdout=subprocess.DEVNULL, check=True)
+            seconds.append(round(time.monotonic() - began, 1))
+        return {
+            "files": options.names,
+            "first_ls_s": seconds[0],
+            "second_ls_s": seconds[1],
+            "memory_mb": memory(node),
+        }
+
+
+SCENARIOS: Final = {"reads": reads, "restarts": restarts, "names": names}
+
+
+def main() -> None:
+    """Measure, and print a line of JSON for each scenario."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenarios", nargs="*", help=f"of {', '.join(SCENARIOS)}; all by default")
+    parser.add_argument("--files", type=int, default=5000, help="files of 100 KB")
+    parser.add_argument("--names", type=int, default=1_000_000, help="files to list")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    for name in options.scenarios or SCENARIOS:
+        result = SCENARIOS[name](options)
+        print(json.dumps({"scenario": name, **result, "load": round(os.getloadavg()[0], 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
