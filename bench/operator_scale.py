@@ -365,11 +365,11 @@ class Bench:
 
     @staticmethod
     async def _settled(cluster: Cluster) -> None:
-        """Until nothing waits in the queue for some seconds."""
+        """Until hardly anything waits in the queue for two seconds: the round over all objects goes on for ever."""
         quiet = 0
         while quiet < 20:
             await asyncio.sleep(0.1)
-            quiet = quiet + 1 if not len(cluster.context.queue) else 0
+            quiet = quiet + 1 if len(cluster.context.queue) <= 1 else 0
 
     @contextlib.asynccontextmanager
     async def _watched(self, found: dict[str, Any], phase: str) -> AsyncIterator[None]:

@@ -4,12 +4,14 @@ engines.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from tdcs.api.source_uri import canonical_source_uri
 from tdcs.engine.protocol import MountConflictError, NoSuchPathError, SourceError
 
 
+@functools.lru_cache(maxsize=8192)  # each pass over a Dataset compares its source with every mounted one
 def canonical_uri(uri: str) -> str:
     """`uri` without a trailing slash, its scheme in lower case: two spellings of one source become equal.
 

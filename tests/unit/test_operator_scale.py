@@ -1,0 +1,27 @@
+"""The benchmark of an operator with many mounts, in small: it runs, and what does not depend on the machine holds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.timeout(240)
+def test_a_small_operator_knows_everything_after_a_restart_without_a_listing_and_rests() -> None:
+    sizes = ["--mounts=20", "--nodes=30", "--files=200000", "--large=20000", "--rest-seconds=3"]
+    run = subprocess.run(
+        [sys.executable, "bench/operator_scale.py", *sizes],
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stdout.startswith("{"), run.stderr[-2000:]
+    found = json.loads(run.stdout)
+    assert found["restart_listings"] == 0
+    assert found["bars"]["memory"]
