@@ -150,7 +150,7 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     path = await create(cluster, s3, "by-jobs", files, preload={"enabled": False})
     # After a load of ours: the listing is complete, and so is the status.
     held = {LARGE: total, SMALL: total}
-    await cluster.create_preload(dataset="by-jobs", nodes=[LARGE, SMALL])
+    await cluster.create_preload(datasetRef={"name": "by-jobs"}, nodes=[LARGE, SMALL])
 
     async def truth() -> dict[str, int]:
         table = await listed(engine, path)
