@@ -248,7 +248,8 @@ class Copy(Model):
     """One whole set of the dataset's cached blocks."""
 
     id: str
-    """Its number, counted from 0; `preloads` for what lies on the nodes to which Preloads brought some of the data."""
+    """It stays the same for as long as there is this copy, whatever becomes of the others; `preloads` for what lies on
+    the nodes to which Preloads brought some of the data."""
     nodes: Annotated[list[NodeBytes], Field(json_schema_extra=list_map("name"))] = Field(default=[])
     """The nodes it lies on, and those that it is to lie on."""
 

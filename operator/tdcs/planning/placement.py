@@ -5,14 +5,14 @@ every slot on every node, a partitioned one gives each slot to one node by rende
 out from the end of the fixed order of slots, so that less room holds a subset of what more room holds.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tdcs.planning.manifest_format import Totals
-from tdcs.planning.wants import Want
+from tdcs.planning.wants import Want, copy_ids
 from tdcs.policy import slots
 from tdcs.policy.placement import CacheNode, CopyPlan, Mode, NodeBudget, node_bytes, plan_copy
 
@@ -47,7 +47,7 @@ class PlacementInput:
         wants: the first ones choose first.
         totals: sums over the files under the paths of each want, by these paths; `()` is everything.
         candidates: nodes that may hold something.
-        held_before: nodes that each copy of a want was given before; it keeps them where it can.
+        held_before: nodes that each copy of a want was given before, by its id; it keeps them where it can.
     """
 
     mount: str
@@ -55,13 +55,14 @@ class PlacementInput:
     wants: tuple[Want, ...]
     totals: Mapping[tuple[str, ...], Totals]
     candidates: tuple[Candidate, ...]
-    held_before: Mapping[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
+    held_before: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCopy:
-    """One copy: its mode, and the bitmap of slots of each of its nodes, best node first."""
+    """One copy: its id, its mode, and the bitmap of slots of each of its nodes, best node first."""
 
+    id: str
     mode: Mode
     nodes: Mapping[str, bytes]
 
@@ -125,10 +126,13 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
         size = slots.bytes_in(chosen, totals.sizes)
         copies: list[PlacedCopy] = []
         unplaced = 0
-        keeps = given.held_before.get(want.key, ())
-        for plan in _plans(mount=given.mount, want=want, size=size, candidates=candidates, keeps=keeps):
+        keeps = given.held_before.get(want.key, {})
+        for copy_id, plan in _plans(
+            mount=given.mount, want=want, size=size, candidates=candidates, keeps=keeps
+        ):
             copy = room.fit(
-                _slots_of(plan, mount=given.mount, chosen=chosen, totals=totals), paths=want.paths
+                _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
+                paths=want.paths,
             )
             placed = sum(slots.bytes_in(held, totals.sizes) for held in copy.nodes.values())
             unplaced += size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - placed
@@ -216,7 +220,7 @@ def _keep_limits(
             left[taker] -= int(sizes[slot])
 
 
-def _slots_of(plan: CopyPlan, *, mount: str, chosen: bytes, totals: Totals) -> PlacedCopy:
+def _slots_of(plan: CopyPlan, *, id_: str, mount: str, chosen: bytes, totals: Totals) -> PlacedCopy:
     """The slots of each node of a copy, before it is known what others have been promised there."""
     held = dict.fromkeys((node.name for node in plan.nodes), chosen)
     if plan.mode is Mode.PARTITION and len(plan.nodes) > 1:
@@ -227,20 +231,25 @@ def _slots_of(plan: CopyPlan, *, mount: str, chosen: bytes, totals: Totals) -> P
             weights={node.name: node.weight for node in plan.nodes},
             limits={node.name: node.limit_bytes for node in plan.nodes},
         )
-    return PlacedCopy(mode=plan.mode, nodes=held)
+    return PlacedCopy(id=id_, mode=plan.mode, nodes=held)
 
 
 def _plans(
-    *, mount: str, want: Want, size: int, candidates: Iterable[CacheNode], keeps: Sequence[Collection[str]]
-) -> Iterator[CopyPlan]:
-    """The nodes of each copy, until no node is left."""
+    *,
+    mount: str,
+    want: Want,
+    size: int,
+    candidates: Iterable[CacheNode],
+    keeps: Mapping[str, Collection[str]],
+) -> Iterator[tuple[str, CopyPlan]]:
+    """The id and the nodes of each copy, until no node is left."""
     nodes = list(candidates)
     count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
     taken: set[str] = set()
     most = max((node.held_bytes for node in nodes), default=0) + 1
-    for number in range(want.copies):
-        own = frozenset(keeps[number]) if number < len(keeps) else frozenset[str]()
-        others = frozenset[str]().union(*keeps) - own
+    for copy_id in want.ids or copy_ids(known=(), count=want.copies):
+        own = frozenset(keeps.get(copy_id, ()))
+        others = frozenset[str]().union(*keeps.values()) - own
         ranked = [
             # What a copy lay on before counts as if it held more than any other node, and what is another copy's
             # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
@@ -260,7 +269,7 @@ def _plans(
         )
         if not plan.nodes:
             return
-        yield plan
+        yield copy_id, plan
         taken.update(node.name for node in plan.nodes)
 
 

@@ -5,7 +5,7 @@ Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
@@ -26,6 +26,7 @@ class Want:
         key: who wants it, such as ``Dataset n/pictures``; a stable name.
         mode: how the bytes of a copy lie on its nodes.
         copies: how many copies, each on nodes of its own.
+        ids: the copies' ids, see `copy_ids`; empty: they are numbered.
         node_count: nodes of each copy; None: as `plan_copy` says.
         node_selector: labels that its nodes must carry.
         nodes: the only nodes that may hold it; empty: any.
@@ -39,6 +40,7 @@ class Want:
     key: str
     mode: PlacementMode = "Auto"
     copies: int = 1
+    ids: tuple[str, ...] = ()
     node_count: int | None = None
     node_selector: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
@@ -52,6 +54,22 @@ class Want:
     def paths(self) -> tuple[str, ...]:
         """The folders and files that are meant; empty for all."""
         return self.subset.plain_paths
+
+
+def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) -> tuple[str, ...]:
+    """The ids of the copies that there shall be. A copy keeps its id for as long as there is one, whatever becomes of
+    the others: jobs and pods name the copy that they read.
+
+    Args:
+        known: the ids of the copies that there are, in their order.
+        count: how many there shall be.
+        in_use: ids that jobs read: of too many copies those leave first that no job reads, the youngest before others.
+    """
+    order = {one: number for number, one in enumerate(known)}
+    stay = sorted(known, key=lambda one: (one not in in_use, order[one]))[:count]
+    kept = sorted(stay, key=order.__getitem__)
+    free = (str(number) for number in itertools.count() if str(number) not in order)
+    return (*kept, *itertools.islice(free, max(count - len(kept), 0)))
 
 
 def dataset_key(*, namespace: str, name: str) -> str:

@@ -36,7 +36,7 @@ def placement_of(*nodes: str, unplaced: int = 0, eligible: int = 9, **want: obje
         want=Want(key="x", **want),  # type: ignore[arg-type]
         totals=totals_of([10]),
         chosen=slots.prefix(slots.SLOTS),
-        copies=(PlacedCopy(mode=Mode.PARTITION, nodes=dict.fromkeys(nodes, slots.bitmap([0]))),),
+        copies=(PlacedCopy(id="0", mode=Mode.PARTITION, nodes=dict.fromkeys(nodes, slots.bitmap([0]))),),
         eligible=eligible,
         subset_bytes=10,
         asked_bytes=10,

@@ -56,7 +56,7 @@ def placed(
     *wants: Want,
     candidates: Sequence[Candidate] | None = None,
     below: Mapping[tuple[str, ...], Totals] | None = None,
-    held_before: Mapping[str, tuple[frozenset[str], ...]] | None = None,
+    held_before: Mapping[str, Mapping[str, frozenset[str]]] | None = None,
 ) -> tuple[WantPlacement, ...]:
     """Where wants come to lie."""
     return place(

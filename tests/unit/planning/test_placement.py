@@ -12,7 +12,7 @@ from tests.unit.planning.builders import GIB, Below, candidate, placed, totals_o
 
 from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import WantPlacement
-from tdcs.planning.wants import Want
+from tdcs.planning.wants import Want, copy_ids
 from tdcs.policy import slots
 from tdcs.policy.preload import Subset
 
@@ -137,7 +137,7 @@ def test_a_copy_keeps_its_nodes_though_others_hold_as_much() -> None:
     want = Want(key="x", mode="Replicate", node_count=1)
     nodes = [candidate(name, held=1000) for name in "abc"]
     for node in "abc":
-        before = {"x": (frozenset(node),)}
+        before = {"x": {"0": frozenset(node)}}
         assert only(placed(HUNDRED, want, candidates=nodes, held_before=before)).nodes == (node,)
 
 
@@ -186,3 +186,34 @@ def test_empty_files_lie_wherever_anything_does(mode: str) -> None:
     found = only(placed(totals_of([], empty=1), replace(TWO, mode=mode)))  # type: ignore[arg-type]
     assert (found.wanted_bytes, found.unplaced_bytes) == (0, 0)
     assert any(mask[0] for mask in masks(found).values())
+
+
+def test_a_copy_keeps_its_id_and_its_nodes_when_another_one_goes() -> None:
+    nodes = [candidate(name) for name in "abc"]
+    three = Want(key="x", mode="Replicate", node_count=1, copies=3)
+    first = only(placed(HUNDRED, three, candidates=nodes))
+    there = {copy.id: frozenset(copy.nodes) for copy in first.copies}
+    assert list(there) == ["0", "1", "2"]
+    ids = copy_ids(known=tuple(there), count=2, in_use={"2"})
+    two = replace(three, copies=2, ids=ids)
+    left = only(placed(HUNDRED, two, candidates=nodes, held_before={"x": there}))
+    assert {copy.id: frozenset(copy.nodes) for copy in left.copies} == {"0": there["0"], "2": there["2"]}
+
+
+@pytest.mark.parametrize(
+    ("known", "count", "in_use", "expected"),
+    [
+        ("", 2, "", "01"),
+        ("01", 2, "1", "01"),
+        ("012", 2, "", "01"),
+        ("012", 2, "2", "02"),
+        ("012", 1, "12", "1"),
+        ("02", 3, "", "021"),
+        ("2", 2, "2", "20"),
+        ("012", 0, "0", ""),
+    ],
+)
+def test_copies_that_are_read_stay_and_new_ones_take_free_numbers(
+    known: str, count: int, in_use: str, expected: str
+) -> None:
+    assert "".join(copy_ids(known=tuple(known), count=count, in_use=set(in_use))) == expected

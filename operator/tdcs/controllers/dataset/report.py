@@ -109,7 +109,7 @@ def copies_of(
     own = _of_want(placement, progress)
     further = _brought(held=held, own=own, brought=brought)
     return [
-        *(Copy(id=str(number), nodes=nodes) for number, nodes in enumerate(own)),
+        *(Copy(id=copy.id, nodes=nodes) for copy, nodes in zip(placement.copies, own, strict=True)),
         *([Copy(id=names.PRELOADED_COPY, nodes=further)] if further else ()),
     ]
 

@@ -179,9 +179,9 @@ def expected_paths(*, datasets: Store, cluster: str) -> set[str]:
     }
 
 
-def nodes_of(held_before: Mapping[str, Sequence[frozenset[str]]]) -> frozenset[str]:
+def nodes_of(held_before: Mapping[str, Mapping[str, frozenset[str]]]) -> frozenset[str]:
     """All nodes on which some copy of some want lay."""
-    return frozenset[str]().union(*(nodes for copies in held_before.values() for nodes in copies))
+    return frozenset[str]().union(*(nodes for copies in held_before.values() for nodes in copies.values()))
 
 
 def _of(state: AgentState, path: str) -> MountState:

@@ -1,7 +1,7 @@
 """Who reads a mount, what each of them wants of it, and who is in the way of another mount. Reads the live views."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -16,6 +16,9 @@ from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
 from tdcs.planning import wants
 from tdcs.planning.wants import Want
+
+FIRST_COPY = "0"
+"""The id of the first copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,21 +148,50 @@ def with_kept(me: Reader, *, stores: Stores) -> Reader:
     return Reader(key=me.key, obj=me.obj, dataset=me.dataset.model_copy(update={"status": renewed}))
 
 
-def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, tuple[frozenset[str], ...]]:
-    """The nodes on which each copy of each want lay, by the want's key, as the statuses say."""
-    found: dict[str, tuple[frozenset[str], ...]] = {}
+def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
+    """The nodes on which each copy of each want lay, by the want's key and the copy's id, as the statuses say."""
+    found: dict[str, dict[str, frozenset[str]]] = {}
     for reader in users:
         namespace, status = reader.key.namespace, reader.dataset.status
         for copy in status.copies if status is not None else ():
             if copy.id == names.PRELOADED_COPY:
                 continue
             key = wants.dataset_key(namespace=namespace, name=reader.key.name)
-            found[key] = (*found.get(key, ()), frozenset(node.name for node in copy.nodes))
+            found.setdefault(key, {})[copy.id] = frozenset(node.name for node in copy.nodes)
         for name, _, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
             if preload.status is not None and preload.status.nodes:
                 key = wants.preload_key(namespace=namespace, name=name)
-                found[key] = (frozenset(preload.status.nodes),)
+                found[key] = {FIRST_COPY: frozenset(preload.status.nodes)}
     return found
+
+
+def with_ids(
+    found: Iterable[Want], *, stores: Stores, held: Mapping[str, Mapping[str, frozenset[str]]]
+) -> list[Want]:
+    """The wants with the ids of their copies, each the one that it had."""
+    used: dict[str, set[str]] = {}
+    for (namespace, _), job in stores.training_jobs.items():
+        if job_is_over(job):
+            continue
+        for use in (job.get("status") or {}).get("copies") or ():
+            key = wants.dataset_key(namespace=namespace, name=str(use.get("dataset")))
+            used.setdefault(key, set()).add(str(use.get("copy")))
+    return [
+        replace(
+            want,
+            ids=wants.copy_ids(
+                known=tuple(held.get(want.key, ())), count=want.copies, in_use=used.get(want.key, ())
+            ),
+        )
+        for want in found
+    ]
+
+
+def job_is_over(job: Object) -> bool:
+    """Whether a TrainingJob has ended."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    ends = {names.SUCCEEDED, names.FAILED}
+    return any(one.get("type") in ends and one.get("status") == "True" for one in conditions)
 
 
 def wrong_preloads(*, stores: Stores, reader: Reader) -> list[tuple[str, Preload]]:

@@ -175,6 +175,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     if totals is None:
         return replace(before, listed=versions.listed, decided=False)
     held_before = _held_before(world, mount, users)
+    wants = readers.with_ids(wants, stores=context.stores, held=held_before)
     found = placement.hosts(
         path=mount.path,
         digest=versions.listed.digest,
@@ -233,7 +234,7 @@ async def _decide(
     wants: Sequence[Want],
     totals: Mapping[tuple[str, ...], Totals],
     found: Hosts,
-    held_before: Mapping[str, tuple[frozenset[str], ...]],
+    held_before: Mapping[str, Mapping[str, frozenset[str]]],
 ) -> Decision:
     """The placement for what is seen: the last one when it was made for the same."""
     given = PlacementInput(
@@ -262,14 +263,12 @@ async def _decide(
     )
 
 
-def _held_before(
-    world: World, mount: Mount, users: Sequence[Reader]
-) -> dict[str, tuple[frozenset[str], ...]]:
+def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
     """Where each copy of each want lay: by the last decision, else by the statuses."""
     found = readers.held_before(stores=world.context.stores, users=users)
     for one in mount.decision.placements if mount.decision is not None else ():
         if one.copies:
-            found[one.want.key] = tuple(frozenset(copy.nodes) for copy in one.copies)
+            found[one.want.key] = {copy.id: frozenset(copy.nodes) for copy in one.copies}
     return found
 
 

@@ -128,7 +128,7 @@ class PreloadController:
             return dataclasses.replace(
                 view, waiting=("DatasetNotReady", _why(dataset, spec.dataset_ref.name))
             )
-        if found is None or progress is None or found.want != expected:
+        if found is None or progress is None or dataclasses.replace(found.want, ids=()) != expected:
             self._wake_dataset(key, preload)  # it has not looked at this Preload yet, or at what it says now
             same = found is not None and found.want.subset == expected.subset
             return view if same else dataclasses.replace(view, placement=None)
