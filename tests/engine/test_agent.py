@@ -145,6 +145,36 @@ async def test_blocks_of_a_journal_that_was_formatted_are_never_taken_for_new_on
         assert agents.nodes[node].content(again) == new
 
 
+async def test_a_block_that_a_reader_holds_open_is_dropped_when_it_is_closed(
+    agents: AgentCluster, s3: S3Server
+) -> None:
+    version = await agents.version(bucket_of(s3, {"read.bin": b"x" * 1_000_000, "other.bin": b"y" * 1_000}))
+    await agents.give(ONE, version)
+    await agents.holds(ONE, version)
+    client = await asyncio.to_thread(agents.cluster.mount_fuse, ONE)
+    file = str(client.folder / version.manifest.path.lstrip("/") / "read.bin")
+    reader = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'exec 3<"$0"; head -c 100 <&3; exec cat', file),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert reader.stdout is not None
+        assert await asyncio.wait_for(reader.stdout.readexactly(100), timeout=60) == b"x" * 100
+        await agents.give(ONE, version, parts=(), drop=ALL_SLOTS)
+        await eventually_async(
+            lambda: agents.mount(ONE, version).held_bytes == 1_000_000, deadline=30, describe=agents.describe
+        )
+        assert agents.nodes[ONE].content(version) == {"read.bin": b"x" * 1_000_000}
+    finally:
+        await reader.communicate(b"")  # ends its standard input, and so the reader
+    await eventually_async(
+        lambda: agents.mount(ONE, version).held_bytes == 0, deadline=60, describe=agents.describe
+    )
+    await agents.give(ONE, version)
+    await agents.holds(ONE, version)
+
+
 async def test_blocks_that_leave_and_come_again_are_registered_again(
     agents: AgentCluster, s3: S3Server
 ) -> None:

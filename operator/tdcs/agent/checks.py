@@ -21,7 +21,7 @@ from tdcs.agent.mount import MountWork
 from tdcs.agent.registrar import Registrar
 from tdcs.agent.source import SourceFailureError
 from tdcs.agent.source_carrier import PIECE_BYTES, extent_of
-from tdcs.engine.agents import Check, CheckState, FileFailure
+from tdcs.engine.agents import Check, CheckState, FailureCode, FileFailure
 from tdcs.policy.slots import SLOTS
 
 LANES: Final = 4
@@ -30,6 +30,8 @@ NAMED: Final = 50
 
 _ATTEMPTS: Final = 5
 """Attempts to read a file that the source does not give, before it is reported instead of compared."""
+_ATTEMPTS_BY_CODE: Final[dict[FailureCode, int]] = {"Unreadable": 3}
+"""A single file that cannot be read may be read a moment later; one that is missing stays so."""
 _RELOAD_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.5
 
@@ -133,7 +135,7 @@ class Checker:
                     same = await loop.run_in_executor(self._threads, self._same, mount, ledger, block)
                 except SourceFailureError as error:
                     attempts += 1
-                    if error.common and attempts < _ATTEMPTS:
+                    if attempts < _ATTEMPTS_BY_CODE.get(error.code, _ATTEMPTS if error.common else 1):
                         waiting.append(block)
                         await asyncio.sleep(pause(attempts, most=30.0))
                     else:

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,14 @@ from tests.support.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.agent import room
+from tdcs.agent import checks, room
 from tdcs.agent.backoff import pause
 from tdcs.agent.disk import Disk, Ids
 from tdcs.agent.epoch import enter_epoch, read_epoch
 from tdcs.agent.inventory import Inventory
 from tdcs.agent.ledger import Ledger
 from tdcs.agent.mount import MountWork
+from tdcs.agent.source import Extent, SourceFailureError, SourceReader, Write
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentError, Check, Part
 
@@ -330,6 +332,50 @@ async def test_a_check_says_which_files_cannot_be_compared(tmp_path: Path, versi
         check = one.mount().check
         assert check is not None
         assert [(each.path, each.code) for each in check.wrong] == [("003", "Missing")]
+
+
+class FailsFirst:
+    """A source that fails for each file so many times before it gives it."""
+
+    lanes = 4
+
+    def __init__(self, source: SourceReader, *, times: int, failure: SourceFailureError) -> None:
+        self._source = source
+        self._left: defaultdict[bytes, int] = defaultdict(lambda: times)
+        self._failure = failure
+
+    def read(self, extent: Extent, write: Write) -> None:
+        if self._left[extent.path]:
+            self._left[extent.path] -= 1
+            raise self._failure
+        self._source.read(extent, write)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        SourceFailureError("SourceAway", "the connection was reset", common=True),
+        SourceFailureError("Unreadable", "the file cannot be read: Input/output error"),
+    ],
+    ids=lambda failure: str(failure.code),
+)
+async def test_a_failure_that_passes_does_not_fail_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: SourceFailureError
+) -> None:
+    few = dict(list(FILES.items())[:6])
+    version = folder_version(fill(tmp_path / "source", few), store=tmp_path / "manifests")
+    monkeypatch.setattr(checks, "pause", lambda *_, **__: 0.01)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        source = one.agent.mounts[MOUNT].source
+        assert source is not None
+        one.agent.mounts[MOUNT].source = FailsFirst(source, times=1, failure=failure)
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: (check := one.mount().check) is not None and check.done, deadline=30)
+        check = one.mount().check
+        assert check is not None
+        assert (check.wrong, check.files) == ((), len(few))
 
 
 async def connected(one: RunningAgent) -> HttpAgents:
