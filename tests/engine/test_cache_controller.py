@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from tests.engine.agent_nodes import AgentCaches, AgentCluster, caches_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, placed
+from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, blocks_of, placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.test_smoke import checksums, source_away
-from tests.support.loading import listed
 from tests.support.report import Measured
 from tests.support.waiting import at_this_load, eventually_async
 from tests.unit.controllers.cluster import Cluster
@@ -121,8 +120,7 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     loaded, read = content_of(small=400, large=3, seed=1), content_of(small=40, large=2, seed=2)
     path = await create(cluster, s3, "pictures", loaded, placement={"mode": "Partition", "nodeCount": 2})
     by_jobs = await create(cluster, s3, "by-jobs", read, preload={"enabled": False})
-    table = await listed(engine, by_jobs)
-    await placed(engine, worker=SMALL, blocks=table.blocks(range(len(table))))
+    await placed(engine, worker=SMALL, blocks=await blocks_of(engine, by_jobs))
     assert len(cluster.nodes()) == 2
     s3.process.pause()  # whatever is asked of the source from now on gets no answer
     await cluster.server.merge(NODES, name=SMALL, patch={"metadata": {"labels": {"cache": None}}})
@@ -153,11 +151,10 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     await cluster.create_preload(datasetRef={"name": "by-jobs"}, nodes=[LARGE, SMALL])
 
     async def truth() -> dict[str, int]:
-        table = await listed(engine, path)
         found: dict[str, int] = {}
-        for block in range(len(table)):
-            for node in table.holders(block):
-                found[node] = found.get(node, 0) + table.length(block)
+        for block in await blocks_of(engine, path):
+            for node in block.workers:
+                found[node] = found.get(node, 0) + block.length
         return found
 
     async def loaded() -> bool:

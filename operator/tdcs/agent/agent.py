@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from tdcs.agent.assignments import AssignmentFolder
 from tdcs.agent.backoff import pause
@@ -26,6 +25,7 @@ from tdcs.agent.disk import Disk
 from tdcs.agent.frames import News
 from tdcs.agent.inventory import Inventory
 from tdcs.agent.kept import KeptByViews
+from tdcs.agent.lanes import Lanes
 from tdcs.agent.ledger import Ledger
 from tdcs.agent.mount import MountWork, Patience
 from tdcs.agent.peer_carrier import PeerCarrier
@@ -33,6 +33,7 @@ from tdcs.agent.processors import Processors
 from tdcs.agent.registrar import Registrar, lanes_now
 from tdcs.agent.room import InFlight, Room
 from tdcs.agent.source_carrier import IN_FLIGHT_BYTES, SourceCarrier
+from tdcs.agent.strays import Strays
 from tdcs.engine.agents import AgentState, Assignment, MountState
 from tdcs.engine.alluxio.local_blocks import LocalBlocks
 from tdcs.listing.folder import ManifestFolder
@@ -41,9 +42,6 @@ from tdcs.planning.manifest_format import BadManifestError
 
 _log: Final = logging.getLogger(__name__)
 
-MOST_PEERS: Final = 6
-"""Peers of one mount that are read from at the same time."""
-
 _BUSY_TICK: Final = 0.1
 _REST_TICK: Final = 1.0
 _STATE_SECONDS: Final = 0.5
@@ -51,7 +49,6 @@ _STATE_SHARE: Final = 20
 _REGISTERED_A_LANE: Final = 16
 _DROPPED_AT_ONCE: Final = 256
 _IDLE_SECONDS: Final = 1.0
-_STRAYS_AT_ONCE: Final = 256
 
 
 class VersionError(Exception):
@@ -107,18 +104,24 @@ class Agent:
         self.registrar: Final = Registrar(worker=worker, disk=disk, clock=clock)
         self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
+        self._strays: Final = Strays(
+            disk=disk, manifests=manifests, inventory=self.inventory, registrar=self.registrar
+        )
         self._processors: Final = Processors()
         self._stopped: Final = threading.Event()
-        in_flight = InFlight(IN_FLIGHT_BYTES)
-        self._sources: Final = SourceCarrier(
-            disk=disk, room=self.room, stopped=self._stopped, in_flight=in_flight
-        )
-        self._peers: Final = PeerCarrier(
-            disk=disk,
-            room=self.room,
-            journal=settings.journal,
-            stopped=self._stopped,
-            answer_seconds=settings.patience.answer,
+        self._lanes: Final = Lanes(
+            sources=SourceCarrier(
+                disk=disk, room=self.room, stopped=self._stopped, in_flight=InFlight(IN_FLIGHT_BYTES)
+            ),
+            peers=PeerCarrier(
+                disk=disk,
+                room=self.room,
+                journal=settings.journal,
+                stopped=self._stopped,
+                answer_seconds=settings.patience.answer,
+            ),
+            ended=self.wake,
+            clock=clock,
         )
         self.checker: Final = Checker(disk=disk, registrar=self.registrar, stopped=self._stopped)
         self._state = AgentState(
@@ -131,10 +134,8 @@ class Agent:
         self._state_due = 0.0
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._background: dict[str, asyncio.Task[Any]] = {}
         self._manifest_failures: dict[str, tuple[int, float]] = {}
-        self._strays_seen = 0
         self._idle_due = 0.0
         self._idle_processors = 0.0
         self.ready = False
@@ -218,7 +219,7 @@ class Agent:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._loop = asyncio.get_running_loop()
+        self._lanes.loop = asyncio.get_running_loop()
         for known in await asyncio.to_thread(self._assignments.read):
             mount = self._mount(known.mount)
             mount.forgotten = known.forgotten
@@ -252,7 +253,8 @@ class Agent:
         working = [mount for mount in self.mounts.values() if not mount.at_rest()]
         for mount in working:
             self._follow_manifest(mount)
-            self._start_lanes(mount)
+            if self.inventory.complete:
+                self._lanes.start(mount)
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
         lanes = lanes_now(
@@ -363,52 +365,6 @@ class Agent:
 
     # Bringing, registering, dropping.
 
-    def _start_lanes(self, mount: MountWork) -> None:
-        if not self.inventory.complete:
-            return
-        for _ in range(mount.source_lanes_wanted()):
-            mount.source_lanes += 1
-            self._thread(self._read_source, mount)
-        for peer in mount.peers_wanted(most=MOST_PEERS):
-            mount.health[peer.node].lanes += 1
-            self._thread(self._read_peer, mount, peer)
-
-    def _thread(self, target: Callable[..., None], *arguments: Any) -> None:
-        threading.Thread(target=target, args=arguments, name=target.__name__, daemon=True).start()
-
-    def _read_source(self, mount: MountWork) -> None:
-        try:
-            self._sources.run(mount)
-        except Exception:
-            _log.exception("reading the source of %s failed", mount.path)
-            mount.source_until = self._clock() + pause(1)
-        finally:
-            self._call(self._lane_ended, mount)
-
-    def _lane_ended(self, mount: MountWork) -> None:
-        mount.source_lanes -= 1
-        self.wake()
-
-    def _read_peer(self, mount: MountWork, peer: Any) -> None:
-        try:
-            self._peers.run(mount, peer)
-        except Exception:
-            _log.exception("reading %s from node %s failed", mount.path, peer.node)
-            mount.peer_failed(peer.node)
-        finally:
-            self._call(self._peer_ended, mount, peer.node)
-
-    def _peer_ended(self, mount: MountWork, node: str) -> None:
-        if (health := mount.health.get(node)) is not None:
-            health.lanes = max(0, health.lanes - 1)
-        self.wake()
-
-    def _call(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run something in the loop, from a thread."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the process ends
-                self._loop.call_soon_threadsafe(action, *arguments)
-
     def _idle(self) -> float:
         """Processors that were idle lately; looked at once a second."""
         now = self._clock()
@@ -458,36 +414,16 @@ class Agent:
                 return
             if mount.ledger.manifest.digest != mount.wanted.manifest:
                 return
-        if self._strays_seen != self.inventory.looks:  # else all that are left are others'
+        if self._strays.due():
             self._start("strays", self._remove_strays())
 
     async def _remove_strays(self) -> int:
         """How many were removed."""
-        looks = self.inventory.looks
-        old = await asyncio.to_thread(self._outdated_blocks)
-        removed = 0
-        for identity in old[:_STRAYS_AT_ONCE]:
-            removed += await self.registrar.remove(identity)
-        for identity in self.inventory.stray_spooled.tolist()[:_STRAYS_AT_ONCE]:
-            await asyncio.to_thread(self.disk.unspool, identity)
-            removed += 1
-        if removed:
-            self.inventory.require()
-        elif not old:
-            self._strays_seen = looks
+        current = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
+        removed, left = await self._strays.remove(current=current)
+        if not removed and not left:
             self._prune()
         return removed
-
-    def _outdated_blocks(self) -> list[int]:
-        """Strangers that an earlier manifest names."""
-        strangers = np.fromiter(self.inventory.strangers, dtype=np.int64)
-        current = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger}
-        found: list[int] = []
-        for digest in self.manifests.digests() - current:
-            with suppress(FileNotFoundError, BadManifestError):
-                manifest = self.manifests.open(digest)
-                found += strangers[manifest.blocks_at(strangers) >= 0].tolist()
-        return found
 
     # State.
 
