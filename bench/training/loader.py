@@ -74,12 +74,10 @@ def inside() -> None:
         )  # fmt: skip
         rates: dict[str, list[float]] = {"tdcs_train.loader": [], "torch DataLoader": []}
         for turn in range(ROUNDS + 1):
-            for which, batches in (
-                ("tdcs_train.loader", own.epoch(turn)),
-                ("torch DataLoader", iter(theirs)),
-            ):
+            # Made when its turn has come: DataLoader reads ahead as soon as it has an iterator.
+            for which, loader in (("tdcs_train.loader", own), ("torch DataLoader", theirs)):
                 begin, count = time.monotonic(), 0
-                for batch in batches:
+                for batch in own.epoch(turn) if loader is own else theirs:
                     count += len(batch.images if isinstance(batch, Batch) else batch[0])
                 if turn:
                     rates[which].append(count / (time.monotonic() - begin))
