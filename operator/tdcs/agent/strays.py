@@ -13,7 +13,7 @@ from tdcs.agent.disk import Disk
 from tdcs.agent.inventory import Inventory
 from tdcs.agent.registrar import Registrar
 from tdcs.listing.folder import ManifestFolder
-from tdcs.planning.manifest import BadManifestError
+from tdcs.planning.manifest_format import BadManifestError
 
 _AT_ONCE: Final = 256
 
