@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -213,18 +213,14 @@ def _rounds(ways: dict[str, tuple[Path, list[int], int]], names: list[str], roun
             small[way].append(read([str(root / name) for name in names[:count]], pids=pids, threads=THREADS))
             large[way].append(read([str(root / "large.bin")], pids=pids, threads=1))
 
-    def median(found: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float:
-        return statistics.median(map(value, found))
-
     result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": rounds}
     for way, (_, _, count) in ways.items():
+        found, streams = small[way], large[way]
         result[way] = {
-            "files_s": round(median(small[way], lambda one, count=count: count / one["seconds"])),  # type: ignore[misc]
-            "cpu_ms_per_file": round(
-                median(small[way], lambda one, count=count: 1000 * one["cpu"] / count), 3
-            ),  # type: ignore[misc]
-            "large_mb_s": round(median(large[way], lambda one: one["bytes"] / one["seconds"] / 1e6)),
-            "errors": sum(one["errors"] for one in small[way] + large[way]),
+            "files_s": round(statistics.median(count / one["seconds"] for one in found)),
+            "cpu_ms_per_file": round(statistics.median(1000 * one["cpu"] / count for one in found), 3),
+            "large_mb_s": round(statistics.median(one["bytes"] / one["seconds"] / 1e6 for one in streams)),
+            "errors": sum(one["errors"] for one in found + streams),
         }
     reader, disk, alluxio = result["reader"], result["disk"], result["alluxio_fuse"]
     result["files_s_over_alluxio"] = round(reader["files_s"] / alluxio["files_s"], 1)
