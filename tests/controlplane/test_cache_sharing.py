@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.controlplane.job_world import JobWorld, jobs
-from tests.controlplane.operator_world import message_of, reason_of
-from tests.support.kube import KubeRequestError
+from tests.controlplane.operator_world import TOTAL, message_of, reason_of
+from tests.support.kube import KubeRequestError, Object
+
+from tdcs.controllers.clock import utc_now
 
 __all__ = ["jobs"]
 
@@ -31,6 +33,8 @@ def test_jobs_take_turns_at_a_dataset_that_lets_one_read_also_over_a_restart(job
         jobs.run_pods("one", count=1)
         reader(jobs, "two")
         jobs.wait(lambda: reason_of(jobs.job("two"), "Queued") == "DatasetAtLimit")
+        # Jobs of one second have the order of their ids: the next one is to be younger.
+        jobs.wait(lambda: utc_now() > jobs.job("two")["metadata"]["creationTimestamp"])
         reader(jobs, "three")
         jobs.wait(lambda: reason_of(jobs.job("three"), "Queued") == "DatasetAtLimit")
         message = message_of(jobs.job("three"), "Queued")
@@ -53,3 +57,66 @@ def test_a_limit_that_lets_no_job_read_is_refused(jobs: JobWorld, limit: object)
     with pytest.raises(KubeRequestError) as refused:
         jobs.create_dataset(access={"maxConcurrentJobs": limit})
     assert "spec.access.maxConcurrentJobs" in str(refused.value)
+
+
+def copies(jobs: JobWorld) -> dict[str, dict[str, int]]:
+    """Bytes by node of each copy."""
+    found = jobs.dataset()["status"].get("copies", ())
+    return {copy["id"]: {node["name"]: node["bytes"] for node in copy["nodes"]} for copy in found}
+
+
+def test_a_second_job_gets_a_clone_from_peers_and_runs_beside_the_first(jobs: JobWorld) -> None:
+    jobs.create_cluster()
+    jobs.create_dataset(
+        placement={"mode": "Replicate", "nodeCount": 1},
+        access={"maxConcurrentJobs": 1, "onLimit": "Clone", "maxCopies": 2},
+    )
+    with jobs.operator():
+        jobs.wait_ready()
+        reader(jobs, "one")
+        jobs.run_pods("one", count=1)
+        reader(jobs, "two")
+        jobs.run_pods("two", count=1)
+        assert sorted(running(jobs)) == ["one", "two"]
+        found = copies(jobs)
+        assert sorted(found) == ["0", "clone-1"]
+        assert set(found["0"]).isdisjoint(found["clone-1"])
+        assert jobs.job("two")["status"]["copies"] == [{"dataset": "pictures", "copy": "clone-1"}]
+        assert jobs.engine.source_bytes_read == TOTAL
+        # The third is beyond maxCopies: it waits as with Suspend.
+        reader(jobs, "three")
+        jobs.wait(lambda: reason_of(jobs.job("three"), "Queued") == "DatasetAtLimit")
+    with jobs.operator():
+        jobs.wait(lambda: jobs.dataset()["status"].get("activeJobs") == 2)
+        assert copies(jobs) == found
+        assert jobs.engine.source_bytes_read == TOTAL
+
+
+def test_a_timed_dataset_leaves_the_disks_and_comes_back_for_a_job(jobs: JobWorld) -> None:
+    jobs.create_cluster()
+    jobs.create_dataset(eviction={"policy": "Timed", "ttl": "2s"})
+    with jobs.operator():
+        jobs.wait(lambda: jobs.dataset().get("status", {}).get("state") == "Evicted")
+        jobs.wait(lambda: not any(jobs.engine.holdings(worker=node) for node in jobs.nodes))
+        assert reason_of(jobs.dataset(), "Granted") == "Expired"
+        reader(jobs, "one")
+        jobs.run_pods("one", count=1)
+        jobs.wait(lambda: jobs.dataset()["status"]["loadedRatio"] == 1)
+    with jobs.operator():
+        jobs.end_pod(jobs.pods("one")[0])
+        jobs.wait(lambda: jobs.dataset()["status"].get("state") == "Evicted")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"access": {"onLimit": "Clone"}}, "onLimit Clone needs maxConcurrentJobs"),
+        ({"access": {"maxConcurrentJobs": 1, "maxCopies": 2}}, "set onLimit to Clone"),
+        ({"eviction": {"policy": "Timed"}}, "policy Timed needs ttl"),
+        ({"eviction": {"ttl": "1h"}}, "policy Timed needs ttl"),
+    ],
+)
+def test_fields_that_make_no_sense_together_are_refused(jobs: JobWorld, spec: Object, words: str) -> None:
+    with pytest.raises(KubeRequestError) as refused:
+        jobs.create_dataset(**spec)
+    assert words in str(refused.value)

@@ -10,6 +10,7 @@ from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration
 from tdcs.api.quantities import Quantity, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
+from tdcs.api.sharing import CacheQuota
 
 Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
@@ -163,6 +164,11 @@ class CacheClusterSpec(Model):
     Stock leaves Alluxio's own defaults wherever it works with them, for comparison."""
     scaling: Scaling = defaulted(Scaling)
     """How the number of workers changes."""
+    quotas: Annotated[list[CacheQuota], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
+        default=[]
+    )
+    """How much of the cache the Datasets of some namespaces may take together. What is beyond a quota is not cached,
+    and is read from the source; what is pinned and there already stays."""
     source_folders: Annotated[
         list[SourceFolder], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default=[])

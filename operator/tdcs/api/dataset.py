@@ -5,21 +5,24 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from tdcs.api import names
-from tdcs.api.access import Access
 from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
+from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction
 from tdcs.api.source_uri import canonical_source_uri
 
 PlacementMode = Literal["Auto", "Partition", "Replicate"]
 DatasetState = Literal[
-    "Pending", "Mounting", "Scheduled", "Loading", "Ready", "Degraded", "Failed", "Deleting"
+    "Pending", "Mounting", "Scheduled", "Loading", "Ready", "Degraded", "Evicted", "Failed", "Deleting"
 ]
 
 KEPT_PRELOADS = 16
 """Of so many completed Preloads a Dataset keeps what they brought."""
+
+USES_KEPT = 16
+"""Of so many uses a Dataset keeps the time."""
 
 KEPT_BYTES = 512 * 1024
 """The most room that they take in its status: an object of more than 1.5 MB cannot be stored."""
@@ -229,8 +232,10 @@ class DatasetSpec(Model):
         ),
     )
     """On which nodes the data lies."""
-    access: Access = defaulted(Access)
+    access: Access = defaulted(Access, **rules(*ACCESS_RULES))
     """How many jobs may read it at once."""
+    eviction: Eviction = defaulted(Eviction, **rules(*EVICTION_RULES))
+    """When it leaves the cache."""
 
 
 class NodeBytes(Model):
@@ -248,10 +253,13 @@ class Copy(Model):
     """One whole set of the dataset's cached blocks."""
 
     id: str
-    """It stays the same for as long as there is this copy, whatever becomes of the others; `preloads` for what lies on
-    the nodes to which Preloads brought some of the data."""
+    """It stays the same for as long as there is this copy, whatever becomes of the others; `clone-1` and so on for
+    further copies that spec.access made; `preloads` for what lies on the nodes to which Preloads brought some of the
+    data."""
     nodes: Annotated[list[NodeBytes], Field(json_schema_extra=list_map("name"))] = Field(default=[])
     """The nodes it lies on, and those that it is to lie on."""
+    idle_since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """Of a clone: since when no job reads it, nor waits for it."""
 
 
 class Kept(Model):
@@ -277,6 +285,17 @@ class Kept(Model):
         default=[]
     )
     """Its nodes."""
+
+
+class Grant(Model):
+    """What of a dataset may lie in the cache."""
+
+    bytes: int = 0
+    """Bytes of all copies."""
+    slots: int = 0
+    """Of the 4096 slots that the data is divided into, those that may lie on some node."""
+    reason: str = ""
+    """Why it is no more: as the reason of the condition Granted."""
 
 
 class DatasetStatus(Model):
@@ -347,6 +366,17 @@ class DatasetStatus(Model):
     """TrainingJobs of this Dataset that were admitted and have not ended."""
     waiting_jobs: int = 0
     """TrainingJobs of this Dataset that wait: for its data, for a place at it, or for room on nodes."""
+    last_used_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When a pod last mounted the claim; while one does, when that began."""
+    uses: Annotated[
+        list[Annotated[str, Field(json_schema_extra={"format": "date-time"})]],
+        Field(max_length=USES_KEPT, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = Field(default=[])
+    """When jobs began to read it, the newest 16."""
+    in_use: bool = False
+    """Whether a pod mounts the claim."""
+    grant: Grant | None = None
+    """What the cache manager grants it."""
     claim_name: str = ""
     """The PersistentVolumeClaim through which any pod of the namespace can read the data."""
     mount_path: str = ""

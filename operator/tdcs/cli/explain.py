@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from tdcs.api import names
+from tdcs.api.dataset import Dataset
 from tdcs.cli.api_client import api_client
+from tdcs.cli.explain_data import explain_dataset
 from tdcs.cli.explain_report import Report, World, explain
 from tdcs.controllers.humanize import human
 from tdcs.controllers.validation import explain_invalid
@@ -48,6 +50,45 @@ def job(
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:
         show(report, console=Console())
+
+
+@command.command(name="dataset")
+@click.argument("name")
+@click.option("-n", "--namespace", help="The Dataset's namespace; default: that of the current context.")
+@click.option("--context", help="The kubeconfig's context; default: the current one.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+)
+def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> None:
+    """Say what of Dataset NAME is cached and why, who reads it, and when it leaves."""
+    try:
+        lines = asyncio.run(_read_dataset(kubeconfig, context=context, name=name, namespace=namespace))
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+    console = Console()
+    for line in lines:
+        console.print(escape(line), soft_wrap=True)
+
+
+async def _read_dataset(
+    kubeconfig: Path | None, *, context: str | None, name: str, namespace: str | None
+) -> list[str]:
+    async with api_client(kubeconfig=kubeconfig, context=context) as api:
+        where = namespace or api.default_namespace or "default"
+        found = await api.get(DATASETS, name=name, namespace=where)
+        if found is None:
+            raise click.ClickException(
+                f"there is no Dataset {name} in namespace {where}; "
+                "kubectl get datasets -A lists all, -n NAMESPACE chooses another namespace"
+            )
+        jobs = (await api.list(TRAINING_JOBS, namespace=where)).items
+        try:
+            known = Dataset.model_validate(found)
+        except ValidationError as error:
+            raise click.ClickException(f"Dataset {where}/{name}: {explain_invalid(error)}") from error
+    return explain_dataset(namespace=where, name=name, dataset=known, jobs=jobs)
 
 
 def show(report: Report, *, console: Console) -> None:

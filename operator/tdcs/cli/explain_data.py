@@ -1,17 +1,23 @@
-"""A job's datasets in words: how much of them is cached and where, or why they cannot be read. Pure."""
+"""Datasets in words: how much of them is cached and where, why no more, who reads them and when they leave. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.dataset import Dataset
-from tdcs.controllers.humanize import human
+from tdcs.api.dataset import Copy, Dataset, DatasetStatus
+from tdcs.api.sharing import Access
+from tdcs.controllers.cachemanager.demand import DatasetJobs, jobs_of, stage_of
+from tdcs.controllers.humanize import counted, human
 from tdcs.controllers.trainingjob.data_location import copies_of
 from tdcs.controllers.trainingjob.decision import why_not_mounted
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
+from tdcs.policy import slots
 from tdcs.policy.scoring import merged
+
+NAMED_JOBS = 8
+"""So many jobs are named; the others are counted."""
 
 NAMED_NODES = 8
 """Nodes of a dataset that are named, those with the most bytes."""
@@ -48,3 +54,66 @@ def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -
     which = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
     unread = f"; it cannot be read now: {why}" if why else ""
     return f"{name}: {human(total)}, {dataset.status.cached_ratio:.0%} of it cached: {where}{which}{unread}"
+
+
+def explain_dataset(*, namespace: str, name: str, dataset: Dataset, jobs: Iterable[Object]) -> list[str]:
+    """The answer, in lines.
+
+    Args:
+        namespace: the Dataset's.
+        name: its name.
+        dataset: as it is.
+        jobs: the TrainingJobs of its namespace.
+    """
+    status = dataset.status or DatasetStatus()
+    known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
+    lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}", described(name, dataset)]
+    lines += [
+        f"{one.type}: {one.reason}: {one.message}"
+        for one in status.conditions
+        if one.type in (names.GRANTED, names.PLACED, names.LOADED, names.READY)
+    ]
+    if status.grant is not None:
+        lines.append(
+            f"It may take {human(status.grant.bytes)} of the cache: {status.grant.slots} of its {slots.SLOTS} slots"
+        )
+    lines += [_copy(copy, dataset.spec.access) for copy in status.copies if copy.id != names.PRELOADED_COPY]
+    lines += _users(jobs_of(namespace=namespace, dataset=name, jobs=known), known, status)
+    return [*lines, _leaves(dataset, status)]
+
+
+def _copy(copy: Copy, access: Access) -> str:
+    size, coming = sum(node.bytes for node in copy.nodes), sum(node.arriving or 0 for node in copy.nodes)
+    where = ", ".join(node.name for node in copy.nodes)
+    limit = access.max_concurrent_jobs
+    places = f"; {counted(limit, 'job')} may read it at once" if limit else ""
+    further = f"; {human(coming)} to come" if coming else ""
+    idle = f"; idle since {copy.idle_since}, and goes after a while" if copy.idle_since else ""
+    return f"Copy {copy.id}: {human(size)} on {where}{further}{places}{idle}"
+
+
+def _users(jobs: DatasetJobs, known: Mapping[tuple[str, str], Object], status: DatasetStatus) -> list[str]:
+    lines = []
+    for verb, found in (("Read by", jobs.active), ("Waited for by", jobs.waiting)):
+        if found:
+            more = f" and {len(found) - NAMED_JOBS} more" if len(found) > NAMED_JOBS else ""
+            named = ", ".join(_job(known[key], key[1]) for key in found[:NAMED_JOBS])
+            lines.append(f"{verb} {named}{more}")
+    if not jobs.active and status.in_use:
+        lines.append("A pod mounts its claim")
+    return lines
+
+
+def _job(job: Object, name: str) -> str:
+    reason = (job.get("status") or {}).get("reason", "")
+    return f"{name} ({reason})" if stage_of(job) == "Waiting" and reason else name
+
+
+def _leaves(dataset: Dataset, status: DatasetStatus) -> str:
+    eviction = dataset.spec.eviction
+    if eviction.policy == "Pin":
+        return "It never leaves the cache (spec.eviction.policy Pin)"
+    used = f", last used {status.last_used_time}" if status.last_used_time else ", not used yet"
+    if eviction.policy == "Timed":
+        return f"It leaves the cache {eviction.ttl} after its last use (spec.eviction.ttl){used}"
+    return f"Idle, it leaves the cache when others need its room, by policy {eviction.policy}{used}"

@@ -28,6 +28,7 @@ _COLOURS: Final = {
     "Running": "green",
     "Degraded": "yellow",
     "Suspended": "yellow",
+    "Evicted": "yellow",
     "Draining": "yellow",
     "Failed": "red",
     "Lost": "red",
@@ -216,7 +217,8 @@ def _complaints(obj: Object) -> list[str]:
     for condition in _status(obj).get("conditions") or ():
         kind, status = condition.get("type"), condition.get("status")
         wrong = (
-            (kind in {names.PLACED, names.SOURCE_REACHABLE} and status == "False")
+            (kind == names.SOURCE_REACHABLE and status == "False")
+            or (kind in {names.PLACED, names.GRANTED} and status == "False" and state != "Evicted")
             or (kind == names.FAILED and status == "True")
             or (kind == names.READY and status == "False" and state in {"Failed", "Pending", ""})
         )

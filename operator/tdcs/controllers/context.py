@@ -36,6 +36,7 @@ class Settings:
             restarts is back sooner, with what it held; and so are all of them after a restart of the master.
         give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
         resync_seconds: how often every object is looked at, whatever happened.
+        clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
 
@@ -53,6 +54,7 @@ class Settings:
     return_seconds: float = 20.0
     give_up_seconds: float = 30.0
     resync_seconds: float = 300.0
+    clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
 
 
@@ -94,6 +96,7 @@ class Stores:
     priority_classes: Store = field(default_factory=dict)
     runtime_classes: Store = field(default_factory=dict)
     resource_quotas: Store = field(default_factory=dict)
+    namespaces: Store = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
     def cache_cluster(self, name: str) -> Object | None:

@@ -143,6 +143,20 @@ class _States(Collector):
             ),
         ):
             yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
+        for field, name, text in (
+            ("activeJobs", "active_jobs", "TrainingJobs that read it."),
+            ("waitingJobs", "waiting_jobs", "TrainingJobs that wait, for it or for anything else."),
+        ):
+            yield _numbers(f"dataset_{name}", text, labels=_DATASET, objects=datasets, field=field)
+        granted = GaugeMetricFamily(
+            f"{METRICS_PREFIX}dataset_granted_bytes",
+            "Bytes of all copies that it may have in the cache.",
+            labels=_DATASET,
+        )
+        for obj in datasets:
+            if grant := _status(obj).get("grant"):
+                granted.add_metric(_names(obj), float(grant.get("bytes", 0)))
+        yield granted
         checked = GaugeMetricFamily(
             f"{METRICS_PREFIX}dataset_source_checked_timestamp_seconds",
             "Seconds since 1970 of the last reported list of the source; one without news is reported hourly.",

@@ -39,6 +39,7 @@ from tdcs.kube.resources import (
     DAEMON_SETS,
     DATASETS,
     JOBS,
+    NAMESPACES,
     NODES,
     PODS,
     PRELOADS,
@@ -96,8 +97,9 @@ class Operator:
             resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
         self._nodes_seen: dict[str, object] = {}
+        self._namespaces_seen: dict[str, object] = {}
         self._sizes_seen: dict[str, object] = {}
-        usage = Usage(on_change=lambda: self._gangs.touch())
+        usage = Usage(on_change=lambda: self._gangs.touch(), on_claim=lambda claim: self._on_claim(claim))
         self._usage = Informer(
             api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=usage.seen
         )
@@ -115,6 +117,7 @@ class Operator:
             RESOURCE_QUOTAS: Informer(
                 api=api, resource=RESOURCE_QUOTAS, on_change=lambda *_: self._gangs.touch()
             ),
+            NAMESPACES: Informer(api=api, resource=NAMESPACES, on_change=self._on_namespace),
             RUNTIME_CLASSES: Informer(
                 api=api, resource=RUNTIME_CLASSES, on_change=lambda *_: self._gangs.touch(overheads=True)
             ),
@@ -139,6 +142,7 @@ class Operator:
                 daemon_sets=self._informers[DAEMON_SETS].store,
                 priority_classes=self._informers[PRIORITY_CLASSES].store,
                 resource_quotas=self._informers[RESOURCE_QUOTAS].store,
+                namespaces=self._informers[NAMESPACES].store,
                 runtime_classes=self._informers[RUNTIME_CLASSES].store,
                 usage=usage,
             ),
@@ -164,6 +168,7 @@ class Operator:
             timed=self.metrics.timed_schedule,
         )
         self._datasets = DatasetController(context=self.context)
+        self._datasets.queue_order = self._gangs.order
         self._datasets.on_cache = lambda cluster: self._add(CACHE_CLUSTERS, (settings.namespace, cluster))
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(
@@ -355,6 +360,21 @@ class Operator:
         for cluster in self._own[CACHE_CLUSTERS]:
             self._add(CACHE_CLUSTERS, cluster)
 
+    def _on_claim(self, claim: Key) -> None:
+        """A pod mounts a claim, or none does any more: the Dataset of that name is in use, or idle."""
+        if claim in self._own[DATASETS]:
+            self._add(DATASETS, claim)
+
+    def _on_namespace(self, key: Key, obj: Object | None) -> None:
+        """Quotas of caches select namespaces by their labels."""
+        labels = None if obj is None else obj["metadata"].get("labels") or {}
+        if labels == self._namespaces_seen.get(key[1], ...):
+            return
+        self._namespaces_seen[key[1]] = labels
+        for namespace, name in self._own[DATASETS]:
+            if namespace == key[1]:
+                self._add(DATASETS, (namespace, name))
+
     def _on_job_child(self, key: Key, obj: Object | None) -> None:
         self._gangs.touch()
         if obj is not None:
@@ -419,4 +439,5 @@ def _worker_view(cluster: Object | None) -> Any:
     if cluster is None:
         return None
     workers = (cluster.get("status") or {}).get("workers") or ()
-    return [(worker.get("node"), worker.get("state")) for worker in workers]
+    quotas = (cluster.get("spec") or {}).get("quotas")
+    return quotas, [(worker.get("node"), worker.get("state")) for worker in workers]

@@ -38,6 +38,7 @@ def trimmed(pod: Object) -> Object:
         "node": pod["spec"].get("nodeName", ""),
         "takes": pod_requests(pod["spec"]),
         "foreign": not _labels(metadata).get(names.LABEL_TRAINING_JOB),
+        "claims": claims_of(pod),
     }
     job_pod = None if metadata.get("deletionTimestamp") else job_pod_of(pod)
     return found if job_pod is None else {**found, "jobPod": job_pod}
@@ -52,6 +53,13 @@ def job_pod_of(pod: Object) -> JobPod | None:
         return None
     index = (metadata.get("annotations") or {}).get(names.ANNOTATION_COMPLETION_INDEX, metadata["name"])
     return JobPod(owner=owner, role=labels.get(names.LABEL_ROLE, ""), index=index)
+
+
+def claims_of(pod: Object) -> list[str]:
+    """The names of the PersistentVolumeClaims that a pod mounts."""
+    volumes = pod["spec"].get("volumes") or ()
+    found = {str((volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes}
+    return sorted(found - {""})
 
 
 def owner_of(obj: Object) -> str:
@@ -69,9 +77,18 @@ class Usage:
 
     Args:
         on_change: called when a sum has changed.
+        on_claim: called when a claim gets its first user, or loses its last one.
     """
 
-    def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_claim: Callable[[Key], None] = lambda key: None,
+    ) -> None:
+        self._claims: dict[Key, set[Key]] = {}
+        self._claims_of: dict[Key, tuple[Key, ...]] = {}
+        self._on_claim = on_claim
         self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
         self._nodes: dict[str, dict[str, int]] = {}
         self._foreign: dict[str, dict[str, int]] = {}
@@ -86,12 +103,17 @@ class Usage:
         """What pods of no TrainingJob take of a node."""
         return self._foreign.get(node, {})
 
+    def is_mounted(self, claim: Key) -> bool:
+        """Whether a pod with a node mounts a claim."""
+        return bool(self._claims.get(claim))
+
     def job_pods(self) -> Iterator[JobPod]:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
         yield from self._job_pods.values()
 
     def seen(self, key: Key, pod: Object | None) -> None:
         """Take in a trimmed pod; None means that it has ended, or is gone."""
+        self._see_claims(key, pod)
         before, job_pod = self._pods.pop(key, None), self._job_pods.pop(key, None)
         after = None if pod is None or not pod["node"] else (pod["node"], pod["takes"], pod["foreign"])
         if pod is not None and after is not None:
@@ -107,6 +129,25 @@ class Usage:
             node, takes, foreign = after
             self._add(node, takes, foreign=foreign)
         self._on_change()
+
+    def _see_claims(self, key: Key, pod: Object | None) -> None:
+        used = pod.get("claims", ()) if pod is not None and pod["node"] else ()
+        claims = tuple((key[0], claim) for claim in used)
+        before = self._claims_of.pop(key, ())
+        if claims:
+            self._claims_of[key] = claims
+        changed = set()
+        for claim in {*before} - {*claims}:
+            self._claims[claim].discard(key)
+            if not self._claims[claim]:
+                del self._claims[claim]
+                changed.add(claim)
+        for claim in {*claims} - {*before}:
+            if claim not in self._claims:
+                changed.add(claim)
+            self._claims.setdefault(claim, set()).add(key)
+        for claim in sorted(changed):
+            self._on_claim(claim)
 
     def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:
         for sums in (self._nodes, self._foreign) if foreign else (self._nodes,):

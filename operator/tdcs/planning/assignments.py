@@ -65,7 +65,8 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
         for copy in placement.copies:
             for name, held in copy.nodes.items():
                 if name in nodes:
-                    part = Part(name=placement.want.key, slots=held, paths=placement.want.paths, pull=pull)
+                    now: Pull = "Nothing" if nodes[name].view.waits else pull
+                    part = Part(name=placement.want.key, slots=held, paths=placement.want.paths, pull=now)
                     _add(nodes[name], part)
     for name, moved in _moves(given, nodes).items():
         _add(nodes[name], Part(name=MOVES, slots=slots.of_mask(moved), pull="Peers"))
@@ -80,7 +81,7 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
     found = {}
     relays = _relays(given, nodes)
     for name, node in nodes.items():
-        drop = node.present & (~wanted | settled | _has_no_room(node)) & ~node.whole
+        drop = node.present & (~wanted | settled | _has_no_room(node) | node.view.crowded) & ~node.whole
         if not given.owned or node.view.draining:
             drop = np.zeros(slots.SLOTS, dtype=bool)
         nothing = not node.parts and not node.view.state.version and not node.present.any()

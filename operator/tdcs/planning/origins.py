@@ -29,6 +29,8 @@ class AgentView:
         draining: whether its worker leaves the cache.
         room: bytes that the mount may take there, its own included.
         capacity: of its cache; the node's weight.
+        waits: whether others have to leave before it finds the room that it is granted: nothing is brought until then.
+        crowded: whether more lies there than was granted: what is not granted goes at once.
         state: of the mount; an empty one when it knows nothing of it.
         parts: those that the progress in `state` is about; empty when that is not known.
     """
@@ -38,6 +40,8 @@ class AgentView:
     draining: bool = False
     room: int = 0
     capacity: int = 1
+    waits: bool = False
+    crowded: bool = False
     state: MountState
     parts: tuple[Part, ...] = ()
 

@@ -48,6 +48,8 @@ class PlacementInput:
         totals: sums over the files under the paths of each want, by these paths; `()` is everything.
         candidates: nodes that may hold something.
         held_before: nodes that each copy of a want was given before, by its id; it keeps them where it can.
+        payers: by the key of a want the quotas that its bytes count to.
+        quotas: what each quota has left, in bytes. Bytes that another want of the mount has on a node cost nothing.
     """
 
     mount: str
@@ -56,6 +58,8 @@ class PlacementInput:
     totals: Mapping[tuple[str, ...], Totals]
     candidates: tuple[Candidate, ...]
     held_before: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    payers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,8 @@ class WantPlacement:
         subset_bytes: bytes of one copy in whole slots.
         wanted_bytes: bytes of all copies that shall lie on nodes.
         unplaced_bytes: bytes of all copies for which there is no room.
+        charged_bytes: those that it adds to what wants before it have on the same nodes.
+        short_of: the quota that kept some of it out; empty when none did.
     """
 
     want: Want
@@ -92,6 +98,8 @@ class WantPlacement:
     subset_bytes: int
     wanted_bytes: int
     unplaced_bytes: int
+    charged_bytes: int = 0
+    short_of: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -113,6 +121,8 @@ class WantPlacement:
 def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
     """Where all wants of a mount shall lie, in their order."""
     room = _Room(given)
+    quotas = dict(given.quotas)
+    nodes_of: dict[str, set[str]] = {}
     found = []
     for want in given.wants:
         totals = given.totals[want.paths]
@@ -121,11 +131,15 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
         candidates = [
             replace(one.node, free_bytes=room.free(one.node.name, paths=want.paths, chosen=chosen))
             for one in given.candidates
-            if matches(one.labels, want.node_selector) and (not want.nodes or one.node.name in want.nodes)
+            if matches(one.labels, want.node_selector)
+            and (not want.nodes or one.node.name in want.nodes)
+            and not (want.beside and one.node.name in nodes_of.get(want.beside, ()))
         ]
         size = slots.bytes_in(chosen, totals.sizes)
         copies: list[PlacedCopy] = []
-        unplaced = 0
+        unplaced = charged = 0
+        payers = given.payers.get(want.key, ())
+        short_of = ""
         keeps = given.held_before.get(want.key, {})
         for copy_id, plan in _plans(
             mount=given.mount, want=want, size=size, candidates=candidates, keeps=keeps
@@ -134,8 +148,20 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
                 _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
                 paths=want.paths,
             )
+            tightest = min(payers, key=lambda quota: (quotas[quota], quota), default="")
+            if tightest:
+                copy, cost, whole = room.within(copy, paths=want.paths, limit=quotas[tightest])
+                short_of = short_of or ("" if whole else tightest)
+            else:
+                cost = int(room.added(copy, paths=want.paths).sum())
             placed = sum(slots.bytes_in(held, totals.sizes) for held in copy.nodes.values())
-            unplaced += size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - placed
+            lacks = size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - placed
+            unplaced += lacks
+            if want.beside and lacks:
+                continue  # a part of a further copy is of no use to anybody
+            charged += cost
+            quotas |= {quota: quotas[quota] - cost for quota in payers}
+            nodes_of.setdefault(want.beside or want.key, set()).update(copy.nodes)
             copies.append(copy)
             for node, held in copy.nodes.items():
                 room.take(node, paths=want.paths, taken=held)
@@ -152,9 +178,21 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
                     slots.bytes_in(held, totals.sizes) for copy in copies for held in copy.nodes.values()
                 ),
                 unplaced_bytes=unplaced,
+                charged_bytes=charged,
+                short_of=short_of,
             )
         )
     return tuple(found)
+
+
+def occupied(given: PlacementInput, placements: Iterable[WantPlacement]) -> dict[str, int]:
+    """Bytes that a placement takes on each node: what several wants mean counts once."""
+    room = _Room(given)
+    for one in placements:
+        for copy in one.copies:
+            for node, held in copy.nodes.items():
+                room.take(node, paths=one.want.paths, taken=held)
+    return room.taken()
 
 
 def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
@@ -305,6 +343,31 @@ class _Room:
             kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
             nodes[node] = slots.of_mask(kept)
         return replace(copy, nodes=nodes)
+
+    def added(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> slots.Sizes:
+        """Bytes of each slot that a copy adds to what others were promised on its nodes, over all of these."""
+        more = np.zeros(slots.SLOTS, dtype=np.int64)
+        for node, held in copy.nodes.items():
+            promised = self._taken.get(node, {})
+            own = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
+            more += self._slot_bytes({**promised, paths: own}) - self._slot_bytes(promised)
+        return more
+
+    def within(self, copy: PlacedCopy, *, paths: tuple[str, ...], limit: int) -> tuple[PlacedCopy, int, bool]:
+        """The copy with so many slots, from the beginning of their order, that it adds no more than a limit; what it
+        adds then; and whether that is all of it."""
+        more = self.added(copy, paths=paths)
+        total = int(more.sum())
+        if total <= limit:
+            return copy, total, True
+        kept = slots.mask_of(slots.prefix(slots.prefix_within(more, max(limit, 0))))
+        fits = (more == 0) | kept
+        nodes = {node: slots.of_mask(slots.mask_of(held) & fits) for node, held in copy.nodes.items()}
+        return replace(copy, nodes=nodes), int(more[kept].sum()), False
+
+    def taken(self) -> dict[str, int]:
+        """Bytes that were promised on each node."""
+        return {node: self._sum(promised) for node, promised in self._taken.items()}
 
     def take(self, node: str, *, paths: tuple[str, ...], taken: bytes) -> None:
         """A want is given slots on a node."""

@@ -6,7 +6,7 @@ Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
@@ -35,6 +35,8 @@ class Want:
         bandwidth: bytes a second that its load may read from the source; None for no limit.
         verify: how much of what was loaded is compared with the source.
         check: identity of that comparison: another Preload of the same name has another one.
+        beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
+            copies, and only as a whole; empty for others.
     """
 
     key: str
@@ -49,6 +51,7 @@ class Want:
     bandwidth: int | None = None
     verify: Verify = "None"
     check: str = ""
+    beside: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -80,6 +83,29 @@ def dataset_key(*, namespace: str, name: str) -> str:
 def preload_key(*, namespace: str, name: str) -> str:
     """The key of a Preload's want, which outlives the Preload while the Dataset keeps what it loaded."""
     return f"{names.KIND_PRELOAD} {namespace}/{name}"
+
+
+def namespace_of(key: str) -> str:
+    """The namespace of whoever wants it."""
+    return key.partition(" ")[2].partition("/")[0]
+
+
+def clone_key(*, namespace: str, name: str, copy: str) -> str:
+    """The key of a clone of a Dataset's data."""
+    return f"Clone {namespace}/{name}/{copy}"
+
+
+def of_clone(base: Want, *, namespace: str, name: str, copy: str) -> Want:
+    """A further copy of what a Dataset wants, on nodes of its own."""
+    return replace(
+        base,
+        key=clone_key(namespace=namespace, name=name, copy=copy),
+        copies=1,
+        ids=(copy,),
+        beside=base.key,
+        check="",
+        verify="None",
+    )
 
 
 def seconds_until(start: str | None, *, now: str) -> float:

@@ -1,14 +1,17 @@
 """What leaves the cache when room is needed.
 
 Never: a pinned dataset, one that a job reads now, and a timed one before its time. First: timed
-ones that are due. The others leave in the order of the policy:
+ones that are due. The others leave in the order of their *worth*, the least worth first. A policy is a function that
+gives the worth of a dataset as a time: when it was last used, or as if it had been used then. So datasets with
+different policies can be compared. It must not depend on the present, so that an order holds until something is used:
 
-- LRU: the one whose last use is longest ago.
-- LRFU (Lee and others, "LRFU: a spectrum of policies", IEEE Trans. Computers 2001): the one with the least
-  combined recency and frequency, each use counting half as much every half-life.
-- NEXT_USE: the one whose next use lies farthest ahead in the queue of waiting jobs, those that no
-  job waits for before all others (Belady's rule with the queue as the known future, as Meta's
-  Tectonic-Shift reads it from job specs); ties by LRU.
+- LRU: when the dataset was last used.
+- LRFU (Lee and others, "LRFU: a spectrum of policies", IEEE Trans. Computers 2001): combined recency and
+  frequency, each use counting half as much every half-life; as a time: when a single use would count as much now.
+- NEXT_USE: what waiting jobs will read before all others, the sooner the more worth (Belady's rule with the queue as
+  the known future, as Meta's Tectonic-Shift reads it from job specs); the rest by LRU.
+
+Further policies are entry points of the group `tdcs.eviction_policies`.
 
 A dataset leaves as a whole, except the last one, of which no more leaves than is needed: what
 is left of it still saves reads. Limits: bytes are counted over the cluster; whether they free the
@@ -16,17 +19,18 @@ node that needs room is for the caller to ask for by giving that node's bytes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Final
 
+ENTRY_POINTS: Final = "tdcs.eviction_policies"
+"""Group of the entry points that are policies."""
 
-class Policy(StrEnum):
-    """The order in which idle datasets leave."""
+HALF_LIFE: Final = 86_400.0
+"""Seconds after which a use counts half, for LRFU."""
 
-    LRU = "LRU"
-    LRFU = "LRFU"
-    NEXT_USE = "NextUse"
+FUTURE: Final = 1e12
+"""Later than any last use, in seconds: the worth of a dataset that the next job in the queue reads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +58,10 @@ class Candidate:
     next_use: float | None = None
 
 
+Policy = Callable[[Candidate], float]
+"""Gives the worth of a dataset: a time in seconds. What has least leaves first."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Eviction:
     """Bytes of a dataset that shall leave."""
@@ -62,9 +70,22 @@ class Eviction:
     freed_bytes: float
 
 
-def lrfu_value(*, uses: Sequence[float], now: float, half_life: float) -> float:
-    """Combined recency and frequency: every use counts 1 at first and half after each half-life."""
-    return sum(math.pow(0.5, max(now - use, 0.0) / half_life) for use in uses)
+def lru(candidate: Candidate) -> float:
+    """When it was last used."""
+    return candidate.last_used
+
+
+def lrfu(candidate: Candidate) -> float:
+    """When a single use would count as much as all of its uses do, each half as much after a half-life."""
+    uses = candidate.uses or (candidate.last_used,)
+    latest = max(uses)
+    # Relative to the latest use: powers of times since 1970 would be infinite.
+    return latest + HALF_LIFE * math.log2(sum(math.pow(0.5, (latest - use) / HALF_LIFE) for use in uses))
+
+
+def next_use(candidate: Candidate) -> float:
+    """What a waiting job will read, by its place in the queue; else when it was last used."""
+    return candidate.last_used if candidate.next_use is None else FUTURE - candidate.next_use
 
 
 def protected(*, candidate: Candidate, now: float) -> bool:
@@ -74,27 +95,13 @@ def protected(*, candidate: Candidate, now: float) -> bool:
     return candidate.expires_at is not None and candidate.expires_at > now
 
 
-def due(*, candidates: Sequence[Candidate], now: float) -> tuple[Eviction, ...]:
-    """Timed datasets whose time has come; they leave whether or not room is needed."""
-    return tuple(
-        Eviction(name=one.name, freed_bytes=one.held_bytes)
-        for one in sorted(candidates, key=lambda one: one.name)
-        if one.expires_at is not None and not protected(candidate=one, now=now) and one.held_bytes > 0
-    )
-
-
 def choose(
-    *,
-    candidates: Sequence[Candidate],
-    needed_bytes: float,
-    now: float,
-    policy: Policy = Policy.LRU,
-    half_life: float = 86_400.0,
+    *, candidates: Sequence[Candidate], needed_bytes: float, now: float, policy: Policy = lru
 ) -> tuple[Eviction, ...]:
     """What to evict so that `needed_bytes` become free, in order; less when no more may leave."""
     order = sorted(
         (one for one in candidates if one.held_bytes > 0 and not protected(candidate=one, now=now)),
-        key=lambda one: _rank(candidate=one, now=now, policy=policy, half_life=half_life),
+        key=lambda one: (one.expires_at is None, policy(one), one.last_used, one.name),
     )
     chosen: list[Eviction] = []
     for one in order:
@@ -104,18 +111,3 @@ def choose(
         chosen.append(Eviction(name=one.name, freed_bytes=freed))
         needed_bytes -= freed
     return tuple(chosen)
-
-
-def _rank(
-    *, candidate: Candidate, now: float, policy: Policy, half_life: float
-) -> tuple[bool, float, float, str]:
-    """Sorts what leaves first to the front."""
-    not_due = candidate.expires_at is None
-    match policy:
-        case Policy.LRU:
-            first = candidate.last_used
-        case Policy.LRFU:
-            first = lrfu_value(uses=candidate.uses, now=now, half_life=half_life)
-        case Policy.NEXT_USE:
-            first = -math.inf if candidate.next_use is None else -candidate.next_use
-    return (not_due, first, candidate.last_used, candidate.name)

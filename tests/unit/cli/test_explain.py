@@ -8,7 +8,9 @@ from rich.console import Console
 from tests.support.objects import role_of
 from tests.unit.controllers.builders import NOW, dataset
 
+from tdcs.api.dataset import Dataset
 from tdcs.cli.explain import show
+from tdcs.cli.explain_data import explain_dataset
 from tdcs.cli.explain_report import Report, World, explain
 from tdcs.kube.api import Object
 
@@ -302,3 +304,45 @@ def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past(
     assert leaving.pods[0].sentence.startswith("was on a, which now holds")
     unplaced = explain(World(job=job(state="Suspended"), datasets=held(a=60), own_pods=[pod("p0")]))
     assert unplaced.pods[0].sentence == "never had a node"
+
+
+def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> None:
+    conditions = [
+        {
+            "type": "Granted",
+            "status": "False",
+            "reason": "NotAllFits",
+            "message": "6 MB of 10 MB found room",
+            "lastTransitionTime": NOW,
+        }
+    ]
+    copies = [
+        {"id": "0", "nodes": [{"name": "a", "bytes": 6_000_000}]},
+        {"id": "clone-1", "nodes": [{"name": "b", "bytes": 1_000_000, "arriving": 5_000_000}]},
+    ]
+    found = Dataset.model_validate(
+        {
+            "spec": {
+                "source": {"uri": "file:///data"},
+                "access": {"maxConcurrentJobs": 1, "onLimit": "Clone"},
+                "eviction": {"policy": "Timed", "ttl": "168h"},
+            },
+            "status": {
+                "state": "Degraded",
+                "conditions": conditions,
+                "copies": copies,
+                "grant": {"bytes": 12_000_000, "slots": 2400},
+                "lastUsedTime": NOW,
+            },
+        }
+    )
+    reads = job(conditions=[{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}])
+    waits = {**job(reason="DatasetAtLimit"), "metadata": {"name": "later", "namespace": "team"}}
+    text = "\n".join(explain_dataset(namespace="team", name="pictures", dataset=found, jobs=[reads, waits]))
+    assert "Granted: NotAllFits: 6 MB of 10 MB found room" in text
+    assert "It may take 12.0 MB of the cache: 2400 of its 4096 slots" in text
+    assert "Copy 0: 6.0 MB on a; 1 job may read it at once" in text
+    assert "Copy clone-1: 1.0 MB on b; 5.0 MB to come" in text
+    assert "Read by train" in text
+    assert "Waited for by later (DatasetAtLimit)" in text
+    assert f"168h after its last use (spec.eviction.ttl), last used {NOW}" in text

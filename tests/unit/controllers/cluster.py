@@ -21,6 +21,7 @@ from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.preload.controller import PreloadController
+from tdcs.controllers.usage import Usage
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.apply import Applier
@@ -33,12 +34,14 @@ from tdcs.kube.resources import (
     DATASETS,
     EVENTS,
     JOBS,
+    NAMESPACES,
     NODES,
     PERSISTENT_VOLUMES,
     PODS,
     PRELOADS,
     SECRETS,
     STATEFUL_SETS,
+    TRAINING_JOBS,
     Resource,
 )
 
@@ -179,6 +182,7 @@ QUICK = Settings(
     resync_seconds=1.0,
     listing_seconds=0.3,
     give_up_seconds=0.3,
+    clone_idle_seconds=0.5,
 )
 """Nobody waits for long in a test."""
 
@@ -235,6 +239,7 @@ class Cluster:
     async def start(self) -> None:
         """An operator begins, with nothing in its memory."""
         server = self.server
+        self.usage = Usage()
         self.context = Context(
             api=server,
             applier=Applier(api=server),
@@ -245,6 +250,9 @@ class Cluster:
                 cache_clusters=server.store(CACHE_CLUSTERS),
                 datasets=server.store(DATASETS),
                 preloads=server.store(PRELOADS),
+                training_jobs=server.store(TRAINING_JOBS),
+                namespaces=server.store(NAMESPACES),
+                usage=self.usage,
                 nodes=server.store(NODES),
                 pods=server.store(PODS),
                 stateful_sets=server.store(STATEFUL_SETS),

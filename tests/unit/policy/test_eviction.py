@@ -1,10 +1,14 @@
 """What leaves the cache, and what never does."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.policy.eviction import Candidate, Policy, choose, due, lrfu_value
+from tdcs.policy.eviction import HALF_LIFE, Candidate, Policy, choose, lrfu, lru, next_use
+
+POLICIES = (lru, lrfu, next_use)
 
 
 def candidates() -> st.SearchStrategy[list[Candidate]]:
@@ -22,9 +26,7 @@ def candidates() -> st.SearchStrategy[list[Candidate]]:
     return st.lists(one, max_size=10, unique_by=lambda candidate: candidate.name)
 
 
-@given(
-    found=candidates(), needed=st.floats(min_value=0, max_value=1e13), policy=st.sampled_from(list(Policy))
-)
+@given(found=candidates(), needed=st.floats(min_value=0, max_value=1e13), policy=st.sampled_from(POLICIES))
 def test_pinned_read_and_timed_datasets_stay_and_no_more_leaves_than_is_needed(
     found: list[Candidate], needed: float, policy: Policy
 ) -> None:
@@ -45,7 +47,7 @@ def test_pinned_read_and_timed_datasets_stay_and_no_more_leaves_than_is_needed(
     assert sum(victim.freed_bytes for victim in victims) == pytest.approx(min(needed, may_leave))
 
 
-@given(found=candidates(), policy=st.sampled_from(list(Policy)), shuffle=st.randoms(use_true_random=False))
+@given(found=candidates(), policy=st.sampled_from(POLICIES), shuffle=st.randoms(use_true_random=False))
 def test_the_order_of_the_candidates_does_not_matter(found, policy, shuffle) -> None:  # type: ignore[no-untyped-def]
     once = choose(candidates=found, needed_bytes=1e11, now=100.0, policy=policy)
     again = choose(candidates=shuffle.sample(found, len(found)), needed_bytes=1e11, now=100.0, policy=policy)
@@ -58,15 +60,14 @@ def test_each_policy_lets_its_own_one_go_first() -> None:
         Candidate(name="new but once", held_bytes=1, last_used=90, uses=[90], next_use=7),
         Candidate(name="newest, nobody waits", held_bytes=1, last_used=95, uses=[85, 90, 95]),
     ]
-    first = {
-        policy: choose(candidates=found, needed_bytes=1, now=100, policy=policy, half_life=20)[0].name
-        for policy in Policy
-    }
-    assert first == {
-        Policy.LRU: "old but often",
-        Policy.LRFU: "new but once",
-        Policy.NEXT_USE: "newest, nobody waits",
-    }
+    day = HALF_LIFE / 20
+    found = [
+        replace(one, last_used=one.last_used * day, uses=[use * day for use in one.uses]) for one in found
+    ]
+    first = [
+        choose(candidates=found, needed_bytes=1, now=100 * day, policy=policy)[0].name for policy in POLICIES
+    ]
+    assert first == ["old but often", "new but once", "newest, nobody waits"]
 
 
 def test_a_timed_dataset_stays_until_it_is_due_then_leaves_before_all_others() -> None:
@@ -74,19 +75,21 @@ def test_a_timed_dataset_stays_until_it_is_due_then_leaves_before_all_others() -
     other = Candidate(name="other", held_bytes=5, last_used=1.0)
     assert [one.name for one in choose(candidates=[timed, other], needed_bytes=9, now=40)] == ["other"]
     assert [one.name for one in choose(candidates=[timed, other], needed_bytes=5, now=50)] == ["timed"]
-    assert due(candidates=[timed, other], now=49) == ()
-    assert [one.name for one in due(candidates=[timed, other], now=50)] == ["timed"]
 
 
 def test_a_use_counts_half_after_a_half_life() -> None:
-    assert lrfu_value(uses=[0.0, 10.0], now=10.0, half_life=10.0) == pytest.approx(1.5)
+    # Two uses of long ago are worth one of a half-life later.
+    twice = Candidate(name="twice", held_bytes=1, uses=[0.0, 0.0])
+    assert lrfu(twice) == pytest.approx(HALF_LIFE)
+    once = Candidate(name="once", held_bytes=1, last_used=7.0)
+    assert lrfu(once) == 7.0
 
 
 @given(
     found=candidates(),
     needed=st.floats(min_value=0, max_value=1e13),
     more=st.floats(min_value=0, max_value=1e13),
-    policy=st.sampled_from(list(Policy)),
+    policy=st.sampled_from(POLICIES),
 )
 def test_needing_more_room_spares_nobody_who_had_to_leave(
     found: list[Candidate], needed: float, more: float, policy: Policy
@@ -98,23 +101,23 @@ def test_needing_more_room_spares_nobody_who_had_to_leave(
     assert all(freed[one.name] >= one.freed_bytes for one in few)
 
 
-@given(
-    uses=st.lists(st.floats(min_value=0, max_value=100), max_size=8),
-    later=st.floats(min_value=0, max_value=1000),
-)
-def test_a_use_is_worth_less_as_time_goes_by_and_never_nothing(uses: list[float], later: float) -> None:
-    now = lrfu_value(uses=uses, now=100.0, half_life=50.0)
-    assert 0 <= lrfu_value(uses=uses, now=100.0 + later, half_life=50.0) <= now <= len(uses)
+@given(uses=st.lists(st.floats(min_value=0, max_value=1e7), min_size=1, max_size=8), more=st.floats(0, 1e7))
+def test_a_further_use_makes_a_dataset_worth_more_and_at_least_as_much_as_its_last_use(
+    uses: list[float], more: float
+) -> None:
+    before = lrfu(Candidate(name="x", held_bytes=1, uses=uses))
+    assert before >= max(uses)
+    assert lrfu(Candidate(name="x", held_bytes=1, uses=[*uses, more])) >= before - 1e-6
 
 
 def test_the_dataset_that_is_needed_latest_leaves_first_and_the_next_one_last() -> None:
     found = [Candidate(name=f"in {place}", held_bytes=1, next_use=place) for place in (1, 9, 4)]
     found.append(Candidate(name="never", held_bytes=1))
-    order = choose(candidates=found, needed_bytes=4, now=0, policy=Policy.NEXT_USE)
+    order = choose(candidates=found, needed_bytes=4, now=0, policy=next_use)
     assert [one.name for one in order] == ["never", "in 9", "in 4", "in 1"]
 
 
-@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_among_equals_the_least_recently_used_leaves_first_then_the_first_by_name(policy: Policy) -> None:
     found = [
         Candidate(name=name, held_bytes=1, last_used=last, next_use=3)

@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.cache_observer import CacheObserver
-from tdcs.controllers.cachemanager.demand import jobs_of
-from tdcs.controllers.context import Context, WorkKey
+from tdcs.controllers.cachemanager import report as manager_report
+from tdcs.controllers.cachemanager.demand import DatasetUse
+from tdcs.controllers.context import Context, Settings, WorkKey
 from tdcs.controllers.dataset import report
 from tdcs.controllers.dataset.findings import findings_of
 from tdcs.controllers.dataset.ledger import ledger_of
@@ -31,12 +33,14 @@ from tdcs.controllers.mounts.mount import Mount, Mounts
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import Asked, World, reconcile
-from tdcs.controllers.mounts.report import MountReport
+from tdcs.controllers.mounts.report import Decision, MountReport
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
+from tdcs.kube.objects import Key
 from tdcs.kube.resources import DATASETS
+from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings
 from tdcs.planning.ledger import MountLedger
 
@@ -73,10 +77,16 @@ class DatasetController:
             clock=clock,
         )
         self._world = World(
-            context=context, caches=context.caches, observer=self.observer, mounts=self._mounts, clock=clock
+            context=context,
+            caches=context.caches,
+            observer=self.observer,
+            mounts=self._mounts,
+            clock=clock,
+            queue_order=lambda: self.queue_order(),
         )
         self._orphans = Orphans(world=self._world)
         self.on_cache: Callable[[str], None] = lambda cluster: None
+        self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
 
     def report_of(self, *, cluster: str, path: str) -> MountReport | None:
         """What the last pass over a mount found."""
@@ -234,10 +244,34 @@ class DatasetController:
             )
             if isinstance(claimed, Problem):
                 return await self._blocked(me.obj, claimed)
-        findings, wait = findings_of(
-            me, found, shared=shared, settings=settings, clock=self._clock(), now=context.now()
+        decision, key = found.decision, me.own_want
+        if decision is None:
+            return settings.progress_seconds
+        cloned = [
+            (clone, found.placements[one], found.progress[one])
+            for clone in decision.clones.get(key, ())
+            for one in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
+            if one in found.placements
+        ]
+        why = manager_report.granted(
+            grant=decision.granted.grant,
+            mine=found.placements.get(key),
+            clones=[wanted for _, wanted, _ in cloned],
+            eviction=me.dataset.spec.eviction,
+            unknown=decision.standing.unknown
+            if decision.standing.unknown == me.dataset.spec.eviction.policy
+            else "",
+            installed=[*self._world.policies, "Pin", "Timed"],
         )
-        wait = min(wait, max(check.seconds_left, 1.0))
+        mine = [*([found.placements[key]] if key in found.placements else ()), *(one for _, one, _ in cloned)]
+        if manager_report.is_evicted(decision.granted.grant, found.placements.get(key)):
+            findings, wait = manager_report.evicted(uri=uri, why=why), settings.resync_seconds
+        else:
+            findings, wait = findings_of(
+                me, found, shared=shared, settings=settings, clock=self._clock(), now=context.now()
+            )
+        findings.append(why)
+        wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
         wrong = readers.wrong_preloads(stores=context.stores, reader=me)
         findings = conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
         cause = found.trouble or trouble
@@ -248,22 +282,20 @@ class DatasetController:
             conditions.reachable((cause.reason, cause.message) if cause else None, differs=found.differs)
         )
         status = me.dataset.status
-        key = me.own_want
         brought = [
             (found.placements[want.key], found.progress[want.key])
             for want in readers.preload_wants(stores=context.stores, reader=me, now=context.now())
             if want.key in found.placements
         ]
         answered = mount.manifests.answered(me.key)
-        jobs = jobs_of(namespace=me.key.namespace, dataset=me.key.name, jobs=context.stores.training_jobs)
         known = Known(
             claim_name=me.key.name if claimed is True else status.claim_name if status else "",
             mount_path=mount.path,
             checked=found.checked or (status.last_source_check_time if status else None),
             refreshed=answered if answered is not None else check.answered,
             kept=tuple(me.kept),
-            active_jobs=len(jobs.active),
-            waiting_jobs=len(jobs.waiting),
+            use=decision.claims[key].use if key in decision.claims else DatasetUse(),
+            grant=manager_report.grant_of(mine=mine, why=why),
         )
         await publish_status(
             context=context,
@@ -276,6 +308,7 @@ class DatasetController:
                 placement=found.placements.get(key),
                 progress=found.progress.get(key),
                 brought=brought,
+                cloned=cloned,
                 failures=found.failures,
             ),
             findings=findings,
@@ -376,3 +409,14 @@ class DatasetController:
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
+
+
+def _until_changed(decision: Decision, *, settings: Settings) -> float:
+    """Seconds until time alone changes what is granted: a timed Dataset is due, a clone was idle for long enough."""
+    seconds = decision.standing.seconds
+    idle = any(clone.idle_since for clones in decision.clones.values() for clone in clones)
+    return min(
+        math.inf if seconds is None else max(seconds, 0.0) + 1.0,
+        max(settings.clone_idle_seconds / 4, settings.progress_seconds) if idle else math.inf,
+        settings.progress_seconds if decision.granted.waits else math.inf,
+    )

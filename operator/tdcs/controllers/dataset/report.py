@@ -2,20 +2,25 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, Kept, NodeBytes
+from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, Grant, Kept, NodeBytes
 from tdcs.api.failures import FailedFile, printable
+from tdcs.controllers.cachemanager.clones import Clone
+from tdcs.controllers.cachemanager.demand import DatasetUse
 from tdcs.controllers.humanize import human, percent, speed
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
 from tdcs.planning.placement import WantPlacement
 
 Brought = Sequence[tuple[WantPlacement, WantProgress]]
 """What Preloads came to, and how far each is."""
+
+Cloned = Sequence[tuple[Clone, WantPlacement, WantProgress]]
+"""What further copies came to, and how far each is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +32,8 @@ class Known:
     checked: str | None = None
     refreshed: str | None = None
     kept: tuple[Kept, ...] = ()
-    active_jobs: int = 0
-    waiting_jobs: int = 0
+    use: DatasetUse = field(default_factory=DatasetUse)
+    grant: Grant | None = None
 
 
 def status_of(
@@ -39,6 +44,7 @@ def status_of(
     placement: WantPlacement | None = None,
     progress: WantProgress | None = None,
     brought: Brought = (),
+    cloned: Cloned = (),
     failures: Failures | None = None,
 ) -> DatasetStatus:
     """The status without its conditions.
@@ -50,6 +56,7 @@ def status_of(
         placement: what the Dataset's own spec came to; None when it wants nothing, or nothing is known yet.
         progress: how far that is.
         brought: what its Preloads came to.
+        cloned: what its further copies came to.
         failures: files that cannot be had.
     """
     some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
@@ -69,7 +76,7 @@ def status_of(
         copied_bytes_per_second=done.peer_rate,
         rate=speed(read=done.source_rate, copied=done.peer_rate),
         size=human(held.total_bytes) if some else None,
-        copies=copies_of(held=held, placement=placement, progress=done, brought=brought),
+        copies=copies_of(held=held, placement=placement, progress=done, brought=brought, cloned=cloned),
         failed_file_count=lacks.count,
         failed_files=[
             FailedFile(path=printable(one.path), reason=printable(one.reason)) for one in lacks.files
@@ -77,8 +84,12 @@ def status_of(
         last_source_check_time=known.checked,
         refreshed=known.refreshed,
         kept=list(known.kept),
-        active_jobs=known.active_jobs,
-        waiting_jobs=known.waiting_jobs,
+        active_jobs=len(known.use.jobs.active),
+        waiting_jobs=len(known.use.jobs.waiting),
+        in_use=known.use.mounted,
+        last_used_time=known.use.last_used,
+        uses=list(known.use.uses),
+        grant=known.grant,
         claim_name=known.claim_name,
         mount_path=known.mount_path,
     )
@@ -100,9 +111,11 @@ def copies_of(
     placement: WantPlacement | None,
     progress: WantProgress,
     brought: Brought = (),
+    cloned: Cloned = (),
 ) -> list[Copy]:
-    """The copies of the Dataset's own placement, with what of each lies on its nodes and what is still to come, and
-    after them what lies on nodes to which Preloads brought some of it; without a placement, all nodes."""
+    """The copies of the Dataset's own placement, with what of each lies on its nodes and what is still to come; then
+    further ones that its jobs need; after them what lies on nodes to which Preloads brought some of it. Without a
+    placement, all nodes."""
     if placement is None:
         nodes = [NodeBytes(name=name, bytes=size) for name, size in sorted(held.node_bytes.items())]
         return [Copy(id="0", nodes=nodes)]
@@ -110,6 +123,11 @@ def copies_of(
     further = _brought(held=held, own=own, brought=brought)
     return [
         *(Copy(id=copy.id, nodes=nodes) for copy, nodes in zip(placement.copies, own, strict=True)),
+        *(
+            Copy(id=clone.id, nodes=nodes, idle_since=clone.idle_since)
+            for clone, wanted, done in cloned
+            for nodes in _of_want(wanted, done)
+        ),
         *([Copy(id=names.PRELOADED_COPY, nodes=further)] if further else ()),
     ]
 

@@ -235,6 +235,8 @@ def state_of(findings: list[Finding]) -> DatasetState:
     by_type = {found.type: found for found in findings}
     ready, source = by_type.get(names.READY), by_type.get(names.SOURCE_REACHABLE)
     if ready is not None and ready.status == "True":
+        if ready.reason in {"Evicted", "Expired"}:
+            return "Evicted"
         reached = source is None or source.status != "False"
         return "Ready" if ready.reason in {"Loaded", "Mounted"} and reached else "Degraded"
     early: dict[str, DatasetState] = {

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts.agents import Assigner
 from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
@@ -79,6 +80,9 @@ class Mounts:
         on_change: called when something of a mount has come to its end in the background.
         now: the time of day.
         clock: seconds that only grow.
+
+    Attributes:
+        manager: grants them their parts of their caches.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Mounts:
         self._gate = ListingGate(stuck_seconds=stuck_seconds)
         self._mounts: dict[Place, Mount] = {}
         self._assigners: dict[str, Assigner] = {}
+        self.manager = CacheManager(on_change=on_change)
 
     def __iter__(self) -> Iterator[Mount]:
         return iter(list(self._mounts.values()))
@@ -124,18 +129,10 @@ class Mounts:
             )
         return self._assigners[cluster]
 
-    def planned(self, cluster: str) -> dict[str, dict[str, int]]:
-        """Bytes that each mount of a cluster shall have, by node and path."""
-        found: dict[str, dict[str, int]] = {}
-        for (place, path), mount in self._mounts.items():
-            if place == cluster and mount.decision is not None:
-                for node, size in mount.decision.node_bytes.items():
-                    found.setdefault(node, {})[path] = size
-        return found
-
     async def drop(self, mount: Mount) -> None:
         """No Dataset reads a mount any more."""
         self._mounts.pop(mount.place, None)
+        self.manager.forget(cluster=mount.cluster, path=mount.path)
         await mount.close()
 
     async def close(self) -> None:

@@ -1,26 +1,20 @@
 """From what is seen of a cache to the input of a placement: which nodes may hold a mount, and how much of it. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.cache_view import CacheView
+from tdcs.controllers.cachemanager.room import Granted, NodeSpace
 from tdcs.engine.agents import AgentState, MountState, Part
 from tdcs.kube.api import Object
 from tdcs.planning.origins import AgentView
-from tdcs.planning.placement import RESERVE_RATIO, Candidate, NodeView, PlacementInput, WantPlacement
-from tdcs.planning.wants import Want
+from tdcs.planning.placement import Candidate, NodeView, WantPlacement
 from tdcs.policy.placement import CacheNode
 
 Store = Mapping[tuple[str, str], Mapping[str, Any]]
 """Objects by namespace and name."""
-
-DISK_STEPS = 64
-"""What others take of a disk counts in so many steps, so that a placement does not follow every log line."""
-
-Planned = Mapping[str, Mapping[str, int]]
-"""Bytes that each mount of a cache shall have, by node and path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +28,7 @@ class Hosts:
         draining: nodes with draining workers.
         waiting: nodes with agents that are about to report: nothing is decided without them.
         held: what of it lies where, as last heard of each node, those included that may be back in a moment.
+        spaces: the caches of the nodes.
         gone_at: when the first of those counts as lost, on the clock of the view; None when none is awaited.
     """
 
@@ -43,19 +38,18 @@ class Hosts:
     draining: frozenset[str]
     waiting: frozenset[str]
     held: Mapping[str, MountState]
+    spaces: Mapping[str, NodeSpace]
     gone_at: float | None = None
 
 
 def hosts(
     *,
     path: str,
-    digest: str,
     view: CacheView,
     nodes: Mapping[str, NodeView],
     draining: frozenset[str],
     members: Collection[str] | None,
     expected: Collection[str],
-    planned: Planned,
     now: float,
     patience: float,
 ) -> Hosts:
@@ -65,13 +59,11 @@ def hosts(
 
     Args:
         path: the mount.
-        digest: of its version.
         view: the cache.
         nodes: the cluster's nodes.
         draining: nodes with draining workers.
         members: nodes that shall have a worker; None while that is not known. What goes from others is not coming back.
         expected: nodes on which some of it lay.
-        planned: what other mounts shall have.
         now: seconds that only grow.
         patience: seconds that an agent may be away.
     """
@@ -103,13 +95,7 @@ def hosts(
                 node=CacheNode(
                     name=node,
                     capacity_bytes=capacity,
-                    free_bytes=room(
-                        path=path,
-                        digest=digest,
-                        state=state,
-                        capacity=capacity,
-                        planned=planned.get(node, {}),
-                    ),
+                    free_bytes=0,  # what it may take is for the cache manager to grant
                     held_bytes=_of(state, path).held_bytes,
                     free_gpus=nodes[node].free_gpus,
                 ),
@@ -124,28 +110,15 @@ def hosts(
         waiting=frozenset(waiting),
         held={node: _of(state, path) for node, state in {**here, **back_soon}.items()},
         gone_at=min((view.away[node].since + patience for node in back_soon), default=None),
+        spaces={
+            node: NodeSpace(capacity=state.capacity_bytes or capacities.get(node, 0), state=state)
+            for node, state in {**{node: one.state for node, one in view.away.items()}, **view.agents}.items()
+        },
     )
-
-
-def room(*, path: str, digest: str, state: AgentState, capacity: int, planned: Mapping[str, int]) -> int:
-    """Bytes that a mount may take on a node, its own included: what others have there, or shall have, is taken."""
-    held = {mount: one.held_bytes for mount, one in state.mounts.items()}
-    others = sum(
-        max(held.get(mount, 0), planned.get(mount, 0)) for mount in (held.keys() | planned.keys()) - {path}
-    )
-    mine = _of(state, path)
-    # Blocks that belong to no version: bytes that views keep alive, or what was replaced and is about to go.
-    rest = max(state.used_bytes - sum(held.values()), 0)
-    others += state.kept_bytes if mine.manifest != digest else rest
-    free = capacity - int(capacity * RESERVE_RATIO) - others
-    if 0 < state.disk_free_bytes < capacity - state.used_bytes:
-        step = max(capacity // DISK_STEPS, 1)
-        free = min(free, mine.held_bytes + state.disk_free_bytes // step * step)
-    return max(free, 0)
 
 
 def draining_nodes(cluster: Object | None) -> frozenset[str]:
-    """The nodes with draining workers a cache cluster, as its status says."""
+    """The nodes with draining workers of a cache cluster, as its status says."""
     return _workers(cluster, draining=True) or frozenset()
 
 
@@ -192,35 +165,6 @@ def _is_mounted(conditions: Iterable[Mapping[str, object]]) -> bool:
     return any(one.get("type") == names.MOUNTED and one.get("status") == "True" for one in conditions)
 
 
-def asks_the_same(one: PlacementInput, other: PlacementInput) -> bool:
-    """Whether two inputs come to the same placement."""
-    return _counts(one) == _counts(other)
-
-
-def with_wants(placements: Sequence[WantPlacement], wants: Sequence[Want]) -> tuple[WantPlacement, ...]:
-    """The same placements for wants that differ in nothing that counts for them."""
-    return tuple(
-        one if one.want == want else replace(one, want=want)
-        for one, want in zip(placements, wants, strict=True)
-    )
-
-
-def _counts(given: PlacementInput) -> object:
-    """What of an input calls for another placement: not what a copy has by now of what it was given, and neither a
-    limit of bandwidth nor a start."""
-    wants = tuple(replace(want, bandwidth=None, load=True, verify="None", check="") for want in given.wants)
-    candidates = tuple(
-        replace(one, node=replace(one.node, held_bytes=0, free_gpus=0), labels={}) for one in given.candidates
-    )
-    matching = [[_matches(one.labels, want) for one in given.candidates] for want in given.wants]
-    return given.manifest, wants, candidates, matching
-
-
-def _matches(labels: Mapping[str, str], want: Want) -> bool:
-    """Whether a node's labels are as a want selects them."""
-    return all(labels.get(key) == value for key, value in want.node_selector.items())
-
-
 def concerned(
     found: Hosts, placements: Sequence[WantPlacement], *, expected: frozenset[str]
 ) -> frozenset[str]:
@@ -237,7 +181,11 @@ def concerned(
 
 
 def agent_views(
-    found: Hosts, parts: Mapping[str, tuple[Part, ...]], *, only: frozenset[str] | None
+    found: Hosts,
+    granted: Granted,
+    parts: Mapping[str, tuple[Part, ...]],
+    *,
+    only: frozenset[str] | None,
 ) -> tuple[AgentView, ...]:
     """The agents as assignments see them: all that can be reached, or those of some nodes."""
     nodes = {one.node.name: one.node for one in found.candidates}
@@ -247,8 +195,10 @@ def agent_views(
             node=node,
             address=state.address,
             draining=node in found.draining,
-            room=nodes.get(node, nothing).free_bytes,
+            room=granted.room.get(node, 0) if node in nodes else 0,
             capacity=max(nodes.get(node, nothing).capacity_bytes, 1),
+            waits=node in granted.waits,
+            crowded=node in granted.crowded,
             state=found.states[node],
             parts=parts.get(node, ()),
         )

@@ -157,6 +157,8 @@ def held_before(*, stores: Stores, users: Sequence[Reader]) -> dict[str, dict[st
             if copy.id == names.PRELOADED_COPY:
                 continue
             key = wants.dataset_key(namespace=namespace, name=reader.key.name)
+            if copy.id.startswith(names.CLONE_COPY):
+                key = wants.clone_key(namespace=namespace, name=reader.key.name, copy=copy.id)
             found.setdefault(key, {})[copy.id] = frozenset(node.name for node in copy.nodes)
         for name, _, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
             if preload.status is not None and preload.status.nodes:

@@ -3,10 +3,18 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from pydantic import ValidationError
+
+from tdcs.api.cachecluster import CacheCluster
+from tdcs.api.sharing import CacheQuota
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import CacheView
+from tdcs.controllers.cachemanager import claimants
+from tdcs.controllers.cachemanager.demand import standing
+from tdcs.controllers.cachemanager.policies import installed_policies
+from tdcs.controllers.cachemanager.quotas import payers, quota_bytes
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.context import Context
 from tdcs.controllers.mounts import identity, placement, problem, readers
@@ -20,12 +28,12 @@ from tdcs.controllers.mounts.report import Decision, MountReport
 from tdcs.controllers.nodes import node_views
 from tdcs.engine.agents import FileFailure, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
+from tdcs.kube.objects import Key
 from tdcs.listing.result import Listed
 from tdcs.planning import holdings
 from tdcs.planning.assignments import AssignmentInput, assign
-from tdcs.planning.manifest_format import Totals
-from tdcs.planning.placement import PlacementInput, place
-from tdcs.planning.wants import Want
+from tdcs.planning.grants import MountDemand
+from tdcs.policy.eviction import Policy
 
 UNHEARD_SECONDS = 30.0
 """So long after its start the operator lets nothing be read that an agent may have and has not reported yet."""
@@ -40,6 +48,8 @@ class World:
     observer: CacheObserver
     mounts: Mounts
     clock: Callable[[], float] = time.monotonic
+    queue_order: Callable[[], Sequence[Key]] = lambda: ()
+    policies: Mapping[str, Policy] = field(default_factory=installed_policies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +96,15 @@ class _Snapshot:
         view: how often the cache has said something else.
         objects: versions of the Datasets, their Preloads, the nodes and the CacheCluster.
         source: what tells the user's source and keys from others.
+        use: who uses the Datasets, and how their namespaces are labelled.
+        granted: how often the mount was granted something else.
     """
 
     view: int
     objects: tuple[object, ...]
     source: object
+    use: object
+    granted: int
 
     @classmethod
     def of(cls, world: World, mount: Mount, asked: Asked, users: Sequence[Reader]) -> "_Snapshot | None":
@@ -112,7 +126,22 @@ class _Snapshot:
             view=view.generation,
             objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
             source=identity.mark(asked.source) if asked.source is not None else None,
+            use=_use(world, users),
+            granted=world.mounts.manager.changes(cluster=mount.cluster, path=mount.path),
         )
+
+
+def _use(world: World, users: Sequence[Reader]) -> object:
+    """Who uses the Datasets of a mount, and the labels of their namespaces, which quotas select."""
+    claims = claimants.of_mount(context=world.context, users=users, queue=world.queue_order())
+    namespaces = world.context.stores.namespaces
+    return (
+        [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
+        [
+            ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
+            for user in users
+        ],
+    )
 
 
 def _rests(world: World, mount: Mount, report: MountReport) -> bool:
@@ -126,6 +155,7 @@ def _rests(world: World, mount: Mount, report: MountReport) -> bool:
         and not report.failures.count
         and report.problem is None
         and report.trouble is None
+        and (report.decision is not None and report.decision.rests)
         and mount.mounting.source is not None
         and all(one.want.load for one in report.placements.values())
         and all(not one.missing_bytes for one in report.progress.values())
@@ -176,23 +206,60 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         return replace(before, listed=versions.listed, decided=False)
     held_before = _held_before(world, mount, users)
     wants = readers.with_ids(wants, stores=context.stores, held=held_before)
+    claims = claimants.of_mount(context=context, users=users, queue=world.queue_order())
+    further = claimants.clones_of(context=context, users=users, claims=claims)
+    wants = [*wants, *claimants.clone_wants(users, wants, further)]
     found = placement.hosts(
         path=mount.path,
-        digest=versions.listed.digest,
         view=view,
         nodes=node_views(nodes=context.stores.nodes, usage=context.stores.usage),
         draining=placement.draining_nodes(context.stores.cache_cluster(mount.cluster)),
         members=placement.member_nodes(context.stores.cache_cluster(mount.cluster)),
         expected=placement.nodes_of(held_before) if wants else (),
-        planned=world.mounts.planned(mount.cluster),
         now=world.clock(),
         patience=context.settings.return_seconds,
     )
     if found.waiting:
         return replace(before, listed=versions.listed, decided=False)
-    decision = await _decide(mount, versions.listed, wants, totals, found, held_before)
+    standing_ = standing(
+        list(claims.values()),
+        size=versions.listed.totals.block_bytes,
+        policies=world.policies,
+        now=context.now(),
+    )
+    quotas = _quotas(world, mount.cluster)
+    granted = await world.mounts.manager.grant(
+        cluster=mount.cluster,
+        demand=MountDemand(
+            path=mount.path,
+            manifest=versions.listed.digest,
+            wants=tuple(wants),
+            totals=totals,
+            candidates=found.candidates,
+            tier=standing_.tier,
+            value=standing_.value,
+            held_before=held_before,
+            payers=payers(wants, quotas=quotas, namespaces=context.stores.namespaces),
+            filled={}
+            if wants
+            else {node: one.held_bytes for node, one in found.held.items() if one.held_bytes},
+        ),
+        nodes=found.spaces,
+        quotas=quota_bytes(quotas),
+    )
+    decision = Decision(
+        given=granted.grant.given,
+        placements=granted.grant.placements,
+        node_bytes=granted.grant.node_bytes,
+        draining=found.draining,
+        live=frozenset(found.agents),
+        granted=granted,
+        standing=standing_,
+        claims=claims,
+        clones=further,
+    )
     # Act: what each agent shall do, and how the cache treats the path.
-    owned = any(user.dataset.spec.preload.enabled for user in users)
+    owned = granted.grant.evicted or any(user.dataset.spec.preload.enabled for user in users)
     unsure = world.clock() - view.since < UNHEARD_SECONDS
     before_start = readers.holding_nodes(users=users) | found.draining if unsure else frozenset[str]()
     given = AssignmentInput(
@@ -203,6 +270,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         placements=decision.placements,
         agents=placement.agent_views(
             found,
+            granted,
             world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents),
             only=placement.concerned(found, decision.placements, expected=before_start) if owned else None,
         ),
@@ -228,41 +296,6 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     )
 
 
-async def _decide(
-    mount: Mount,
-    listed: Listed,
-    wants: Sequence[Want],
-    totals: Mapping[tuple[str, ...], Totals],
-    found: Hosts,
-    held_before: Mapping[str, Mapping[str, frozenset[str]]],
-) -> Decision:
-    """The placement for what is seen: the last one when it was made for the same."""
-    given = PlacementInput(
-        mount=mount.path,
-        manifest=listed.digest,
-        wants=tuple(wants),
-        totals=totals,
-        candidates=found.candidates,
-        held_before=held_before,
-    )
-    last = mount.decision
-    if last is not None and placement.asks_the_same(last.given, given) and last.draining == found.draining:
-        placements = placement.with_wants(last.placements, wants)
-    else:
-        placements = await asyncio.to_thread(place, given)
-    node_bytes: dict[str, int] = {}
-    for one in placements:
-        for node in one.nodes:
-            node_bytes[node] = max(node_bytes.get(node, 0), one.bytes_for(node))
-    return Decision(
-        given=given,
-        placements=placements,
-        node_bytes=node_bytes,
-        draining=found.draining,
-        live=frozenset(found.agents),
-    )
-
-
 def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
     """Where each copy of each want lay: by the last decision, else by the statuses."""
     found = readers.held_before(stores=world.context.stores, users=users)
@@ -270,6 +303,15 @@ def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[st
         if one.copies:
             found[one.want.key] = {copy.id: frozenset(copy.nodes) for copy in one.copies}
     return found
+
+
+def _quotas(world: World, cluster: str) -> tuple[CacheQuota, ...]:
+    """The quotas of a cache cluster; none while its spec cannot be read, which its own status says."""
+    obj = world.context.stores.cache_cluster(cluster) or {}
+    try:
+        return tuple(CacheCluster.model_validate(obj).spec.quotas)
+    except ValidationError:
+        return ()
 
 
 def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], view: CacheView) -> MountUser:

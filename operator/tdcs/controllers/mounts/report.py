@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tdcs.controllers.cachemanager.clones import Clone
+from tdcs.controllers.cachemanager.demand import Claimant, Standing
+from tdcs.controllers.cachemanager.room import Granted
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.agents import CheckState, MountState
 from tdcs.listing.result import Listed
+from tdcs.planning.grants import Tier
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
 from tdcs.planning.placement import PlacementInput, WantPlacement
 
@@ -20,6 +24,10 @@ class Decision:
         node_bytes: bytes that each node shall have of the mount.
         draining: the nodes that it makes no use of, because their workers leave.
         live: the agents that could be reached.
+        granted: what the cache manager gives it.
+        standing: how it stands among others.
+        claims: who uses each Dataset, by its own want's key.
+        clones: the further copies of each Dataset, by its own want's key.
     """
 
     given: PlacementInput
@@ -27,6 +35,17 @@ class Decision:
     node_bytes: Mapping[str, int]
     draining: frozenset[str]
     live: frozenset[str]
+    granted: Granted
+    standing: Standing = field(default_factory=lambda: Standing(tier=Tier.IDLE, value=0.0))
+    claims: Mapping[str, Claimant] = field(default_factory=dict)
+    clones: Mapping[str, tuple[Clone, ...]] = field(default_factory=dict)
+
+    @property
+    def rests(self) -> bool:
+        """Whether no time that passes changes it, and no other mount is in its way."""
+        idle = any(clone.idle_since for clones in self.clones.values() for clone in clones)
+        crowded = self.granted.crowded & self.granted.grant.node_bytes.keys()
+        return self.standing.seconds is None and not idle and not self.granted.waits and not crowded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

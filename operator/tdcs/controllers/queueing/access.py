@@ -6,6 +6,7 @@ mount, and so their jobs count as well; how many there may be is up to the Datas
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tdcs.api import names
 from tdcs.kube.api import Object
@@ -24,12 +25,14 @@ class AccessClaim:
         dataset: the Dataset that the job names, as namespace/name.
         limit: how many jobs may read each copy at once; 0 when there is no limit.
         copies: how many copies can be read.
+        coming: further ones that are being made for jobs that wait.
     """
 
     mount: str
     dataset: str
     limit: int = 0
     copies: int = 1
+    coming: int = 0
 
     @property
     def places(self) -> int | None:
@@ -64,11 +67,12 @@ class Places:
         readers = sorted("/".join(job) for job in self._taken.get(claim.mount, ()))
         named = ", ".join(readers[:NAMED])
         more = f" and {len(readers) - NAMED} more" if len(readers) > NAMED else ""
+        coming = f"; {claim.coming} further to come (spec.access.onLimit)" if claim.coming else ""
         many = "1 job" if claim.limit == 1 else f"{claim.limit} jobs"
         each = f"each of its {claim.copies} copies" if claim.copies > 1 else "it"
         return (
             f"Dataset {claim.dataset} lets {many} read {each} at once (spec.access.maxConcurrentJobs), and "
-            f"{named}{more} read{'s' if len(readers) == 1 else ''} it"
+            f"{named}{more} read{'s' if len(readers) == 1 else ''} it{coming}"
         )
 
 
@@ -94,6 +98,7 @@ def claims_of(
                     dataset=f"{namespace}/{name}",
                     limit=limit if isinstance(limit, int) else 0,
                     copies=readable_copies(dataset),
+                    coming=coming_copies(dataset),
                 )
             )
     return tuple(found)
@@ -103,4 +108,15 @@ def readable_copies(dataset: Object) -> int:
     """How many copies jobs may choose from: those that lie on some node, and at least the one at the source."""
     copies = (dataset.get("status") or {}).get("copies") or ()
     there = [copy for copy in copies if copy.get("id") != names.PRELOADED_COPY and copy.get("nodes")]
-    return max(len(there), 1)
+    return max(sum(not is_arriving(copy) for copy in there), 1)
+
+
+def coming_copies(dataset: Object) -> int:
+    """How many further copies are being made."""
+    return sum(map(is_arriving, (dataset.get("status") or {}).get("copies") or ()))
+
+
+def is_arriving(copy: Mapping[str, Any]) -> bool:
+    """Whether it is a further copy that is not there yet as a whole: a job enters once it is."""
+    clone = str(copy.get("id", "")).startswith(names.CLONE_COPY)
+    return clone and any(node.get("arriving") or not node.get("bytes") for node in copy.get("nodes") or ())

@@ -161,6 +161,11 @@ class GangQueue:
         )
         return queues(spec, found)
 
+    def order(self) -> list[Key]:
+        """The jobs that wait, the first first."""
+        waiting = self._schedule.waiting if self._schedule is not None else ()
+        return [job.key for job in waiting if not job.runs]
+
     def workers(self, uid: str) -> int | None:
         """How many workers an elastic job may have, where its status does not say so yet; None when it does."""
         return self._memory.workers.get(uid)

@@ -57,7 +57,11 @@ class CopyChoices:
     def _choose(self, obj: Object, seen: Observed, name: str) -> str:
         dataset = seen.datasets.get(name)
         there = {} if dataset is None else copies_of(dataset)
-        copies = {copy: found for copy, found in there.items() if not found.brought}
+        copies = {
+            copy: found
+            for copy, found in there.items()
+            if not found.brought and not (copy.startswith(names.CLONE_COPY) and found.arriving)
+        }
         if len(copies) < 2:
             return next(iter(copies), FIRST_COPY)
         metadata = obj["metadata"]

@@ -165,9 +165,7 @@ class AlluxioLru(Scheme):
             for name, held in worker.held.items()
             if name not in worker.readers
         ]
-        for victim in eviction.choose(
-            candidates=idle, needed_bytes=needed, now=now, policy=eviction.Policy.LRU
-        ):
+        for victim in eviction.choose(candidates=idle, needed_bytes=needed, now=now):
             self._lose(worker, node=node, name=victim.name, lost=victim.freed_bytes)
             needed -= victim.freed_bytes
         if needed > 1.0:

@@ -109,7 +109,7 @@ class CachePlan(Scheme):
             if cached.planned > 0.0 and name not in grants
         ]
         for victim in eviction.choose(
-            candidates=idle, needed_bytes=needed, now=now, policy=eviction.Policy.NEXT_USE
+            candidates=idle, needed_bytes=needed, now=now, policy=eviction.next_use
         ):
             self._shrink(self.cached[victim.name], by=victim.freed_bytes)
             needed -= victim.freed_bytes

@@ -1,0 +1,238 @@
+"""What mounts are granted of a cache: never more than there is, to whom it is worth most, and the same again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.planning.builders import candidate, totals_of
+
+from tdcs.api.dataset import PlacementMode
+from tdcs.planning.grants import GrantInput, Grants, MountDemand, MountGrant, Tier, grant
+from tdcs.planning.wants import Want, clone_key, dataset_key, of_clone
+from tdcs.policy import slots
+
+NODES = "abcd"
+
+
+def want(name: str, **more: Any) -> Want:
+    return Want(key=dataset_key(namespace="n", name=name), mode="Partition", **more)
+
+
+def mount(
+    name: str, *, size: int = 1000, blocks: int = 100, wants: Sequence[Want] | None = None, **more: Any
+) -> MountDemand:
+    """A dataset of equal blocks that is wanted once, partitioned, unless said otherwise."""
+    totals = totals_of([size // blocks] * blocks)
+    mine = [want(name)] if wants is None else wants
+    return MountDemand(
+        path=f"/{name}",
+        manifest=name,
+        wants=tuple(mine),
+        totals={(): totals, **{one.paths: totals for one in mine}},
+        candidates=tuple(map(candidate, NODES)),
+        **more,
+    )
+
+
+def granted(*mounts: MountDemand, room: int | Mapping[str, int] = 500, **quotas: int) -> Grants:
+    usable = dict.fromkeys(NODES, room) if isinstance(room, int) else room
+    return grant(GrantInput(mounts=mounts, usable=usable, quotas=quotas))
+
+
+def held(found: Grants, name: str) -> int:
+    return sum(found.mounts[f"/{name}"].node_bytes.values())
+
+
+def holder_masks(found: MountGrant) -> dict[str, Any]:
+    masks: dict[str, Any] = {}
+    for one in found.placements:
+        for copy in one.copies:
+            for node, bitmap in copy.nodes.items():
+                masks[node] = masks.get(node, np.zeros(slots.SLOTS, dtype=bool)) | slots.mask_of(bitmap)
+    return masks
+
+
+def test_what_is_used_stays_and_the_least_valuable_leaves_first() -> None:
+    found = granted(
+        mount("old", value=1),
+        mount("new", value=2),
+        mount("read", tier=Tier.ACTIVE),
+        room=500,
+    )
+    assert (held(found, "read"), held(found, "new"), held(found, "old")) == (1000, 1000, 0)
+
+
+def test_a_pinned_one_chooses_before_those_that_are_read_and_these_before_those_that_are_waited_for() -> None:
+    found = granted(
+        mount("waited", tier=Tier.WAITING),
+        mount("read", tier=Tier.ACTIVE),
+        mount("pinned", tier=Tier.PINNED),
+        mount("timed", tier=Tier.KEPT),
+        mount("idle"),
+        room=625,
+    )
+    assert [held(found, name) for name in ("pinned", "read")] == [1000, 1000]
+    assert 460 <= held(found, "waited") <= 500
+    assert held(found, "timed") + held(found, "idle") <= 40
+
+
+def test_of_two_that_jobs_need_the_one_with_a_grant_keeps_it() -> None:
+    before = {want("b").key: {"0": frozenset("abcd")}}
+    found = granted(
+        mount("a", tier=Tier.ACTIVE, value=9),
+        mount("b", tier=Tier.ACTIVE, value=1, held_before=before),
+        room=250,
+    )
+    assert (held(found, "a"), held(found, "b")) == (0, 1000)
+
+
+def test_one_that_is_due_leaves_although_there_is_room() -> None:
+    found = granted(mount("due", tier=Tier.DUE))
+    assert found.mounts["/due"].evicted
+    assert held(found, "due") == 0
+
+
+def test_what_reads_have_filled_stays_while_there_is_room_and_leaves_as_a_whole() -> None:
+    filled = mount("filled", wants=(), filled={"a": 400}, value=9)
+    assert not granted(filled, mount("other", size=1600)).mounts["/filled"].evicted
+    crowded = granted(filled, mount("other", size=2000, tier=Tier.ACTIVE))
+    assert crowded.mounts["/filled"].evicted
+    used = granted(replace(filled, tier=Tier.ACTIVE), mount("other", size=2000))
+    assert not used.mounts["/filled"].evicted
+    assert held(used, "other") <= 1600
+
+
+@pytest.mark.parametrize("mode", ["Partition", "Replicate"])
+def test_a_quota_bounds_the_bytes_of_all_copies(mode: PlacementMode) -> None:
+    wants = [replace(want("a"), mode=mode, node_count=2)]
+    found = granted(mount("a", size=400, wants=wants, payers={wants[0].key: ("team",)}), team=300)
+    assert 280 <= held(found, "a") <= 300
+    (placement,) = found.mounts["/a"].placements
+    assert placement.short_of == "team"
+    assert found.quotas["team"] == 300 - held(found, "a")
+
+
+def test_what_a_twin_has_on_the_same_nodes_costs_its_quota_nothing() -> None:
+    mine, twin = want("a"), want("twin")
+    payers = {mine.key: ("mine",), twin.key: ("theirs",)}
+    found = granted(mount("a", wants=[mine, twin], payers=payers), mine=1000, theirs=10)
+    assert [one.wanted_bytes for one in found.mounts["/a"].placements] == [1000, 1000]
+    assert found.quotas == {"mine": 0, "theirs": 10}
+
+
+def test_a_quota_that_is_made_smaller_evicts_nothing_that_is_pinned_and_there() -> None:
+    mine = mount("a", tier=Tier.PINNED, payers={want("a").key: ("team",)})
+    there = replace(mine, candidates=tuple(candidate(name, held=250) for name in NODES))
+    assert held(granted(there, team=100), "a") == 1000
+    assert held(granted(mine, team=100), "a") == 100
+
+
+def test_a_clone_lies_on_other_nodes_as_a_whole_or_not_at_all() -> None:
+    base = want("a", node_count=2)
+    clone = of_clone(base, namespace="n", name="a", copy="clone-1")
+    assert clone.key == clone_key(namespace="n", name="a", copy="clone-1")
+    first, second = granted(mount("a", wants=[base, clone], tier=Tier.ACTIVE)).mounts["/a"].placements
+    assert not set(first.nodes) & set(second.nodes)
+    assert second.wanted_bytes == 1000
+    small = granted(
+        mount("a", wants=[base, clone], tier=Tier.ACTIVE), room={"a": 500, "b": 500, "c": 500, "d": 400}
+    )
+    assert [one.wanted_bytes for one in small.mounts["/a"].placements] == [1000, 0]
+
+
+MOUNT = st.fixed_dictionaries(
+    {
+        "size": st.integers(1, 40).map(lambda part: part * 100),
+        "tier": st.sampled_from(list(Tier)),
+        "value": st.integers(0, 3),
+        "count": st.none() | st.integers(1, 4),
+        "mode": st.sampled_from(["Auto", "Partition", "Replicate"]),
+        "clones": st.integers(0, 2),
+        "quota": st.sampled_from([(), ("one",), ("one", "two")]),
+    }
+)
+
+
+def built(number: int, shape: Mapping[str, Any]) -> MountDemand:
+    base = replace(want(f"m{number}", node_count=shape["count"]), mode=shape["mode"])
+    further = [
+        of_clone(base, namespace="n", name=f"m{number}", copy=f"clone-{each}")
+        for each in range(shape["clones"])
+    ]
+    wants = [base, *further]
+    return mount(
+        f"m{number}",
+        size=shape["size"],
+        wants=wants,
+        tier=shape["tier"],
+        value=shape["value"],
+        payers={one.key: shape["quota"] for one in wants if shape["quota"]},
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(shapes=st.lists(MOUNT, min_size=1, max_size=5), room=st.integers(1, 30).map(lambda part: part * 100))
+def test_no_node_and_no_quota_is_promised_twice_and_the_same_again_is_the_same(
+    shapes: list[dict[str, Any]], room: int
+) -> None:
+    mounts = [built(number, shape) for number, shape in enumerate(shapes)]
+    quotas = {"one": 3000, "two": 1500}
+    found = granted(*mounts, room=room, **quotas)
+    for node in NODES:
+        assert sum(one.node_bytes.get(node, 0) for one in found.mounts.values()) <= room
+        for one in found.mounts.values():
+            masks = holder_masks(one)
+            if node in masks:
+                sizes = one.given.totals[()].sizes
+                assert int(sizes[masks[node]].sum()) == one.node_bytes[node]
+    for quota, limit in quotas.items():
+        paid = [mount for mount in mounts if any(quota in each for each in mount.payers.values())]
+        assert sum(held(found, mount.path[1:]) for mount in paid) <= limit
+    # With what was granted as what was held before, nothing moves any more.
+    second = granted(*(remembering(one, found) for one in mounts), room=room, **quotas)
+    third = granted(*(remembering(one, second) for one in mounts), room=room, **quotas)
+    assert {path: one.node_bytes for path, one in second.mounts.items()} == {
+        path: one.node_bytes for path, one in third.mounts.items()
+    }
+
+
+def remembering(mount: MountDemand, grants: Grants) -> MountDemand:
+    """The mount with what it was granted as what it held before."""
+    placements = grants.mounts[mount.path].placements
+    before = {
+        each.want.key: {copy.id: frozenset(copy.nodes) for copy in each.copies}
+        for each in placements
+        if each.copies
+    }
+    return replace(mount, held_before=before)
+
+
+@settings(deadline=None, max_examples=40)
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), room=st.integers(1, 20))
+def test_no_slot_is_without_a_holder_while_there_is_room(sizes: list[int], room: int) -> None:
+    mounts = [
+        mount(f"m{number}", size=size * 100, value=number, wants=[want(f"m{number}", node_count=4)])
+        for number, size in enumerate(sizes)
+    ]
+    found = granted(*mounts, room=room * 100)
+    lacking = [one for one in mounts if held(found, one.path[1:]) < one.totals[()].block_bytes]
+    if lacking:
+        largest = max(one.totals[()].largest_block for one in lacking)
+        assert min(found.free.values()) < largest
+
+
+@settings(deadline=None, max_examples=40)
+@given(size=st.integers(1, 40), room=st.integers(1, 20), more=st.integers(0, 5))
+def test_a_smaller_grant_holds_a_part_of_what_a_larger_one_holds(size: int, room: int, more: int) -> None:
+    wants = [replace(want("a"), mode="Replicate", node_count=1)]
+    before = {wants[0].key: {"0": frozenset("a")}}
+    both = [
+        granted(mount("a", size=size * 100, wants=wants, held_before=before), room={"a": each * 100})
+        for each in (room, room + more)
+    ]
+    small, large = (holder_masks(one.mounts["/a"]).get("a", np.zeros(slots.SLOTS, bool)) for one in both)
+    assert not (small & ~large).any()
