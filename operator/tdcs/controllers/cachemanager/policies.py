@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
-from tdcs.policy.eviction import ENTRY_POINTS, Policy
+from tdcs.policy.eviction import ENTRY_POINTS, Policy, lru
 
 _log = logging.getLogger(__name__)
 
@@ -15,7 +15,8 @@ def installed_policies() -> Mapping[str, Policy]:
 
     One that cannot be loaded is left out, with a line in the log: Datasets that name it are told that it is missing.
     """
-    found: dict[str, Policy] = {}
+    # The default works without the package's metadata too, as in a checkout that was installed before an entry point.
+    found: dict[str, Policy] = {"LRU": lru}
     for point in entry_points(group=ENTRY_POINTS):
         try:
             found[point.name] = point.load()
