@@ -146,6 +146,38 @@ def test_a_folder_that_cannot_be_written_is_named(model: Path, tmp_path: Path) -
     refused(run(*words, "ftp://host/x"), "folder or to s3://bucket/prefix")
 
 
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ([""], "the output is empty: give -o a folder or s3://bucket/prefix"),
+        (["s3:/x"], "the output s3:/x is no bucket: write s3://bucket/prefix"),
+        (["s3:x"], "the output s3:x is no bucket: write s3://bucket/prefix"),
+        (["s3:///x"], "the output s3:///x names no bucket: write s3://bucket/prefix"),
+        (["out", "--endpoint", "http://host:7070"], "the output out is a folder, which has no endpoint"),
+    ],
+)
+def test_an_output_that_is_neither_folder_nor_bucket_is_refused(
+    output: list[str], reason: str, model: Path, tmp_path: Path
+) -> None:
+    done = run("compile", str(model), "--target", "x86-64", "-o", *output, cwd=tmp_path)
+    refused(done, reason)
+    assert [path.name for path in tmp_path.iterdir()] == ["mlp.onnx"]
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["nonsense", "", "http://", "host:7070", "ftp://host", "http://[", "http://h:x", "http://a b"]
+)
+def test_an_endpoint_that_is_no_address_is_refused(
+    endpoint: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compile", str(model), "--target", "x86-64", "-o", "s3://compiled/"]
+    remedy = "write --endpoint http://HOST:PORT or https://HOST"
+    refused(run(*words, "--endpoint", endpoint), "the endpoint ", "is no address of a server", remedy)
+    if endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        refused(run(*words), f"the endpoint {endpoint} in the environment variable AWS_ENDPOINT_URL", remedy)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 def test_a_full_disk_is_named_and_leaves_nothing(model: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"

@@ -142,13 +142,24 @@ def open_store(output: str, *, endpoint: str | None = None) -> ArtifactStore:
     """The store that an `-o` argument names: a folder, or `s3://bucket/prefix`.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, or there is an endpoint for a folder.
     """
-    scheme, separator, _ = output.partition("://")
+    if not output:
+        raise InputError("the output is empty: give -o a folder or s3://bucket/prefix")
+    scheme, separator, rest = output.partition("://")
     if not separator:
+        if output.startswith("s3:"):
+            raise InputError(f"the output {output} is no bucket: write s3://bucket/prefix")
+        if endpoint is not None:
+            raise InputError(
+                f"the output {output} is a folder, which has no endpoint: "
+                "leave --endpoint out, or write -o s3://bucket/prefix"
+            )
         return FolderStore(Path(output))
     if scheme != "s3":
         raise InputError(f"artifacts are written to a folder or to s3://bucket/prefix, not to {output}")
+    if not rest.partition("/")[0]:
+        raise InputError(f"the output {output} names no bucket: write s3://bucket/prefix")
     from tdcs_train.artifacts.bucket import BucketStore
 
     return BucketStore(output, endpoint=endpoint)
