@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from tests.compile.conftest import Compile
-from tests.compile.models import mlp, random_inputs
+from tests.compile.models import Network, mlp, random_inputs
 
 from tdcs_train import artifacts
 from tdcs_train.artifacts.node import LIMIT_VARIABLE, Node
@@ -249,17 +249,37 @@ def test_a_missing_artifact_is_compiled_here_only_when_asked(made: Path, tmp_pat
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
-        ({}, "check x"),
-        ({"x": np.zeros((4, 64), np.float32), "y": np.zeros(1, np.float32)}, "check y"),
+        ({}, "the model mlp has the inputs x: the call lacks x"),
+        (
+            {"x": np.zeros((4, 64), np.float32), "y": np.zeros(1, np.float32)},
+            "the model mlp has the inputs x: the model does not know y",
+        ),
+        ({"z": np.zeros(1)}, "the call lacks x; the model does not know z"),
+        (np.zeros((4, 64), np.float32), "the inputs are a ndarray: give a mapping of names to arrays"),
+        ({"x": [[0.0] * 64] * 4}, "the input x is a list: give a numpy array of float32"),
         ({"x": np.zeros((4, 64))}, "is float64, the model takes float32"),
         ({"x": np.zeros((3, 64), np.float32)}, r"has the shape \(3, 64\), the model takes \(4, 64\)"),
     ],
 )
-def test_wrong_inputs_are_refused_before_the_library_sees_them(
-    inputs: dict[str, object], reason: str, made: Path
-) -> None:
+def test_wrong_inputs_are_refused_before_the_library_sees_them(inputs: Any, reason: str, made: Path) -> None:
     with pytest.raises(InputError, match=reason):
-        artifacts.load(made / "artifacts", model="mlp").run(inputs)  # type: ignore[arg-type]
+        artifacts.load(made / "artifacts", model="mlp").run(inputs)
+
+
+def test_open_dimensions_that_do_not_fit_are_refused(compiled: Compile, tmp_path: Path) -> None:
+    net = Network()
+    shapes: dict[str, list[int | str]] = {"a": ["n", 8], "b": ["n", 8]}
+    compiled(net.model(shapes, [net.op("Add", "a", "b")]), backends=())
+    model = artifacts.load(tmp_path / "artifacts", model="model", prefer=())
+    three, four, none = (np.ones((size, 8), np.float32) for size in (3, 4, 0))
+    (result,) = model.run({"a": three, "b": three}).values()
+    np.testing.assert_array_equal(result, three + three)
+    with pytest.raises(InputError, match=r"the input b has the shape \(0, 8\): give at least one element"):
+        model.run({"a": three, "b": none})
+    with pytest.raises(InputError, match=r"the model model fails with the inputs a \(3, 8\), b \(4, 8\): "):
+        model.run({"a": three, "b": four})
+    (result,) = model.run({"a": four, "b": four}).values()
+    np.testing.assert_array_equal(result, four + four)
 
 
 COMPILE = "import sys; from tdcs_train.cli.main import main; main(prog_name='tdcs-train')"

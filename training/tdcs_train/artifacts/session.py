@@ -5,7 +5,7 @@ import importlib.util
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +49,24 @@ class CompiledModel:
         """Run the model: arrays by the names of its inputs to arrays by the names of its outputs.
 
         Raises:
-            InputError: an input is missing, unknown, or has another shape or type than the model takes.
+            InputError: an input is missing, unknown, no array, or has another shape or type than the model takes; or
+                the model fails with these inputs, as where their open dimensions do not fit each other.
         """
         import tvm_ffi
 
-        specs = self.manifest.inputs
-        if wrong := sorted({spec.name for spec in specs} ^ set(inputs)):
-            known = ", ".join(spec.name for spec in specs)
-            raise InputError(
-                f"the model {self.manifest.model.name} has the inputs {known}: check {', '.join(wrong)}"
-            )
+        specs, model = self.manifest.inputs, self.manifest.model.name
+        _check_names(inputs, wanted=[spec.name for spec in specs], model=model)
         for spec in specs:
             _check_input(spec.name, inputs[spec.name], shape=spec.shape, dtype=spec.dtype)
         arguments = [tvm_ffi.from_dlpack(aligned(inputs[spec.name])) for spec in specs]
-        result = self._main(*arguments, *self._weights)
+        try:
+            result = self._main(*arguments, *self._weights)
+        except Exception as error:  # TVM raises what its C++ code names
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            shapes = ", ".join(f"{spec.name} {inputs[spec.name].shape}" for spec in specs)
+            raise InputError(
+                f"the model {model} fails with the inputs {shapes}: {reason[:400]}; check their shapes"
+            ) from error
         results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
         names = (spec.name for spec in self.manifest.outputs)
         return {name: np.from_dlpack(each) for name, each in zip(names, results, strict=True)}
@@ -155,7 +159,24 @@ def _weights(manifest: Manifest, parameters: bytes) -> dict[str, Any]:
     return {name: tvm_ffi.from_dlpack(aligned(arrays[name])) for name in manifest.weights}
 
 
-def _check_input(name: str, array: NDArray[Any], *, shape: tuple[int | None, ...] | None, dtype: str) -> None:
+def _check_names(inputs: object, *, wanted: Sequence[str], model: str) -> None:
+    known = f"the model {model} has the inputs {', '.join(wanted)}"
+    if not isinstance(inputs, Mapping):
+        raise InputError(
+            f"the inputs are a {type(inputs).__name__}: give a mapping of names to arrays; {known}"
+        )
+    faults = []
+    if missing := [name for name in wanted if name not in inputs]:
+        faults.append(f"the call lacks {', '.join(missing)}")
+    if unknown := sorted(str(name) for name in inputs if name not in wanted):
+        faults.append(f"the model does not know {', '.join(unknown)}")
+    if faults:
+        raise InputError(f"{known}: {'; '.join(faults)}")
+
+
+def _check_input(name: str, array: object, *, shape: tuple[int | None, ...] | None, dtype: str) -> None:
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"the input {name} is a {type(array).__name__}: give a numpy array of {dtype}")
     if str(array.dtype) != dtype:
         raise InputError(f"the input {name} is {array.dtype}, the model takes {dtype}")
     if shape is None:
@@ -166,3 +187,5 @@ def _check_input(name: str, array: NDArray[Any], *, shape: tuple[int | None, ...
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
         raise InputError(f"the input {name} has the shape {array.shape}, the model takes ({wanted})")
+    if 0 in array.shape and 0 not in shape:
+        raise InputError(f"the input {name} has the shape {array.shape}: give at least one element")
