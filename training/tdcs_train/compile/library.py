@@ -51,6 +51,7 @@ def write_library(
         lines = [line for line in str(error).splitlines() if "cannot find" in line or "error" in line.lower()]
         packages = ", ".join(library.package for library in libraries)
         remedy = f"; the development package of {packages} may be missing" if packages else ""
+        origin = f", with code of {', '.join(sorted(used))}," if used else ""
         raise InputError(
-            f"the library cannot be linked: {(lines or [str(error)])[-1][:300]}{remedy}"
+            f"the library{origin} cannot be compiled or linked: {(lines or [str(error)])[-1][:300]}{remedy}"
         ) from error

@@ -9,8 +9,9 @@ import tvm_ffi
 from tvm import relax
 
 from tdcs_train.backends.backend import Backend, GeneratedCode, Row
-from tdcs_train.backends.graph import Region
+from tdcs_train.backends.graph import Match, Region
 from tdcs_train.compile.relax_reader import operator_name, read_match, read_region
+from tdcs_train.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +55,11 @@ def partition(module: Any, *, backends: Sequence[Backend], weights: int) -> Part
     Args:
         module: a Relax module; its last `weights` parameters are the weights.
         backends: in order of preference.
+
+    Raises:
+        InputError: a back end fails, or gives something else than it must.
     """
-    tables = {backend.name: tuple(backend.table()) for backend in backends}
+    tables = {backend.name: _table(backend) for backend in backends}
     refusals: list[Refusal] = []
     module = merge_regions(module, tables, refusals)
     module, places = _number_regions(module, weights)
@@ -66,7 +70,7 @@ def partition(module: Any, *, backends: Sequence[Backend], weights: int) -> Part
         regions.append(read_region(function, symbol=symbol, weights=weighted, attributes=shown))
     host = tuple(_host_operators(module["main"]))
     by_name = {backend.name: backend for backend in backends}
-    codes = tuple(by_name[region.backend].codegen(region) for region in regions)
+    codes = tuple(_code(by_name[region.backend], region) for region in regions)
     module = _replace_regions(module, codes, dict(zip(places, codes, strict=True)))
     return Partition(
         module=module,
@@ -82,9 +86,13 @@ def merge_regions(module: Any, tables: Mapping[str, Sequence[Row]], refusals: li
     """Match the tables of back ends, given by name, and merge neighbouring matches of one back end into regions.
 
     What checks refuse is appended to `refusals`.
+
+    Raises:
+        InputError: a check fails, or gives something else than None or a sentence.
     """
+    faults: list[InputError] = []
     patterns: list[tuple[str, Any, dict[str, Any], Any]] = [
-        (f"{name}.{row.name}", row.pattern, {}, _check(name, row, refusals))
+        (f"{name}.{row.name}", row.pattern, {}, _check(name, row, refusals, faults))
         for name, rows in tables.items()
         for row in rows
     ]
@@ -94,13 +102,67 @@ def merge_regions(module: Any, tables: Mapping[str, Sequence[Row]], refusals: li
         relax.transform.FuseOpsByPattern(patterns, bind_constants=False),
         relax.transform.MergeCompositeFunctions(),
     ]
-    return tvm.transform.Sequential(passes)(module)
+    merged = tvm.transform.Sequential(passes)(module)
+    if faults:
+        raise faults[0]
+    return merged
 
 
-def _check(backend: str, row: Row, refusals: list[Refusal]) -> Any:
+def _table(backend: Backend) -> tuple[Row, ...]:
+    try:
+        rows: tuple[object, ...] = tuple(backend.table())
+    except Exception as error:  # whatever the package's code raises
+        raise _failed(backend.name, "table", error) from error
+    if odd := [type(row).__name__ for row in rows if not isinstance(row, Row)]:
+        raise InputError(f"the table of the back end {backend.name} has a {odd[0]}; it must have only Rows")
+    return tuple(row for row in rows if isinstance(row, Row))
+
+
+def _code(backend: Backend, region: Region) -> GeneratedCode:
+    try:
+        code: object = backend.codegen(region)
+    except InputError:  # has its own remedy, as where the compiler fails
+        raise
+    except Exception as error:  # whatever the package's code raises
+        raise _failed(backend.name, "code generator", error) from error
+    if not isinstance(code, GeneratedCode):
+        raise InputError(
+            f"the code generator of the back end {backend.name} gave a {type(code).__name__}; "
+            "it must give a GeneratedCode"
+        )
+    return code
+
+
+def _failed(backend: str, part: str, error: Exception) -> InputError:
+    reason = (str(error).strip().splitlines() or ["no reason given"])[0][:400]
+    return InputError(
+        f"the back end {backend} fails in its {part}: {type(error).__name__}: {reason}; repair its package"
+    )
+
+
+def _judged(backend: str, row: Row, match: Match) -> str | None:
+    try:
+        reason: object = row.check(match)
+    except Exception as error:  # whatever the package's code raises
+        raise _failed(backend, f"check of row {row.name}", error) from error
+    if reason is None or isinstance(reason, str):
+        return reason
+    raise InputError(
+        f"the check of the row {row.name} of the back end {backend} gave {reason!r:.80}; "
+        "it must give None or a sentence"
+    )
+
+
+def _check(backend: str, row: Row, refusals: list[Refusal], faults: list[InputError]) -> Any:
     def judge(context: Any) -> bool:
         match = read_match(context)
-        reason = "a value inside it is read elsewhere too" if match is None else row.check(match)
+        try:
+            reason = (
+                "a value inside it is read elsewhere too" if match is None else _judged(backend, row, match)
+            )
+        except InputError as error:
+            faults.append(error)  # what is raised here would cross TVM and become another class
+            return False
         if reason is not None:
             refusals.append(Refusal(backend=backend, row=row.name, reason=reason))
         return reason is None
