@@ -66,6 +66,12 @@ def test_targets_says_what_this_node_is() -> None:
     assert f"this node: {best.name}" in run("targets").stdout
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_refused(name: str, model: Path, tmp_path: Path) -> None:
+    words = ["compile", str(model), "--target", "x86-64", "-o", str(tmp_path / "out"), "--name", name]
+    refused(run(*words), "the name is empty: give --name some text")
+
+
 def test_an_unknown_backend_or_target_is_named(model: Path, tmp_path: Path) -> None:
     out = ["-o", str(tmp_path / "out")]
     refused(
@@ -95,11 +101,11 @@ def test_an_operator_that_nothing_knows_is_named(tmp_path: Path) -> None:
         ("text.onnx", "text.onnx is no valid ONNX model"),
         ("code.py", "write code.py:NAME"),
         ("code.py:absent", "code.py has no absent"),
-        ("code.py:number", "is a int: a model is an onnx.ModelProto"),
+        ("code.py:number", "is of the type int: a model is an onnx.ModelProto"),
         ("code.py:fails", "ZeroDivisionError"),
         ("gone.py:model", "there is no file gone.py"),
         ("code.py:needs", "cannot be called without arguments (missing a required argument: 'size')"),
-        ("code.py:Callable", "is a Callable: a model is an onnx.ModelProto"),
+        ("code.py:Callable", "is of the type Callable: a model is an onnx.ModelProto"),
     ],
 )
 def test_a_model_that_cannot_be_read_is_named(source: str, reason: str, tmp_path: Path) -> None:
@@ -110,7 +116,7 @@ def test_a_model_that_cannot_be_read_is_named(source: str, reason: str, tmp_path
     refused(run("compile", source, "--target", "x86-64", "-o", "out", cwd=tmp_path), reason)
 
 
-@pytest.mark.parametrize("shape", ["x", "x=", "x=a", "x=0", "=1"])
+@pytest.mark.parametrize("shape", ["x", "x=", "x=a", "x=0", "=1", "x=1,2147483648"])
 def test_a_shape_that_is_none_is_refused(shape: str, model: Path, tmp_path: Path) -> None:
     done = run("compile", str(model), "--target", "x86-64", "-o", str(tmp_path), "--shape", shape)
     refused(done, f"--shape {shape} is not INPUT=N,N")
@@ -119,6 +125,31 @@ def test_a_shape_that_is_none_is_refused(shape: str, model: Path, tmp_path: Path
 def test_a_shape_of_an_unknown_input_is_refused(model: Path, tmp_path: Path) -> None:
     done = run("compile", str(model), "--target", "x86-64", "-o", str(tmp_path), "--shape", "z=1,2")
     refused(done, "no input z", "its inputs are x")
+
+
+def test_a_shape_given_twice_is_refused(model: Path, tmp_path: Path) -> None:
+    shapes = ["--shape", "x=4,64", "--shape", "x=5,64"]
+    done = run("compile", str(model), "--target", "x86-64", "-o", str(tmp_path / "out"), *shapes)
+    refused(done, "--shape x=5,64 gives the input x twice")
+
+
+@pytest.mark.parametrize("shape", ["4,17", "4", "4,16,1"])
+def test_a_shape_that_contradicts_the_model_is_refused(shape: str, tmp_path: Path) -> None:
+    net = Network()
+    onnx.save(net.model({"x": ["N", 16]}, [net.dense("x", 16, 4)]), tmp_path / "mlp.onnx")
+    words = ["compile", str(tmp_path / "mlp.onnx"), "--target", "x86-64", "-o", str(tmp_path / "out")]
+    said = f"--shape x={shape} does not fit mlp.onnx, which declares x as (N, 16): give the open sizes only"
+    refused(run(*words, "--shape", f"x={shape}"), said)
+
+
+def test_one_name_of_an_open_size_takes_one_size(tmp_path: Path) -> None:
+    net = Network()
+    onnx.save(net.model({"x": ["N", "N"]}, [net.op("Relu", "x")]), tmp_path / "m.onnx")
+    words = ["compile", str(tmp_path / "m.onnx"), "--target", "x86-64", "-o", str(tmp_path / "out")]
+    refused(run(*words, "--shape", "x=2,3"), "--shape x=2,3 does not fit m.onnx, which declares x as (N, N)")
+    done = run(*words, "--shape", "x=2,2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["host: 1 operator"]
 
 
 def test_an_open_shape_can_be_given(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def command(
         output=output,
         endpoint=endpoint,
         name=name,
-        shapes=dict(_shape(word) for word in shapes),
+        shapes=_shapes(shapes),
     )
     if as_json:
         found = {"built": made.built, "location": made.location, "seconds": round(made.seconds, 3)}
@@ -57,14 +57,30 @@ def command(
         click.echo(_summary(made))
 
 
+LARGEST_SIZE = 2**31 - 1
+"""TVM counts in 64 bits, but code that back ends write may count in 32."""
+
+
+def _shapes(words: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, shape = _shape(word)
+        if name in shapes:
+            raise InputError(f"--shape {word} gives the input {name} twice: give each input once")
+        shapes[name] = shape
+    return shapes
+
+
 def _shape(word: str) -> tuple[str, tuple[int, ...]]:
     name, equals, sizes = word.partition("=")
     try:
         shape = tuple(int(size) for size in sizes.split(","))
     except ValueError:
         shape = ()
-    if not (name and equals and shape) or min(shape) < 1:
-        raise InputError(f"--shape {word} is not INPUT=N,N,... with sizes of at least 1")
+    if not (name and equals and shape) or min(shape) < 1 or max(shape) > LARGEST_SIZE:
+        raise InputError(
+            f"--shape {word} is not INPUT=N,N,... with sizes of at least 1 and at most {LARGEST_SIZE}"
+        )
     return name, shape
 
 
@@ -74,6 +90,10 @@ def _summary(made: Outcome) -> str:
     for backend in manifest.backends:
         regions = [region for region in manifest.regions if region.backend == backend.name]
         nodes = sum(len(region.nodes) for region in regions)
-        lines.append(f"{backend.name}: {nodes} nodes in {len(regions)} regions")
-    lines.append(f"host: {len(manifest.host)} operators")
+        lines.append(f"{backend.name}: {_count(nodes, 'node')} in {_count(len(regions), 'region')}")
+    lines.append(f"host: {_count(len(manifest.host), 'operator')}")
     return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

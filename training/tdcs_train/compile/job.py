@@ -69,6 +69,8 @@ def compile_model(
         InputError: something given cannot be used; the message says what.
     """
     begin = time.monotonic()
+    if name is not None and not name.strip():
+        raise InputError("the name is empty: give --name some text, or leave it out for the file's name")
     processor, chosen = find_target(target), find_all(backends)
     for backend in chosen:
         if backend.targets is not None and target not in backend.targets:

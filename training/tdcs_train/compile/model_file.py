@@ -91,7 +91,7 @@ def _from_python(path: Path, attribute: str, source: str) -> Model:
     if _is_onnx(content):
         return Model(name=attribute, source=source, digest=_onnx_digest(content), content=content)
     raise InputError(
-        f"{source} is a {type(content).__name__}{_framework(content)}: a model is an onnx.ModelProto or a "
+        f"{source} is of the type {type(content).__name__}{_framework(content)}: a model is an onnx.ModelProto or a "
         f"tvm.IRModule, or a function that makes one{_remedy(content)}"
     )
 

@@ -1,7 +1,10 @@
 """Turns a model into a Relax module, and says what it takes and gives."""
 
+import io
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from tvm import relax
@@ -62,14 +65,55 @@ def _import_onnx(model: Model, shapes: Shapes) -> tuple[Any, tuple[str, ...]]:
         raise InputError(
             f"{model.source} has no input {', '.join(unknown)}: its inputs are {', '.join(sorted(inputs))}"
         )
+    for value in graph.input:
+        if value.name in shapes:
+            check_shape(
+                value.name, shapes[value.name], declared=_declared(value), model=PurePath(model.source).name
+            )
     try:
-        module = from_onnx(
-            model.content, shape_dict={name: list(shape) for name, shape in shapes.items()} or None
-        )
+        # The importer prints what it meets, also for errors that are raised here with a sentence.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            module = from_onnx(
+                model.content, shape_dict={name: list(shape) for name, shape in shapes.items()} or None
+            )
     except Exception as error:  # of many kinds, from TVM's Python and C++ code
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{model.source} cannot be imported: {reason[:400]}") from error
     return module, tuple(each.name for each in graph.output)
+
+
+def check_shape(
+    name: str, shape: tuple[int, ...], *, declared: tuple[int | str, ...] | None, model: str
+) -> None:
+    """Check that a shape for an input does not contradict what the model declares; pure.
+
+    Args:
+        declared: sizes, and names of what is open; None if the model does not say.
+
+    Raises:
+        InputError: another rank, another fixed size, or two sizes for one name.
+    """
+    if declared is None:
+        return
+    named: dict[str, int] = {}
+    fits = len(shape) == len(declared) and all(
+        size == wanted if isinstance(wanted, int) else wanted == "?" or named.setdefault(wanted, size) == size
+        for size, wanted in zip(shape, declared, strict=True)
+    )
+    if not fits:
+        said = ", ".join(str(each) for each in declared) + ("," if len(declared) == 1 else "")
+        raise InputError(
+            f"--shape {name}={','.join(str(size) for size in shape)} does not fit {model}, which declares {name} as "
+            f"({said}): give the open sizes only"
+        )
+
+
+def _declared(value: Any) -> tuple[int | str, ...] | None:
+    """The shape that an ONNX input declares; an open dimension without a name is a question mark."""
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param or "?" for dim in kind.shape.dim)
 
 
 def _outputs(main: Any, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
