@@ -1,7 +1,10 @@
 """The commands `tdcs-train plan` and `tdcs-train order`, as a user runs them."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +241,19 @@ def test_an_order_is_one_json_document(chain: Path, rule: str) -> None:
 def test_an_order_that_hardly_matters_is_called_so(chain: Path) -> None:
     assert "hardly matters" in run("order", "--profile", chain, "--bandwidth", "1Mbit").output
     assert "hardly matters" not in run("order", "--profile", chain, "--bandwidth", "10Gbit").output
+
+
+def test_a_reader_that_has_gone_ends_the_command_without_a_word() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tdcs_train.cli", "targets"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

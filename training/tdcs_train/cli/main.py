@@ -1,6 +1,8 @@
 """The command `tdcs-train`. Each subcommand is imported when it is used: a plan must not load torch."""
 
 import importlib
+import select
+import sys
 from typing import Any
 
 import click
@@ -56,6 +58,10 @@ class LazyGroup(click.Group):
         """Run the subcommand; bad input and files that cannot be used end it with one sentence and exit code 2."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if _output_is_closed():
+                raise  # as behind `| head`: click ends without a word
+            raise Refusal(str(error)) from error
         except (InputError, OSError) as error:
             raise Refusal(str(error)) from error
         except ModuleNotFoundError as error:
@@ -64,6 +70,16 @@ class LazyGroup(click.Group):
                 if root in modules:
                     raise Refusal(f"this needs {root}: pip install 'tdcs-train[{extra}]'") from error
             raise
+
+
+def _output_is_closed() -> bool:
+    """Whether the standard output is a pipe, or a socket, that has no reader any more."""
+    poller = select.poll()
+    try:
+        poller.register(sys.stdout.fileno(), select.POLLOUT)
+    except OSError:  # a stream in memory has no descriptor
+        return False
+    return any(events & select.POLLERR for _, events in poller.poll(0))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
