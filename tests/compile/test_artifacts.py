@@ -246,6 +246,36 @@ def test_a_missing_artifact_is_compiled_here_only_when_asked(made: Path, tmp_pat
         np.testing.assert_allclose(result, expected[name], rtol=1e-4, atol=1e-4)
 
 
+def test_a_name_that_the_folder_lacks_is_refused_with_the_names_that_it_has(made: Path) -> None:
+    with pytest.raises(artifacts.ArtifactError) as caught:
+        artifacts.load(made / "artifacts", model="resnet", node=node())
+    assert "(there is none of this model; the folder has mlp)" in str(caught.value)
+    command = "tdcs-train compile MODEL.onnx --name resnet --target x86-64-v2 --backend onednn --backend blas"
+    assert command in str(caught.value)
+
+
+def test_a_model_is_compiled_here_also_where_the_folder_is_missing(made: Path, tmp_path: Path) -> None:
+    missing, source = tmp_path / "missing", str(made / "mlp.onnx")
+    with pytest.raises(artifacts.ArtifactError, match="cannot be listed: No such file or directory"):
+        artifacts.load(missing, model=source)
+    model = artifacts.load(missing, model=source, prefer=(), compile_missing=True)
+    assert model.compiled_here
+    assert not missing.exists()
+    for folder in (missing, made / "artifacts"):
+        with pytest.raises(
+            artifacts.ArtifactError, match=r"no artifact of resnet to load.*give the path of its \.onnx"
+        ):
+            artifacts.load(folder, model="resnet", compile_missing=True)
+
+
+def test_a_bucket_and_a_preference_that_is_no_list_are_refused(made: Path) -> None:
+    with pytest.raises(InputError, match=r"s3://compiled/x is a bucket.*mount the bucket as a Dataset"):
+        artifacts.load("s3://compiled/x", model="mlp")
+    with pytest.raises(InputError, match=r"prefer is a list of back ends: write prefer=\['toy'\]"):
+        artifacts.load(made / "artifacts", model="mlp", prefer="toy")
+    assert artifacts.load(made / "artifacts", model="mlp", prefer=["absent"])
+
+
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [

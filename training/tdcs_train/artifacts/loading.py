@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from tdcs_train.artifacts.choice import by_preference, is_of_model, refusal
 from tdcs_train.artifacts.manifest import FILE, ArtifactError, FileSpec, Manifest, command_line, decode
 from tdcs_train.artifacts.node import Node, this_node
 from tdcs_train.artifacts.session import CompiledModel, open_model
+from tdcs_train.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,24 +34,35 @@ def load(
     Args:
         folder: a folder of artifacts, such as a Dataset's mount.
         model: the model's name, its digest, or the path of its ONNX file.
-        prefer: back ends, the best first.
-        compile_missing: compile the model here if no artifact can be taken. `model` must then be a path. The result is
-            kept for this process only.
+        prefer: back ends, the best first. Names that are unknown here are legal: an artifact has its code with it.
+        compile_missing: compile the model here if no artifact can be taken, also where the folder is missing. `model`
+            must then be the path of an ONNX file or `module.py:name`. The result is kept for this process only.
         node: what this node is; by default found out.
 
     Raises:
+        InputError: `folder` is a bucket, or `prefer` no list.
         ArtifactError: no artifact can be taken; the message has every reason and the command that makes one.
     """
     begin = time.monotonic()
+    _check_arguments(folder, prefer)
     root, here = Path(folder), node or this_node()
     digest = _digest_of(model)
     usable: dict[str, tuple[Path, Manifest]] = {}
     refused: list[Refused] = []
-    source = model
-    for place, manifest, reason in _read_all(root):
+    source = model if _names_a_source(model) else None
+    models: set[str] = set()
+    try:
+        artifacts = _read_all(root)
+    except ArtifactError:
+        if not compile_missing:
+            raise
+        artifacts = []
+    for place, manifest, reason in artifacts:
         if manifest is None:
             refused.append(Refused(folder=place, reason=reason))
-        elif is_of_model(manifest, model, digest):
+            continue
+        models.add(manifest.model.name)
+        if is_of_model(manifest, model, digest):
             source = manifest.model.source
             if (why := refusal(manifest, here)) is not None:
                 refused.append(Refused(folder=place, reason=why))
@@ -69,8 +81,26 @@ def load(
     if compile_missing:
         return _compile_here(model, prefer=prefer, node=here, begin=begin)
     raise ArtifactError(
-        _nothing_usable(root, model=model, source=source, prefer=prefer, node=here, refused=refused)
+        _nothing_usable(
+            root, model=model, source=source, models=models, prefer=prefer, node=here, refused=refused
+        )
     )
+
+
+def _check_arguments(folder: str | Path, prefer: object) -> None:
+    if str(folder).startswith("s3:"):
+        raise InputError(
+            f"{folder} is a bucket, and artifacts are loaded from a folder: mount the bucket as a Dataset and load "
+            "from its mountPath"
+        )
+    if isinstance(prefer, str):
+        raise InputError(f"prefer is a list of back ends: write prefer=[{prefer!r}]")
+
+
+def _names_a_source(model: str) -> bool:
+    """Whether this can be the source of a model, as `tdcs-train compile` takes it, and not only its name."""
+    path, separator, name = model.rpartition(":")
+    return model.endswith(".onnx") or bool(separator and name and path.endswith(".py"))
 
 
 def read_checked(folder: Path, spec: FileSpec) -> bytes:
@@ -135,10 +165,15 @@ def _digest_of(model: str) -> str | None:
 def _compile_here(model: str, *, prefer: Sequence[str], node: Node, begin: float) -> CompiledModel:
     import tempfile
 
-    from tdcs_train.compile.job import compile_model
-
+    if not _names_a_source(model):
+        raise ArtifactError(
+            f"there is no artifact of {model} to load, and it cannot be compiled here by this name: give the path of "
+            "its .onnx file, or module.py:name, as model"
+        )
     if not node.targets:
         raise ArtifactError(f"nothing can be compiled for {node.machine}")
+    from tdcs_train.compile.job import compile_model
+
     with tempfile.TemporaryDirectory(prefix="tdcs-train-") as scratch:
         made = compile_model(model, target=node.targets[0].name, backends=prefer, output=scratch)
         place = Path(scratch, made.manifest.key)
@@ -152,16 +187,28 @@ def _compile_here(model: str, *, prefer: Sequence[str], node: Node, begin: float
 
 
 def _nothing_usable(
-    root: Path, *, model: str, source: str, prefer: Sequence[str], node: Node, refused: Sequence[Refused]
+    root: Path,
+    *,
+    model: str,
+    source: str | None,
+    models: Collection[str],
+    prefer: Sequence[str],
+    node: Node,
+    refused: Sequence[Refused],
 ) -> str:
     shown = [f"{each.folder.name}: {each.reason}" for each in refused[:5]]
     if len(refused) > 5:
         shown.append(f"and {len(refused) - 5} more")
     why = "; ".join(shown) or "there is none of this model"
+    if source is None:
+        # With no artifact of this name it may be a slip of the pen.
+        why += (
+            f"; the folder has {', '.join(sorted(models)[:10])}" if models else "; the folder has no artifact"
+        )
     if not node.targets:
         return f"no artifact of {model} in {root} can run on this node ({why})"
     command = command_line(
-        model=source,
+        model=source or "MODEL.onnx",
         target=node.targets[0].name,
         backends=tuple(prefer),
         output="s3://BUCKET/PREFIX",
