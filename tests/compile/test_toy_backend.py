@@ -115,3 +115,23 @@ def test_a_broken_package_is_named(environment: dict[str, str], tmp_path: Path) 
     assert (
         "the back end toy of the package toy-backend cannot be loaded: RuntimeError: no device" in done.stderr
     )
+
+
+def test_the_commands_of_the_tutorial_give_equal_results(environment: dict[str, str], tmp_path: Path) -> None:
+    compiler = ["-m", "tdcs_train.cli", "compile", f"{EXAMPLE / 'model.py'}:model", "--target", "x86-64-v2"]
+    made = run(environment, *compiler, "--backend", "toy", "-o", str(tmp_path / "compiled"), "--json")
+    plain = run(environment, *compiler, "-o", str(tmp_path / "plain"))
+    assert (made.returncode, plain.returncode) == (0, 0), made.stderr + plain.stderr
+    manifest = json.loads(made.stdout)["manifest"]
+    kinds = sorted(kind for region in manifest["regions"] for kind in region["nodes"])
+    assert (kinds, manifest["host"]) == (["mul", "mul_relu"], ["exp"])
+    compared = subprocess.run(
+        [sys.executable, str(EXAMPLE / "compare.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert compared.returncode == 0, compared.stderr
+    assert compared.stdout == "equal: toy and TVM's own code\n"
