@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -58,13 +58,23 @@ class AgentCluster:
     """All agents of a cluster."""
 
     def __init__(
-        self, *, cluster: AlluxioCluster, engine: AlluxioEngine, folder: Path, capacity: int
+        self,
+        *,
+        cluster: AlluxioCluster,
+        engine: AlluxioEngine,
+        folder: Path,
+        capacity: int | Mapping[str, int],
     ) -> None:
         self.cluster = cluster
         self.engine = engine
         self.manifests = ManifestFolder(folder)
         self.nodes = {
-            node: AgentNode(cluster=cluster, node=node, capacity=capacity) for node in cluster.workers
+            node: AgentNode(
+                cluster=cluster,
+                node=node,
+                capacity=capacity if isinstance(capacity, int) else capacity[node],
+            )
+            for node in cluster.workers
         }
         self.client = HttpAgents(poll_seconds=5)
 
@@ -168,7 +178,7 @@ class AgentCluster:
 
 @asynccontextmanager
 async def agents_of(
-    cluster: AlluxioCluster, *, folder: Path, capacity: int, block_size: int = 1 << 30
+    cluster: AlluxioCluster, *, folder: Path, capacity: int | Mapping[str, int], block_size: int = 1 << 30
 ) -> AsyncIterator[AgentCluster]:
     """Agents beside all workers of a running cluster."""
     async with AlluxioEngine(master=cluster.target, block_size=block_size) as engine:
@@ -210,7 +220,7 @@ class AgentCaches(CachePool):
 
 @asynccontextmanager
 async def caches_of(
-    cluster: AlluxioCluster, *, folder: Path, capacity: int, block_size: int = 1 << 30
+    cluster: AlluxioCluster, *, folder: Path, capacity: int | Mapping[str, int], block_size: int = 1 << 30
 ) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
     """Agents beside all workers of a running cluster, and what controllers under test reach them by."""
     (port,) = free_ports(1)

@@ -44,7 +44,10 @@ def own(own_alluxio: Callable[[], AlluxioCluster]) -> AlluxioCluster:
 @pytest.fixture
 async def served(own: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
     async with caches_of(
-        own, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY, block_size=BLOCK_SIZE
+        own,
+        folder=tmp_path / "manifests",
+        capacity={LARGE: 512 * MIB, SMALL: SMALL_CAPACITY},
+        block_size=BLOCK_SIZE,
     ) as found:
         yield found
 
@@ -111,6 +114,7 @@ async def seconds_until(cluster: Cluster, holds: Callable[[], object], *, deadli
 @pytest.mark.timeout(600)
 async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_read_from_the_other(
     cluster: Cluster,
+    served: tuple[AgentCaches, AgentCluster],
     engine: AlluxioEngine,
     own: AlluxioCluster,
     s3: S3Server,
@@ -130,7 +134,9 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
     total = size_of(loaded) + size_of(read)
     measured(f"drained a worker of {total / MIB:.0f} MiB, {len(loaded) + len(read)} files in {took:.1f} s")
     assert [info.name for info in await engine.workers() if info.live] == [LARGE]
+    # Its pod goes, and the agent with it.
     await asyncio.to_thread(own.workers[SMALL].kill)
+    await asyncio.to_thread(served[1].nodes[SMALL].process.kill)
     client = await asyncio.to_thread(own.mount_fuse, LARGE)
     for place, files in ((path, loaded), (by_jobs, read)):
         wanted = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -141,7 +147,12 @@ async def test_a_worker_is_drained_while_the_source_is_away_and_every_byte_is_re
 
 @pytest.mark.timeout(900)
 async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
-    cluster: Cluster, engine: AlluxioEngine, own: AlluxioCluster, s3: S3Server, measured: Measured
+    cluster: Cluster,
+    served: tuple[AgentCaches, AgentCluster],
+    engine: AlluxioEngine,
+    own: AlluxioCluster,
+    s3: S3Server,
+    measured: Measured,
 ) -> None:
     files = content_of(small=30, large=2, seed=3)
     total = size_of(files)
@@ -176,10 +187,13 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
     by_hand = await seconds_until(cluster, lambda: cluster.nodes("by-jobs") != held, deadline=BEHIND_OUR_BACK)
     measured(f"status true {ours:.1f} s after a load, {by_hand:.1f} s after a path was freed by hand")
 
-    # A worker dies, and comes back with what it holds.
+    # A worker's pod dies, its agent with it, and comes back with what it holds. (An agent whose worker alone is lost
+    # still gives what is on its disk.)
+    agent = served[1].nodes[LARGE]
     await cluster.until(lambda: cluster.nodes("by-jobs") == held, deadline=2 * BEHIND_OUR_BACK)
     await cluster.until(lambda: states(cluster) == {LARGE: "Ready", SMALL: "Ready"}, deadline=WORKERS)
     await asyncio.to_thread(own.workers[LARGE].kill)
+    await asyncio.to_thread(agent.process.kill)
     begin = time.monotonic()
 
     async def missed() -> bool:
@@ -192,6 +206,7 @@ async def test_the_status_is_true_soon_after_a_load_a_hand_and_a_death(
         cluster, lambda: cluster.nodes("by-jobs") == {SMALL: total}, deadline=BEHIND_OUR_BACK
     )
     await asyncio.to_thread(own.workers[LARGE].launch)
+    agent.process.launch()
 
     async def answers() -> bool:
         return all(info.live for info in await engine.workers())
