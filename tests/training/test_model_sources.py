@@ -43,13 +43,15 @@ def test_a_model_of_torch_is_named_with_the_way_to_an_onnx_file(name: str, kind:
     (tmp_path / "net.py").write_text(SCRIPT)
     with pytest.raises(InputError) as refused:
         read_model(f"{tmp_path}/net.py:{name}")
-    assert f"net.py:{name} is a {kind}: a model is an onnx.ModelProto or a tvm.IRModule" in str(refused.value)
+    assert f"net.py:{name} is of the type {kind}: a model is an onnx.ModelProto or a tvm.IRModule" in str(
+        refused.value
+    )
     assert "torch.onnx.export(model, example_inputs, 'model.onnx')" in str(refused.value)
 
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(SCRIPT)
-    with pytest.raises(InputError, match=r"is a OrderedDict: a model is an onnx\.ModelProto"):
+    with pytest.raises(InputError, match=r"is of the type OrderedDict: a model is an onnx\.ModelProto"):
         read_model(f"{tmp_path}/net.py:weights")
     with pytest.raises(InputError, match=r"without arguments \(missing a required argument: 'size'\)"):
         read_model(f"{tmp_path}/net.py:make_of")
