@@ -169,6 +169,18 @@ def served(*, files: int) -> Iterator[tuple[ReaderNode, Giver, Path, Path, list[
             giver.process.kill()
 
 
+def medians(small: list[dict[str, Any]], large: list[dict[str, Any]], *, files: int) -> dict[str, float]:
+    """What one way came to: rounds over `files` small files, and over the large one where it was read."""
+    result: dict[str, float] = {
+        "files_s": round(statistics.median(files / one["seconds"] for one in small)),
+        "cpu_ms_per_file": round(statistics.median(1000 * one["cpu"] / files for one in small), 3),
+        "errors": sum(one["errors"] for one in small + large),
+    }
+    if large:
+        result["large_mb_s"] = round(statistics.median(one["bytes"] / one["seconds"] / 1e6 for one in large))
+    return result
+
+
 def reads(options: argparse.Namespace) -> dict[str, Any]:
     """Files from the disk, through the client, and as a partition has them."""
     with served(files=options.files) as (node, giver, source, root, names):
@@ -188,16 +200,7 @@ def reads(options: argparse.Namespace) -> dict[str, Any]:
                     large[way].append(read([str(folder / LARGE)], pids=used, threads=1))
         result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": options.rounds}
         for way, found in small.items():
-            result[way] = {
-                "files_s": round(statistics.median(len(names) / one["seconds"] for one in found)),
-                "cpu_ms_per_file": round(
-                    statistics.median(1000 * one["cpu"] / len(names) for one in found), 3
-                ),
-                "errors": sum(one["errors"] for one in found + large[way]),
-            }
-            if large[way]:
-                rates = [one["bytes"] / one["seconds"] / 1e6 for one in large[way]]
-                result[way]["large_mb_s"] = round(statistics.median(rates))
+            result[way] = medians(found, large[way], files=len(names))
         result["link_mb_s"] = round(link_rate() / 1e6)
         for way in ("remote", "partition"):
             result[f"{way}_over_disk"] = round(result[way]["files_s"] / result["disk"]["files_s"], 2)
@@ -211,36 +214,40 @@ def memory(node: ReaderNode) -> int:
     return round(sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6)
 
 
-def restarts(options: argparse.Namespace) -> dict[str, Any]:
+def killed_while_reading(node: ReaderNode, paths: list[str]) -> dict[str, Any]:
     """Kill the serving process at random moments while threads read."""
+    result: dict[str, Any] = {}
+
+    def work() -> None:
+        result.update(read(paths, pids=[], threads=THREADS))
+
+    reading = threading.Thread(target=work)
+    reading.start()
+    killed, chosen = 0, random.Random(5)  # noqa: S311
+    while reading.is_alive() and killed < KILLS:
+        time.sleep(chosen.uniform(0.05, 0.4))
+        with suppress(FileNotFoundError, ProcessLookupError):
+            drop_page_cache()
+            inode = node.own.lock.stat().st_ino
+            for line in Path("/proc/locks").read_text().splitlines():
+                fields = line.split()
+                if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
+                    os.kill(int(fields[4]), signal.SIGKILL)
+                    killed += 1
+    reading.join()
+    return {
+        "kills": killed,
+        "files_read": len(paths),
+        "errors": result["errors"],
+        "bytes_missing": len(paths) * SMALL_BYTES - result["bytes"],
+        "longest_read_s": round(result["longest"], 3),
+    }
+
+
+def restarts(options: argparse.Namespace) -> dict[str, Any]:
+    """Files through the client, whose serving process is killed at random moments."""
     with served(files=options.files) as (node, _, _, root, names):
-        result: dict[str, Any] = {}
-        paths = [str(root / name) for name in names] * 6
-
-        def work() -> None:
-            result.update(read(paths, pids=[], threads=THREADS))
-
-        reading = threading.Thread(target=work)
-        reading.start()
-        killed, chosen = 0, random.Random(5)  # noqa: S311
-        while reading.is_alive() and killed < KILLS:
-            time.sleep(chosen.uniform(0.05, 0.4))
-            with suppress(FileNotFoundError, ProcessLookupError):
-                drop_page_cache()
-                inode = node.own.lock.stat().st_ino
-                for line in Path("/proc/locks").read_text().splitlines():
-                    fields = line.split()
-                    if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
-                        os.kill(int(fields[4]), signal.SIGKILL)
-                        killed += 1
-        reading.join()
-        return {
-            "kills": killed,
-            "files_read": len(paths),
-            "errors": result["errors"],
-            "bytes_missing": len(paths) * SMALL_BYTES - result["bytes"],
-            "longest_read_s": round(result["longest"], 3),
-        }
+        return killed_while_reading(node, [str(root / name) for name in names] * 6)
 
 
 def names(options: argparse.Namespace) -> dict[str, Any]:

@@ -16,152 +16,40 @@ import argparse
 import asyncio
 import json
 import os
-import random
 import shutil
-import socket
-import statistics
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-import psutil
 from bench.cache_lab import lab
+from bench.remote_reads import (
+    LARGE,
+    LARGE_BYTES,
+    SMALL_BYTES,
+    THREADS,
+    killed_while_reading,
+    link_rate,
+    medians,
+    memory,
+    read,
+    small_files,
+)
 from tests.engine.agent_nodes import agents_of
-from tests.support.readers import ReaderNode, drop_page_cache, reader_node
+from tests.support.readers import reader_node
 
 from tdcs.engine.agents import ALL_SLOTS
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.protocol import Source
 
-SMALL_BYTES: Final = 100_000
-LARGE_BYTES: Final = 256 << 20
-THREADS: Final = 8
 HERE, THERE = "node-1", "node-2"
-
-READER: Final = """
-import os, sys, threading, time, json
-names = sys.stdin.buffer.read().split(b"\\0")
-todo = iter(names)
-lock = threading.Lock()
-read, longest, errors = [0] * {threads}, [0.0] * {threads}, [0] * {threads}
-def work(number):
-    buffer = bytearray(1 << 20)
-    while True:
-        with lock:
-            name = next(todo, None)
-        if name is None:
-            return
-        began = time.monotonic()
-        try:
-            file = os.open(name, os.O_RDONLY)
-            while count := os.readv(file, [buffer]):
-                read[number] += count
-            os.close(file)
-        except OSError:
-            errors[number] += 1
-        longest[number] = max(longest[number], time.monotonic() - began)
-threads = [threading.Thread(target=work, args=(number,)) for number in range({threads})]
-began = time.monotonic()
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-used = os.times()
-print(json.dumps(dict(seconds=time.monotonic() - began, bytes=sum(read), longest=max(longest), errors=sum(errors),
-                      cpu=used.user + used.system)))
-"""
-"""A process of its own, so that nothing else holds the interpreter's lock."""
-
-
-def processor_seconds(pids: Iterable[int]) -> float:
-    """Of these processes and all that they have started."""
-    total = 0.0
-    for pid in pids:
-        first = psutil.Process(pid)
-        for process in (first, *first.children(recursive=True)):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-def read(names: list[str], *, pids: list[int], threads: int) -> dict[str, Any]:
-    """Read all of these files once, from a cold page cache."""
-    drop_page_cache()
-    before = processor_seconds(pids)
-    program = READER.format(threads=threads)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program],
-        input="\0".join(names).encode(),
-        capture_output=True,
-        check=True,
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    found["cpu"] += processor_seconds(pids) - before
-    return found
-
-
-def link_rate() -> float:
-    """Bytes a second of one TCP connection between two processes of this machine."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    amount = 2 << 30
-    sender = f"""
-import os, socket
-connection = socket.create_connection(("127.0.0.1", {port}))
-block = memoryview(bytearray(1 << 20))
-for _ in range({amount >> 20}):
-    connection.sendall(block)
-"""
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", sender]):
-        connection, _ = listener.accept()
-        buffer, left, began = bytearray(1 << 20), amount, time.monotonic()
-        while left:
-            left -= connection.recv_into(buffer)
-        return amount / (time.monotonic() - began)
-
-
-def restarts(node: ReaderNode, names: list[str], *, kills: int) -> dict[str, Any]:
-    """Kill the serving process at random moments while threads read."""
-    result: dict[str, Any] = {}
-
-    def work() -> None:
-        result.update(read(names, pids=[], threads=THREADS))
-
-    reading = threading.Thread(target=work)
-    reading.start()
-    killed, chosen = 0, random.Random(5)  # noqa: S311
-    while reading.is_alive() and killed < kills:
-        time.sleep(chosen.uniform(0.05, 0.3))
-        for pid in node.workers():
-            if Path(f"/proc/{pid}/wchan").read_text() == "do_epoll_wait":
-                psutil.Process(pid).kill()
-                killed += 1
-                break
-    reading.join()
-    return {
-        "kills": killed,
-        "files": len(names),
-        "errors": result["errors"],
-        "longest_read_s": round(result["longest"], 3),
-    }
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All ways, on one machine."""
     folder = Path(tempfile.mkdtemp(prefix="tdcs-remote-", dir=options.folder))
     source = folder / "source"
-    content = random.Random(1)  # noqa: S311
-    names = []
-    for number in range(options.files):
-        name = f"{number // 1000:03d}/{number:06d}.bin"
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(content.randbytes(SMALL_BYTES))
-        names.append(name)
-    (source / "large.bin").write_bytes(content.randbytes(1 << 20) * (LARGE_BYTES >> 20))
+    names = small_files(source, files=options.files)
     capacity = 2 * (options.files * SMALL_BYTES + LARGE_BYTES)
     try:
         with lab(workers=2, capacity=capacity) as place, reader_node() as node:
@@ -179,7 +67,6 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 root = node.register(version)
                 node.table(version, msgspec.structs.replace(table, revision=1))
                 await asyncio.to_thread(node.start)
-                random.Random(2).shuffle(names)  # noqa: S311
                 agent_pids = [giver.process.pid]
                 cluster = [place.cache.master.pid, *(worker.pid for worker in place.cache.workers.values())]
                 fuse = client.folder / version.manifest.path.lstrip("/")
@@ -191,15 +78,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 result = await asyncio.to_thread(_rounds, ways, names, options.rounds)
                 result["link_mb_s"] = round(link_rate() / 1e6)
                 result["restarts"] = await asyncio.to_thread(
-                    restarts, node, [str(root / name) for name in names] * 4, kills=20
+                    killed_while_reading, node, [str(root / name) for name in names] * 4
                 )
-                result["reader_mb"] = round(
-                    sum(
-                        psutil.Process(pid).memory_full_info().pss
-                        for pid in (node.reader.pid, *node.workers())
-                    )
-                    / 1e6
-                )
+                result["reader_mb"] = memory(node)
                 return result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -211,17 +92,11 @@ def _rounds(ways: dict[str, tuple[Path, list[int], int]], names: list[str], roun
     for _ in range(rounds):
         for way, (root, pids, count) in ways.items():
             small[way].append(read([str(root / name) for name in names[:count]], pids=pids, threads=THREADS))
-            large[way].append(read([str(root / "large.bin")], pids=pids, threads=1))
+            large[way].append(read([str(root / LARGE)], pids=pids, threads=1))
 
     result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": rounds}
     for way, (_, _, count) in ways.items():
-        found, streams = small[way], large[way]
-        result[way] = {
-            "files_s": round(statistics.median(count / one["seconds"] for one in found)),
-            "cpu_ms_per_file": round(statistics.median(1000 * one["cpu"] / count for one in found), 3),
-            "large_mb_s": round(statistics.median(one["bytes"] / one["seconds"] / 1e6 for one in streams)),
-            "errors": sum(one["errors"] for one in found + streams),
-        }
+        result[way] = medians(small[way], large[way], files=count)
     reader, disk, alluxio = result["reader"], result["disk"], result["alluxio_fuse"]
     result["files_s_over_alluxio"] = round(reader["files_s"] / alluxio["files_s"], 1)
     result["cpu_of_alluxio_over_reader"] = round(alluxio["cpu_ms_per_file"] / reader["cpu_ms_per_file"], 1)
