@@ -28,7 +28,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tdcs_train.errors import InputError, ended_by_input_errors
-from tdcs_train.loader import Batch, Loader, find_images
+from tdcs_train.loader import Batch, Loader, Sample, find_images
 from tdcs_train.peers.rendezvous import membership_from
 from tdcs_train.pipeline.plan_file import StagePlan
 from tdcs_train.pipeline.plan_variable import plan_from
@@ -113,6 +113,20 @@ def say(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 
+def loader_of(asked: argparse.Namespace, samples: Sequence[Sample], *, rank: int, world_size: int) -> Loader:
+    """The loader of one of the workers that read."""
+    return Loader(
+        samples,
+        batch=asked.batch,
+        shape=(asked.image_size, asked.image_size, 1),
+        seed=asked.seed,
+        rank=rank,
+        world_size=world_size,
+        readers=asked.readers,
+        decoders=asked.decoders,
+    )
+
+
 def forever(loader: Loader) -> Iterator[Any]:
     """The mini-batches of one epoch after another."""
     epoch = 0
@@ -138,16 +152,7 @@ def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
         samples, classes = find_images(asked.data)
         if len(classes) != asked.classes:
             raise InputError(f"{asked.data} has {len(classes)} classes, --classes is {asked.classes}")
-        loader = Loader(
-            samples,
-            batch=asked.batch,
-            shape=(asked.image_size, asked.image_size, 1),
-            seed=asked.seed,
-            rank=rank,
-            world_size=readers,
-            readers=asked.readers,
-            decoders=asked.decoders,
-        )
+        loader = loader_of(asked, samples, rank=rank, world_size=readers)
     torch.manual_seed(asked.seed)
     recipe = Recipe(
         model=network(image_size=asked.image_size, classes=asked.classes),
@@ -191,16 +196,7 @@ def say_done(worker: int, losses: list[float], started: float) -> None:
 def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
     started = time.monotonic()
     samples, classes = find_images(asked.data)
-    loader = Loader(
-        samples,
-        batch=asked.batch,
-        shape=(asked.image_size, asked.image_size, 1),
-        seed=asked.seed,
-        rank=worker,
-        world_size=workers,
-        readers=asked.readers,
-        decoders=asked.decoders,
-    )
+    loader = loader_of(asked, samples, rank=worker, world_size=workers)
     say(
         event="start",
         worker=worker,
