@@ -20,7 +20,7 @@ class Host:
 
 @contextlib.contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
-    """`count` namespaces whose interfaces lie on one bridge, in a namespace of its own."""
+    """`count` namespaces with their interfaces on one bridge, in a namespace of its own."""
     stem = f"tdcs-bench-{os.getpid()}"
     switch = f"{stem}-switch"
     made = [Host(f"{stem}-{number}", f"10.77.0.{number + 1}") for number in range(count)]
