@@ -118,7 +118,7 @@ SIMULATOR_ONLY = (
     "colocation.place_pods",
     "scoring.locality_matters",
 )
-NOBODY = ("colocation.plan", "scaling.desired_replicas")
+NOBODY = ("colocation.plan",)
 
 
 def check_text() -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from tdcs.api import names
 from tdcs.api.base import JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
-from tdcs.api.durations import Duration
+from tdcs.api.durations import Duration, to_seconds
 from tdcs.api.quantities import Quantity, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 from tdcs.api.sharing import CacheQuota
@@ -122,12 +122,57 @@ class Journal(Model):
     """Its size; 5Gi is enough for some ten million files."""
 
 
+DEFAULT_DELAY = "10m"
+"""`scaleDownDelay` where it is left out."""
+
+SCALING_RULES = (
+    rule(
+        "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+        "minReplicas must not be above maxReplicas",
+        field=".minReplicas",
+    ),
+    rule(
+        "(has(self.followJobs) && self.followJobs) || "
+        "!(has(self.minReplicas) || has(self.maxReplicas) || has(self.scaleDownDelay))",
+        "minReplicas, maxReplicas and scaleDownDelay belong to followJobs: set that to true, or remove them; without "
+        "it spec.replicas is the number of workers, and a HorizontalPodAutoscaler has bounds of its own",
+        field=".followJobs",
+    ),
+)
+"""Rules between the fields."""
+
+ONE_OWNER = rule(
+    "!has(self.scaling) || !has(self.scaling.followJobs) || !self.scaling.followJobs || "
+    f"!has(self.replicas) || self.replicas == {EVERY_NODE}",
+    "with spec.scaling.followJobs TDCS itself says how many workers there are, so neither kubectl scale nor a "
+    "HorizontalPodAutoscaler can: remove spec.replicas (or the autoscaler) and set scaling.minReplicas and "
+    "maxReplicas, or set followJobs to false",
+    field=".replicas",
+)
+"""The number of workers has one owner. It refuses the scale subresource, too."""
+
+
 class Scaling(Model):
     """How the number of workers changes."""
 
+    follow_jobs: bool = False
+    """Whether workers, and the data with them, follow the pods that read it: a node on which such a pod runs has a
+    worker, and there are as many as the data that jobs need takes. Then spec.replicas is left out."""
+    min_replicas: Annotated[int, Field(ge=1, le=EVERY_NODE)] | None = None
+    """With followJobs: the fewest workers; left out, 1."""
+    max_replicas: Annotated[int, Field(ge=1, le=EVERY_NODE)] | None = None
+    """With followJobs: the most workers, those that drain not counted; left out, one on every node that matches."""
+    scale_down_delay: Duration | None = None
+    """With followJobs: how long a worker stays that nothing calls for any more, and data on a node where it is not read
+    any more, since the next job may come soon; left out, 10m."""
     drain_timeout: Duration = "1h"
     """How long a worker that leaves may take to hand to the others what only it holds; then it goes all the same, and
     the rest is read from the source again. With 0s it goes at once."""
+
+    @property
+    def delay_seconds(self) -> float:
+        """`scale_down_delay` in seconds."""
+        return to_seconds(self.scale_down_delay or DEFAULT_DELAY)
 
 
 SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(_PATH_RULE))]
@@ -162,8 +207,8 @@ class CacheClusterSpec(Model):
     profile: Profile = "Tuned"
     """Which settings Alluxio runs with: Tuned are those for training, each explained in the documentation (tuning);
     Stock leaves Alluxio's own defaults wherever it works with them, for comparison."""
-    scaling: Scaling = defaulted(Scaling)
-    """How the number of workers changes."""
+    scaling: Scaling = defaulted(Scaling, **rules(*SCALING_RULES))
+    """How the number of workers changes, and who says so."""
     quotas: Annotated[list[CacheQuota], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
         default=[]
     )
@@ -223,6 +268,9 @@ class CacheWorker(Model):
     """What it holds."""
     last_copy_bytes: int | None = None
     """While it drains: bytes that no staying worker holds yet."""
+    idle_since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """With spec.scaling.followJobs: since when nothing calls for it. It drains once that has lasted for
+    scaleDownDelay."""
 
 
 class CacheClusterStatus(Model):
@@ -231,7 +279,8 @@ class CacheClusterStatus(Model):
     observed_generation: int = 0
     """The generation of the spec that this status is about."""
     conditions: Conditions = Field(default=[])
-    """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for."""
+    """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for.
+    FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker."""
     replicas: int = 0
     """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
     desired_replicas: int = 0
@@ -248,6 +297,9 @@ class CacheClusterStatus(Model):
     """usedBytes and capacityBytes in readable units, such as 6.4 GiB of 24 GiB; for display only."""
     used_ratio: float = 0.0
     """usedBytes over capacityBytes, between 0 and 1."""
+    wanted_bytes: int = 0
+    """Bytes that the cache needs for data that is read, waited for or pinned, or has a time that is not over; each copy
+    that is asked for counted, and idle data not. Above capacityBytes the cache is too small for its jobs."""
     workers: Annotated[list[CacheWorker], Field(json_schema_extra=list_map("node"))] = Field(default=[])
     """Every worker, those that drain included."""
 
@@ -256,7 +308,7 @@ class CacheCluster(Model):
     """A cache on the nodes that train: one Alluxio master, a worker on every cache node and a FUSE client on
     every node that runs jobs. Many datasets share it."""
 
-    spec: CacheClusterSpec = defaulted(CacheClusterSpec)
+    spec: CacheClusterSpec = defaulted(CacheClusterSpec, **rules(ONE_OWNER))
     """What the cache shall look like."""
     status: CacheClusterStatus | None = None
     """What the cache looks like; written by the operator."""

@@ -129,6 +129,7 @@ MOUNTED: Final = "Mounted"
 LOADED: Final = "Loaded"
 PLACED: Final = "Placed"
 GRANTED: Final = "Granted"
+FOLLOWS_JOBS: Final = "FollowsJobs"
 SOURCE_REACHABLE: Final = "SourceReachable"
 COMPLETE: Final = "Complete"
 SUSPENDED: Final = "Suspended"
@@ -164,6 +165,12 @@ def cache_cluster_of(dataset: Mapping[str, Any]) -> str:
     """Name of the CacheCluster that holds the data of a Dataset, given as JSON."""
     reference = (dataset.get("spec") or {}).get("cacheClusterRef") or {}
     return str(reference.get("name", DEFAULT_CACHE_CLUSTER))
+
+
+def follows_jobs(cluster: Mapping[str, Any] | None) -> bool:
+    """Whether a CacheCluster, given as JSON, follows its jobs."""
+    scaling = ((cluster or {}).get("spec") or {}).get("scaling") or {}
+    return bool(scaling.get("followJobs"))
 
 
 def dataset_of(preload: Mapping[str, Any]) -> str:

@@ -42,3 +42,16 @@ class CacheView:
     versions: Mapping[str, str] = field(default_factory=dict)
     agents: Mapping[str, AgentState] = field(default_factory=dict)
     away: Mapping[str, Away] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedBytes:
+    """What the jobs of a cache cluster need in it.
+
+    Attributes:
+        bytes: each copy that is asked for counted.
+        complete: whether every mounted Dataset is among them.
+    """
+
+    bytes: int = 0
+    complete: bool = True

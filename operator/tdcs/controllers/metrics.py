@@ -24,6 +24,7 @@ _BUCKETS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0)
 _DATASET: Final = ("namespace", "dataset")
 _PRELOAD: Final = ("namespace", "preload")
 _JOB: Final = ("namespace", "trainingjob")
+_CLUSTER: Final = ("cachecluster",)
 _WORKER: Final = ("cachecluster", "node")
 
 
@@ -202,6 +203,25 @@ class _States(Collector):
 
     @staticmethod
     def _workers(clusters: list[Object]) -> Iterator[GaugeMetricFamily]:
+        for field, name, text in (
+            (
+                "wantedBytes",
+                "wanted_bytes",
+                "Bytes of data that is read, waited for, pinned or before its time, each wanted copy counted.",
+            ),
+            (
+                "capacityBytes",
+                "capacity_bytes",
+                "Bytes that all workers may hold, those that drain left out.",
+            ),
+            ("usedBytes", "used_bytes", "Bytes that all workers hold, those that drain left out."),
+            ("desiredReplicas", "desired_workers", "Workers that there shall be."),
+        ):
+            family = GaugeMetricFamily(f"{METRICS_PREFIX}cachecluster_{name}", text, labels=_CLUSTER)
+            for obj in clusters:
+                if field in _status(obj):
+                    family.add_metric((obj["metadata"]["name"],), float(_status(obj)[field]))
+            yield family
         for field, name, text in (
             ("capacityBytes", "capacity_bytes", "Bytes that a cache worker may hold."),
             ("usedBytes", "used_bytes", "Bytes that a cache worker holds."),

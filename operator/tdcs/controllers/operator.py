@@ -175,6 +175,8 @@ class Operator:
                 context=self.context,
                 ledgers=lambda cluster: self._datasets.ledgers(cluster=cluster),
                 observe=self._datasets.observer.view,
+                needs=self._datasets.needs,
+                readers=self._datasets.readers_on,
             ).reconcile,
             DATASETS: self._datasets.reconcile,
             PRELOADS: PreloadController(
@@ -361,9 +363,14 @@ class Operator:
             self._add(CACHE_CLUSTERS, cluster)
 
     def _on_claim(self, claim: Key) -> None:
-        """A pod mounts a claim, or none does any more: the Dataset of that name is in use, or idle."""
-        if claim in self._own[DATASETS]:
-            self._add(DATASETS, claim)
+        """Pods begin or end to mount a claim on a node: the Dataset of that name is in use, elsewhere, or idle."""
+        dataset = self._own[DATASETS].get(claim)
+        if dataset is None:
+            return
+        self._add(DATASETS, claim)
+        cluster = (self.context.settings.namespace, names.cache_cluster_of(dataset))
+        if names.follows_jobs(self._own[CACHE_CLUSTERS].get(cluster)):
+            self._add(CACHE_CLUSTERS, cluster)
 
     def _on_namespace(self, key: Key, obj: Object | None) -> None:
         """Quotas of caches select namespaces by their labels."""

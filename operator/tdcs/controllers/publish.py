@@ -40,6 +40,7 @@ WARNINGS = frozenset(
         "NameTaken",
         "NoCacheNode",
         "NoNodeIsLargeEnough",
+        "NodesDoNotFit",
         "NotAllFits",
         "NotAllPodsPlaced",
         "PathNotFound",

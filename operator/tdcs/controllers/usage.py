@@ -77,7 +77,7 @@ class Usage:
 
     Args:
         on_change: called when a sum has changed.
-        on_claim: called when a claim gets its first user, or loses its last one.
+        on_claim: called when pods begin or end to mount a claim on a node.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Usage:
         on_change: Callable[[], None] = lambda: None,
         on_claim: Callable[[Key], None] = lambda key: None,
     ) -> None:
-        self._claims: dict[Key, set[Key]] = {}
+        self._claims: dict[Key, dict[Key, str]] = {}
         self._claims_of: dict[Key, tuple[Key, ...]] = {}
         self._on_claim = on_claim
         self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
@@ -106,6 +106,10 @@ class Usage:
     def is_mounted(self, claim: Key) -> bool:
         """Whether a pod with a node mounts a claim."""
         return bool(self._claims.get(claim))
+
+    def nodes_of(self, claim: Key) -> frozenset[str]:
+        """The nodes of the pods that mount a claim."""
+        return frozenset(self._claims.get(claim, {}).values())
 
     def job_pods(self) -> Iterator[JobPod]:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""
@@ -131,23 +135,23 @@ class Usage:
         self._on_change()
 
     def _see_claims(self, key: Key, pod: Object | None) -> None:
-        used = pod.get("claims", ()) if pod is not None and pod["node"] else ()
+        node = str(pod["node"]) if pod is not None else ""
+        used = pod.get("claims", ()) if pod is not None and node else ()
         claims = tuple((key[0], claim) for claim in used)
         before = self._claims_of.pop(key, ())
         if claims:
             self._claims_of[key] = claims
-        changed = set()
+        concerned = {*before, *claims}
+        nodes = {claim: self.nodes_of(claim) for claim in concerned}
         for claim in {*before} - {*claims}:
-            self._claims[claim].discard(key)
+            del self._claims[claim][key]
             if not self._claims[claim]:
                 del self._claims[claim]
-                changed.add(claim)
-        for claim in {*claims} - {*before}:
-            if claim not in self._claims:
-                changed.add(claim)
-            self._claims.setdefault(claim, set()).add(key)
-        for claim in sorted(changed):
-            self._on_claim(claim)
+        for claim in claims:
+            self._claims.setdefault(claim, {})[key] = node
+        for claim in sorted(concerned):
+            if self.nodes_of(claim) != nodes[claim]:
+                self._on_claim(claim)
 
     def _add(self, node: str, amounts: Amounts, *, foreign: bool) -> None:
         for sums in (self._nodes, self._foreign) if foreign else (self._nodes,):

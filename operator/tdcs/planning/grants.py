@@ -107,6 +107,29 @@ class MountGrant:
         """The wants of which nothing was granted although there are bytes to hold."""
         return tuple(one for one in self.placements if one.subset_bytes and not one.wanted_bytes)
 
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes that a cache needs for it, each copy that is asked for counted; none while it is idle or due.
+
+        It does not depend on how many nodes there are: a copy on every node counts as one.
+        """
+        if self.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):
+            return 0
+        if not self.placements:
+            return max(self.node_bytes.values(), default=0)
+        # What Datasets and Preloads want of the same files lies on the same nodes.
+        own: dict[tuple[str, ...], int] = {}
+        further = 0
+        for one in self.placements:
+            want, copies = one.want, one.want.copies
+            if want.mode == "Replicate":
+                copies *= len(want.nodes) or want.node_count or 1
+            if want.beside:
+                further += one.subset_bytes
+            else:
+                own[want.paths] = max(own.get(want.paths, 0), one.subset_bytes * copies)
+        return sum(own.values()) + further
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:

@@ -5,7 +5,7 @@ every slot on every node, a partitioned one gives each slot to one node by rende
 out from the end of the fixed order of slots, so that less room holds a subset of what more room holds.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -136,6 +136,7 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
             and not (want.beside and one.node.name in nodes_of.get(want.beside, ()))
         ]
         size = slots.bytes_in(chosen, totals.sizes)
+        candidates = _beside_readers(given, want, candidates, size=size, quotas=quotas)
         copies: list[PlacedCopy] = []
         unplaced = charged = 0
         payers = given.payers.get(want.key, ())
@@ -183,6 +184,36 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
             )
         )
     return tuple(found)
+
+
+def _beside_readers(
+    given: PlacementInput,
+    want: Want,
+    candidates: Sequence[CacheNode],
+    *,
+    size: int,
+    quotas: Mapping[str, int],
+) -> list[CacheNode]:
+    """The candidates with the readers that a want goes to: those of a further copy are beside their data already, and a
+    quota that allows fewer copies than there are nodes with readers is for whole ones."""
+    if not any(node.has_readers for node in candidates):
+        return list(candidates)
+    further = {
+        node
+        for clone in given.wants
+        if clone.beside == want.key
+        for nodes in given.held_before.get(clone.key, {}).values()
+        for node in nodes
+    }
+    payers = given.payers.get(want.key, ())
+    left = min((quotas[quota] for quota in payers), default=None)
+    most = None if left is None or size <= 0 else max(left, 0) // size
+    found, beside = [], 0
+    for node in sorted(candidates, key=lambda node: (-node.held_bytes, node.name)):
+        stays = node.has_readers and node.name not in further and (most is None or beside < most)
+        beside += stays
+        found.append(node if node.has_readers == stays else replace(node, has_readers=stays))
+    return found
 
 
 def occupied(given: PlacementInput, placements: Iterable[WantPlacement]) -> dict[str, int]:
@@ -298,6 +329,8 @@ def _plans(
                 else -1
                 if node.name in others
                 else node.held_bytes,
+                # What another copy lies on is beside its readers already.
+                has_readers=node.has_readers and node.name not in others,
             )
             for node in nodes
             if node.name not in taken

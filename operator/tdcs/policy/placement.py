@@ -30,6 +30,7 @@ class CacheNode:
             (capacity less the bytes of other datasets and of any reserve).
         held_bytes: bytes of this dataset that are there already.
         free_gpus: GPUs that no pod has asked for.
+        has_readers: whether the dataset is read there, and its data is to go where it is read.
     """
 
     name: str
@@ -37,6 +38,7 @@ class CacheNode:
     free_bytes: int
     held_bytes: int = 0
     free_gpus: int = 0
+    has_readers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,16 +77,17 @@ def plan_copy(
 ) -> CopyPlan:
     """Choose the nodes of one copy of a dataset, and whether it is partitioned or replicated.
 
-    Nodes that hold bytes of the dataset come first (what is there need not travel),
-    then those with free GPUs (jobs can run beside the data), then those with the most
-    free cache; ties are broken by a hash of dataset and node, so that datasets spread.
+    Nodes with readers come first, where the data is to go there: without node_count the copy lies on all of them,
+    replicated on those that can hold all of it if there are any. Then come nodes that hold bytes of the dataset (what
+    is there need not travel), then those with free GPUs (jobs can run beside the data), then those with the most free
+    cache; ties are broken by a hash of dataset and node, so that datasets spread.
 
     Args:
         dataset: a stable name, used for breaking ties only.
         dataset_bytes: size of one whole copy.
         nodes: the candidates; nodes without any room are never chosen.
         mode: AUTO replicates when every chosen node can hold the whole dataset, else partitions.
-        node_count: how many nodes; None means the fewest that can hold the copy, or for
+        node_count: how many nodes; None means the fewest that can hold the copy and every one with readers, or for
             REPLICATE every candidate that can.
 
     Raises:
@@ -97,6 +100,7 @@ def plan_copy(
     ranked = sorted(
         (node for node in nodes if node.free_bytes > 0),
         key=lambda node: (
+            not node.has_readers,
             -node.held_bytes,
             -min(node.free_gpus, 1),
             -node.free_bytes,
@@ -108,8 +112,15 @@ def plan_copy(
         ranked.sort(key=lambda node: node.free_bytes < dataset_bytes)
         whole = sum(node.free_bytes >= dataset_bytes for node in ranked)
         chosen = ranked[: node_count or max(whole, 1)]
+    elif node_count is not None:
+        chosen = ranked[:node_count]
     else:
-        chosen = ranked[: node_count or _fewest_that_hold(ranked, dataset_bytes)]
+        beside = [node for node in ranked if node.has_readers]
+        whole_beside = [node for node in beside if node.free_bytes >= dataset_bytes]
+        if mode is Mode.AUTO and whole_beside:
+            chosen = whole_beside
+        else:
+            chosen = ranked[: max(_fewest_that_hold(ranked, dataset_bytes), len(beside))]
     each_holds_all = bool(chosen) and all(node.free_bytes >= dataset_bytes for node in chosen)
     if mode is Mode.AUTO:
         mode = Mode.REPLICATE if each_holds_all else Mode.PARTITION

@@ -171,6 +171,7 @@ def kube_controller_manager(at: Layout) -> list[str]:
         "--controllers=*,-ttl-controller",
         # A busy machine must not turn nodes unreachable under a test.
         "--node-monitor-grace-period=1h",
+        "--horizontal-pod-autoscaler-sync-period=2s",
         *at._more(MANAGER),
     ]
 

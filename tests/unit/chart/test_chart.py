@@ -1,6 +1,7 @@
 """What the chart installs, and what it refuses."""
 
 import json
+import re
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
@@ -12,6 +13,7 @@ from tests.unit.chart.conftest import CHART, LOCAL_VALUES, NAMESPACE, Helm, Obje
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
 from tdcs.api.generate import crd
+from tdcs.cli import metrics
 from tdcs.controllers.cachecluster.blueprint import labels_of
 from tdcs_scheduler.configuration import scheduler_configuration
 
@@ -510,3 +512,38 @@ def test_a_bad_value_is_refused_by_its_name(helm: Helm, name: str, value: str) -
         helm.template({name: value})
 
     assert name.split(".")[-1] in str(refused.value)
+
+
+def test_an_autoscaler_comes_with_its_rule_when_it_is_asked_for(helm: Helm, rendered: Rendered) -> None:
+    assert not rendered.all("HorizontalPodAutoscaler")
+    made = helm.template({"autoscaling": '{"enabled": true, "targetPercent": 70, "maxReplicas": 4}'})
+    spec = made.one("HorizontalPodAutoscaler", "default")["spec"]
+    assert spec["scaleTargetRef"] == {
+        "apiVersion": names.API_VERSION,
+        "kind": "CacheCluster",
+        "name": "default",
+    }
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
+    external = spec["metrics"][0]["external"]
+    assert external["target"] == {"type": "AverageValue", "averageValue": "700m"}
+    rules = yaml.safe_load(made.one("ConfigMap", "tdcs-prometheus-adapter")["data"]["config.yaml"])
+    (rule,) = rules["externalRules"]
+    assert rule["name"]["as"] == external["metric"]["name"]
+    for name in re.findall(r"tdcs_[a-z_]+", rule["metricsQuery"]):
+        assert f"| `{name}` | gauge |" in metrics.markdown()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"cacheCluster.spec.scaling.followJobs": "true"}, "choose one of them"),
+        ({"cacheCluster.spec.replicas": "3"}, "remove cacheCluster.spec.replicas"),
+        ({"autoscaling.minReplicas": "11"}, "must not be above"),
+        ({"cacheCluster.create": "false"}, "set cacheCluster.create"),
+    ],
+)
+def test_an_autoscaler_beside_another_owner_of_the_number_is_refused(
+    helm: Helm, values: Mapping[str, str], words: str
+) -> None:
+    with pytest.raises(RefusedError, match=words):
+        helm.template({"autoscaling.enabled": "true", **values})

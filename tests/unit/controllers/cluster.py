@@ -239,7 +239,7 @@ class Cluster:
     async def start(self) -> None:
         """An operator begins, with nothing in its memory."""
         server = self.server
-        self.usage = Usage()
+        self.usage = Usage(on_claim=self._read_elsewhere)
         self.context = Context(
             api=server,
             applier=Applier(api=server),
@@ -272,6 +272,8 @@ class Cluster:
                 context=self.context,
                 ledgers=lambda cluster: self.datasets.ledgers(cluster=cluster),
                 observe=self.datasets.observer.view,
+                needs=self.datasets.needs,
+                readers=self.datasets.readers_on,
             ).reconcile,
         }
         server.on_change = self._changed
@@ -303,6 +305,11 @@ class Cluster:
     async def reconcile_dataset(self, key: WorkKey) -> float | None:
         """One pass over a Dataset."""
         return await self.datasets.reconcile(key)
+
+    def _read_elsewhere(self, claim: Key) -> None:
+        self.context.queue.add(WorkKey(DATASETS, *claim))
+        for cluster in self.server.store(CACHE_CLUSTERS):
+            self.context.queue.add(WorkKey(CACHE_CLUSTERS, *cluster))
 
     def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
         metadata = obj["metadata"]

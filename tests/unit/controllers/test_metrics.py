@@ -32,7 +32,7 @@ def test_the_state_of_every_object_is_told() -> None:
         "status": {"state": "Succeeded", "locality": 0.5},
     }
     workers = [{"node": "a", "state": "Ready", "capacityBytes": 8, "usedBytes": 5}, {"node": "b"}]
-    cluster = {"metadata": {"name": "default"}, "status": {"workers": workers}}
+    cluster = {"metadata": {"name": "default"}, "status": {"workers": workers, "wantedBytes": 12}}
     found = told(
         metrics_of(
             datasets={("n", "pictures"): dataset},
@@ -44,6 +44,7 @@ def test_the_state_of_every_object_is_told() -> None:
     assert found['tdcs_dataset_state{dataset="pictures",namespace="n",state="Ready"}'] == 1
     assert found['tdcs_trainingjob_locality{namespace="n",trainingjob="train"}'] == 0.5
     assert found['tdcs_worker_used_bytes{cachecluster="default",node="a"}'] == 5
+    assert found['tdcs_cachecluster_wanted_bytes{cachecluster="default"}'] == 12
     assert found['tdcs_worker_ready{cachecluster="default",node="b"}'] == 0
     assert found["tdcs_operator_queued"] == 3
 

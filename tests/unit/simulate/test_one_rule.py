@@ -105,7 +105,6 @@ WITHOUT_CALLER = {
     "local_search.improve": "job queue",
     "local_search.insert": "job queue",
     "local_search.rearrange": "job queue",
-    "scaling.desired_replicas": "cache scaler",
 }
 
 #: With what tests write and read bitmaps of slots.
@@ -164,6 +163,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("admission.nodes_to_set_aside", "operator"),
         ("scaling.leaves_first", "operator"),
         ("scaling.drain_plan", "operator"),
+        ("scaling.follow_jobs", "operator"),
     ],
 )
 def test_the_product_decides_by_the_rules_that_are_simulated(rule: str, part: str) -> None:

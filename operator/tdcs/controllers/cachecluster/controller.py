@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus
+from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
-from tdcs.controllers.cache_view import CacheView
-from tdcs.controllers.cachecluster import children, cleaning, plan, pods, scale_in
+from tdcs.controllers.cache_view import CacheView, WantedBytes
+from tdcs.controllers.cachecluster import children, cleaning, plan, pods
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.draining import Drain, is_dead, node_of, since_when
+from tdcs.controllers.cachecluster.draining import Drain, cut_off, is_dead, node_of
+from tdcs.controllers.cachecluster.membership import Membership
 from tdcs.controllers.cachecluster.plan import FuseView
-from tdcs.controllers.cachecluster.scale_in import Holdings
 from tdcs.controllers.context import Context, Store, WorkKey
 from tdcs.controllers.humanize import counted
-from tdcs.controllers.mounts import placement
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import WorkerInfo
@@ -35,9 +34,6 @@ from tdcs.kube.resources import (
 )
 from tdcs.planning.ledger import MountLedger
 
-LEDGER_PATIENCE = 60.0
-"""Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
-
 
 class CacheClusterController:
     """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
@@ -46,6 +42,8 @@ class CacheClusterController:
         context: the controller's world.
         ledgers: what of every mount of a cache cluster lies on which workers.
         observe: what a cache cluster says of itself.
+        needs: what its jobs need in it.
+        readers: the nodes on which pods run that mount its data.
         clock: seconds that only grow.
     """
 
@@ -55,13 +53,16 @@ class CacheClusterController:
         context: Context,
         ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
         observe: Callable[[str], CacheView],
+        needs: Callable[[str], WantedBytes] = lambda cluster: WantedBytes(),
+        readers: Callable[[str], frozenset[str]] = lambda cluster: frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
-        self._ledgers = ledgers
         self._observe = observe
         self._clock = clock
-        self._incomplete_since: dict[str, float] = {}
+        self._membership = Membership(
+            context=context, ledgers=ledgers, needs=needs, readers=readers, clock=clock
+        )
         self._dead_since: dict[tuple[str, str], float] = {}
         self._made: dict[str, tuple[str, int, str]] = {}
         """Workers' StatefulSets that were as wanted: of which version of the spec, and which version they had."""
@@ -91,15 +92,17 @@ class CacheClusterController:
         obj = await self._with_finalizer(obj)
         blueprint = self._blueprint(obj, cluster)
         sets = self._worker_sets(obj)
-        wanted, holdings = self._wanted_nodes(cluster, sets, key.name)
+        view = self._observe(key.name)
+        chosen = self._membership.members(cluster, sets, key.name, view)
+        wanted, holdings = chosen.nodes, chosen.holdings
         try:
             await self._apply(blueprint, wanted)
+            restored = await self._restore(blueprint, cluster, sets, wanted)
         except (ForeignObjectError, InvalidError) as error:
             reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
             known = cluster.status or CacheClusterStatus()
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
-        view = self._observe(key.name)
         if not view.answered:
             return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
         found = None if view.failure is not None else view.workers
@@ -116,6 +119,7 @@ class CacheClusterController:
             if node_of(child) in wanted:
                 await drain.stay(child)
         draining = await drain.proceed([child for child in sets if node_of(child) not in wanted])
+        draining += restored
         workers = (
             plan.worker_states(wanted=wanted, workers=found)
             if found is not None
@@ -129,9 +133,13 @@ class CacheClusterController:
             draining=draining,
         )
         status = plan.status_of(
-            cluster=key.name, pods=plan.worker_pods(sets), workers=workers, draining=draining
+            cluster=key.name,
+            pods=plan.worker_pods(sets),
+            workers=plan.with_idle(workers, chosen.idle_since),
+            draining=draining,
+            wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
         )
-        await self._publish(obj, status, ready)
+        await self._publish(obj, status, ready, *([chosen.finding] if chosen.finding is not None else ()))
         poll = self._context.settings.poll_seconds
         return min(poll, 1.0) if draining else poll
 
@@ -199,40 +207,26 @@ class CacheClusterController:
             CACHE_CLUSTERS, name=name, namespace=namespace, patch={"metadata": metadata}
         )
 
-    def _wanted_nodes(
-        self, cluster: CacheCluster, sets: list[Object], name: str
-    ) -> tuple[list[str], Holdings]:
-        """The nodes that shall have a worker, and what lies where, as far as a worker has to go for it."""
-        nodes = {
-            name: node
-            for (_, name), node in self._context.stores.nodes.items()
-            if not node["metadata"].get("deletionTimestamp")
-        }
-        present = [node_of(child) for child in sets]
-        nothing = Holdings(draining=frozenset(node_of(child) for child in sets if since_when(child)))
-        wanted = scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=nothing)
-        if set(present) <= set(wanted):
-            self._incomplete_since.pop(name, None)
-            return wanted, nothing
-        holdings = self._holdings(name, sets)
-        wanted = scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
-        return wanted, holdings
-
-    def _holdings(self, name: str, sets: list[Object]) -> Holdings:
-        stores, mounts = self._context.stores, self._ledgers(name)
-        expected = placement.expected_paths(datasets=stores.datasets, cluster=name)
-        complete = expected <= {mount.path for mount in mounts}
-        since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())
-        if complete:
-            self._incomplete_since.pop(name, None)
-        return Holdings(
-            draining=frozenset(node_of(child) for child in sets if since_when(child)),
-            busy=scale_in.busy_nodes(pods=stores.pods),
-            mounts=mounts,
-            complete=complete,
-            overdue=self._clock() - since > LEDGER_PATIENCE,
-            readers=scale_in.readers_of(mounts=mounts, jobs=stores.training_jobs),
-        )
+    async def _restore(
+        self, blueprint: Blueprint, cluster: CacheCluster, sets: list[Object], wanted: Sequence[str]
+    ) -> list[CacheWorker]:
+        """Bring back the StatefulSet of a draining worker that somebody has deleted: what only it holds is still to be
+        moved, and its disk to be freed. Gives these workers."""
+        known = cluster.status.workers if cluster.status is not None else ()
+        there = {node_of(child) for child in sets}
+        restored = cut_off(known, present=there | {*wanted}, nodes=self._context.stores.nodes)
+        for node in (one.node for one in restored):
+            worker = children.worker(blueprint, node=node)
+            await self._put(STATEFUL_SETS, worker, blueprint, self._context.stores.stateful_sets)
+            await self._context.recorder.record(
+                about=blueprint.owner,
+                reason="DrainResumed",
+                message=f"the StatefulSet of the draining worker of node {node} was deleted, and is made again: what "
+                "only that worker holds is moved first. To let a worker go at once, set "
+                "spec.scaling.drainTimeout to 0s",
+                type_="Warning",
+            )
+        return restored
 
     def _worker_sets(self, obj: Object) -> list[Object]:
         return [
@@ -292,7 +286,7 @@ class CacheClusterController:
             return FuseView(wanted=1, ready=0)  # the DaemonSet controller has not looked yet
         return FuseView(wanted=found.get("desiredNumberScheduled", 0), ready=found.get("numberReady", 0))
 
-    async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding) -> None:
+    async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> None:
         await publish_status(
-            context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready]
+            context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready, *more]
         )

@@ -5,7 +5,7 @@ worker leaves, and since when, is an annotation of its StatefulSet, so a restart
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheWorker
@@ -39,6 +39,23 @@ def is_dead(worker_set: Object, info: WorkerInfo | None) -> bool:
     if info is None:
         return not (worker_set.get("status") or {}).get("readyReplicas")
     return not info.live
+
+
+def cut_off(
+    known: Iterable[CacheWorker], *, present: Collection[str], nodes: Mapping[tuple[str, str], Object]
+) -> list[CacheWorker]:
+    """The workers that drained, as the status says, without a StatefulSet now: somebody has deleted it.
+
+    Args:
+        known: the workers that the status lists.
+        present: nodes that have, or shall have, a StatefulSet.
+        nodes: the cluster's nodes.
+    """
+    return [
+        worker
+        for worker in known
+        if worker.state == "Draining" and worker.node not in present and ("", worker.node) in nodes
+    ]
 
 
 class Drain:

@@ -97,6 +97,16 @@ def worker_states(*, wanted: Sequence[str], workers: Iterable[WorkerInfo]) -> li
     return found
 
 
+def with_idle(workers: Sequence[CacheWorker], idle_since: Mapping[str, str]) -> list[CacheWorker]:
+    """The workers, with since when nothing calls for them."""
+    return [
+        worker.model_copy(update={"idle_since": idle_since.get(worker.node)})
+        if worker.idle_since != idle_since.get(worker.node)
+        else worker
+        for worker in workers
+    ]
+
+
 def silent_workers(*, wanted: Sequence[str], known: CacheClusterStatus | None) -> list[CacheWorker]:
     """Each wanted worker while the master does not answer: with what was known of it."""
     before = {worker.node: worker for worker in (known.workers if known else ())}
@@ -114,7 +124,12 @@ def worker_pods(worker_sets: Iterable[Mapping[str, Any]]) -> int:
 
 
 def status_of(
-    *, cluster: str, pods: int, workers: Sequence[CacheWorker], draining: Sequence[CacheWorker] = ()
+    *,
+    cluster: str,
+    pods: int,
+    workers: Sequence[CacheWorker],
+    draining: Sequence[CacheWorker] = (),
+    wanted_bytes: int = 0,
 ) -> CacheClusterStatus:
     """The status without its conditions; workers that leave are listed, and count among the pods only."""
     live = [worker for worker in workers if worker.state == "Ready"]
@@ -129,6 +144,7 @@ def status_of(
         used_bytes=used,
         used=f"{human_binary(used)} of {human_binary(capacity)}" if capacity else None,
         used_ratio=round(used / capacity, 4) if capacity else 0.0,
+        wanted_bytes=wanted_bytes,
         workers=sorted([*workers, *draining], key=lambda worker: worker.node),
     )
 

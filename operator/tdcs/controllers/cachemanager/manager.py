@@ -130,7 +130,7 @@ def key_of(demand: MountDemand) -> object:
     return (
         demand.manifest,
         _lasting(demand.wants),
-        [one.node.name for one in demand.candidates],
+        [(one.node.name, one.node.has_readers) for one in demand.candidates],
         [[matches(one.labels, want.node_selector) for one in demand.candidates] for want in demand.wants],
         [one.node.capacity_bytes for one in demand.candidates],
         demand.tier,
@@ -146,7 +146,7 @@ def _placed(known: dict[str, Placed], given: PlacementInput) -> tuple[WantPlacem
     key = (
         given.manifest,
         _lasting(given.wants),
-        [(one.node.name, one.node.capacity_bytes) for one in given.candidates],
+        [(one.node.name, one.node.capacity_bytes, one.node.has_readers) for one in given.candidates],
         [[matches(one.labels, want.node_selector) for one in given.candidates] for want in given.wants],
         dict(given.payers),
     )

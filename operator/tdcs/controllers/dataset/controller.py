@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.cache_observer import CacheObserver
+from tdcs.controllers.cache_view import WantedBytes
 from tdcs.controllers.cachemanager import report as manager_report
 from tdcs.controllers.cachemanager.demand import DatasetUse
 from tdcs.controllers.context import Context, Settings, WorkKey
@@ -30,6 +31,7 @@ from tdcs.controllers.mounts.checks import SourceCheck
 from tdcs.controllers.mounts.deletion import dataset as deletion
 from tdcs.controllers.mounts.deletion.orphans import Orphans
 from tdcs.controllers.mounts.mount import Mount, Mounts
+from tdcs.controllers.mounts.placement import expected_paths
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import Asked, World, reconcile
@@ -105,6 +107,25 @@ class DatasetController:
                 moving = self._mounts.assigner(cluster).moving(mount.path)
                 found.append(ledger_of(decision, known, known.listed, users, moving=moving))
         return found
+
+    def needs(self, cluster: str) -> WantedBytes:
+        """What the jobs of a cache cluster, and the owners of its data, need in it."""
+        expected = expected_paths(datasets=self._context.stores.datasets, cluster=cluster)
+        granted = self._mounts.manager.grants(cluster).mounts
+        return WantedBytes(
+            bytes=sum(one.needed_bytes for one in granted.values()), complete=expected <= granted.keys()
+        )
+
+    def readers_on(self, cluster: str) -> frozenset[str]:
+        """The nodes on which pods mount data of a cache cluster."""
+        stores = self._context.stores
+        return frozenset[str]().union(
+            *(
+                stores.usage.nodes_of(key)
+                for key, obj in stores.datasets.items()
+                if names.cache_cluster_of(obj) == cluster
+            )
+        )
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""

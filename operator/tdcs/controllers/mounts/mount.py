@@ -1,7 +1,7 @@
 """One mounted path of a cache, shared by all Datasets of one source, in parts that each look after one matter of it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from tdcs.controllers.cachemanager.manager import CacheManager
@@ -26,6 +26,8 @@ class Mount:
         settings: how it is read and protected.
         report: what the last pass found; only `reconcile` replaces it.
         snapshot: what it looked at, when all was as it shall be; None when there was something to do.
+        read_on: nodes on which it is read, or was a while ago, and when last, on the clock of the passes; None while
+            its data does not follow its jobs.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Mount:
         self.settings = settings
         self.report: MountReport | None = None
         self.snapshot: object = None
+        self.read_on: Mapping[str, float] | None = None
 
     @property
     def decision(self) -> Decision | None:

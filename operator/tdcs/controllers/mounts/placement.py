@@ -24,7 +24,8 @@ class Hosts:
     Attributes:
         candidates: nodes that may hold some of it.
         states: what those that can be reached say of it.
-        agents: the agents that can be reached.
+        agents: the agents that can be reached, and those of draining workers that may be back in a moment: what only
+            they have is not read from the source meanwhile.
         draining: nodes with draining workers.
         waiting: nodes with agents that are about to report: nothing is decided without them.
         held: what of it lies where, as last heard of each node, those included that may be back in a moment.
@@ -52,6 +53,7 @@ def hosts(
     expected: Collection[str],
     now: float,
     patience: float,
+    readers: Collection[str] = (),
 ) -> Hosts:
     """The nodes that a placement of a mount may use.
 
@@ -66,6 +68,7 @@ def hosts(
         expected: nodes on which some of it lay.
         now: seconds that only grow.
         patience: seconds that an agent may be away.
+        readers: nodes on which it is read, where the data follows the jobs.
     """
     members = nodes.keys() if members is None else members
     here = {node: state for node, state in view.agents.items() if node in nodes}
@@ -84,6 +87,12 @@ def hosts(
         and path in one.state.mounts
         and one.state.mounts[path].held_bytes
     }
+    leaving = {
+        node: one.state
+        for node, one in view.away.items()
+        if node in nodes and node in draining and node not in here and now - one.since < patience
+    }
+    here = {**here, **leaving}
     capacities = {worker.name: worker.capacity_bytes for worker in view.workers}
     candidates = []
     for node, state in sorted({**here, **back_soon}.items()):
@@ -98,6 +107,7 @@ def hosts(
                     free_bytes=0,  # what it may take is for the cache manager to grant
                     held_bytes=_of(state, path).held_bytes,
                     free_gpus=nodes[node].free_gpus,
+                    has_readers=node in readers,
                 ),
                 labels=nodes[node].labels,
             )
@@ -109,7 +119,7 @@ def hosts(
         draining=draining,
         waiting=frozenset(waiting),
         held={node: _of(state, path) for node, state in {**here, **back_soon}.items()},
-        gone_at=min((view.away[node].since + patience for node in back_soon), default=None),
+        gone_at=min((view.away[node].since + patience for node in {**back_soon, **leaving}), default=None),
         spaces={
             node: NodeSpace(capacity=state.capacity_bytes or capacities.get(node, 0), state=state)
             for node, state in {**{node: one.state for node, one in view.away.items()}, **view.agents}.items()

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from tdcs.api.cachecluster import CacheCluster
-from tdcs.api.sharing import CacheQuota
+from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, Scaling
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachemanager import claimants
@@ -96,7 +95,7 @@ class _Snapshot:
         view: how often the cache has said something else.
         objects: versions of the Datasets, their Preloads, the nodes and the CacheCluster.
         source: what tells the user's source and keys from others.
-        use: who uses the Datasets, and how their namespaces are labelled.
+        use: who uses the Datasets and where, and how their namespaces are labelled.
         granted: how often the mount was granted something else.
     """
 
@@ -126,16 +125,19 @@ class _Snapshot:
             view=view.generation,
             objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
             source=identity.mark(asked.source) if asked.source is not None else None,
-            use=_use(world, users),
+            use=_use(world, mount, users),
             granted=world.mounts.manager.changes(cluster=mount.cluster, path=mount.path),
         )
 
 
-def _use(world: World, users: Sequence[Reader]) -> object:
-    """Who uses the Datasets of a mount, and the labels of their namespaces, which quotas select."""
+def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
+    """Who uses the Datasets of a mount and where, and the labels of their namespaces, which quotas select."""
     claims = claimants.of_mount(context=world.context, users=users, queue=world.queue_order())
     namespaces = world.context.stores.namespaces
     return (
+        readers.nodes_read_on(stores=world.context.stores, users=users)
+        if mount.read_on is not None
+        else None,
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
         [
             ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
@@ -209,6 +211,8 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     claims = claimants.of_mount(context=context, users=users, queue=world.queue_order())
     further = claimants.clones_of(context=context, users=users, claims=claims)
     wants = [*wants, *claimants.clone_wants(users, wants, further)]
+    limits = _cluster(world, mount.cluster)
+    mount.read_on = _read_on(world, mount, users, limits.scaling, held_before)
     found = placement.hosts(
         path=mount.path,
         view=view,
@@ -218,6 +222,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         expected=placement.nodes_of(held_before) if wants else (),
         now=world.clock(),
         patience=context.settings.return_seconds,
+        readers=mount.read_on or (),
     )
     if found.waiting:
         return replace(before, listed=versions.listed, decided=False)
@@ -227,7 +232,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         policies=world.policies,
         now=context.now(),
     )
-    quotas = _quotas(world, mount.cluster)
+    quotas = limits.quotas
     granted = await world.mounts.manager.grant(
         cluster=mount.cluster,
         demand=MountDemand(
@@ -286,7 +291,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         version=view.versions.get(mount.path, ""),
         outages=view.outages,
     )
-    return _reported(
+    report = _reported(
         before,
         decision,
         found,
@@ -294,6 +299,34 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         current=assigner.current(mount.path, states=found.agents),
         settled=settled,
     )
+    return replace(report, look_at=_next_look(world, mount, users, report.look_at, limits.scaling))
+
+
+def _read_on(
+    world: World,
+    mount: Mount,
+    users: Sequence[Reader],
+    limits: Scaling,
+    held_before: Mapping[str, Mapping[str, frozenset[str]]],
+) -> Mapping[str, float] | None:
+    """Where the data of a mount goes that follows its jobs. At the first look it stays where it was put."""
+    if not limits.follow_jobs:
+        return None
+    now, known = world.clock(), mount.read_on
+    if known is None:
+        known = dict.fromkeys(sorted(placement.nodes_of(held_before)), now)
+    nodes = readers.nodes_read_on(stores=world.context.stores, users=users)
+    return readers.lately_read_on(known, nodes=nodes, now=now, delay=limits.delay_seconds)
+
+
+def _next_look(
+    world: World, mount: Mount, users: Sequence[Reader], at: float | None, limits: Scaling
+) -> float | None:
+    """When time alone changes what a pass decides: an awaited agent is lost, or a node was not read on for long
+    enough."""
+    now = readers.nodes_read_on(stores=world.context.stores, users=users)
+    left = [when + limits.delay_seconds for node, when in (mount.read_on or {}).items() if node not in now]
+    return min([*left, *([at] if at is not None else ())], default=None)
 
 
 def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:
@@ -305,13 +338,13 @@ def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[st
     return found
 
 
-def _quotas(world: World, cluster: str) -> tuple[CacheQuota, ...]:
-    """The quotas of a cache cluster; none while its spec cannot be read, which its own status says."""
+def _cluster(world: World, cluster: str) -> CacheClusterSpec:
+    """The spec of a cache cluster; the default one while it cannot be read, which its own status says."""
     obj = world.context.stores.cache_cluster(cluster) or {}
     try:
-        return tuple(CacheCluster.model_validate(obj).spec.quotas)
+        return CacheCluster.model_validate(obj).spec
     except ValidationError:
-        return ()
+        return CacheClusterSpec()
 
 
 def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], view: CacheView) -> MountUser:

@@ -1,0 +1,150 @@
+"""Which nodes have a cache worker: as many as spec.replicas asks for, or where the jobs are. Reads the live views."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheCluster
+from tdcs.api.conditions import Finding
+from tdcs.controllers.cache_view import CacheView, WantedBytes
+from tdcs.controllers.cachecluster import following, scale_in
+from tdcs.controllers.cachecluster.draining import node_of, since_when
+from tdcs.controllers.cachecluster.scale_in import Holdings
+from tdcs.controllers.context import Context, WorkKey
+from tdcs.controllers.mounts import placement
+from tdcs.kube.api import Object
+from tdcs.planning.ledger import MountLedger
+from tdcs.planning.placement import RESERVE_RATIO
+
+LEDGER_PATIENCE = 60.0
+"""Seconds after which who leaves is chosen though not every mounted Dataset has been looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """The nodes that shall have a worker, and what lies where, as far as a worker has to go for it."""
+
+    nodes: list[str]
+    holdings: Holdings
+    idle_since: Mapping[str, str] = field(default_factory=dict)
+    finding: Finding | None = None
+
+
+class Membership:
+    """Chooses the nodes of every cache cluster.
+
+    Args:
+        context: the controller's world.
+        ledgers: what of every mount of a cache cluster lies on which workers.
+        needs: what the jobs of a cache cluster need in it.
+        readers: the nodes on which pods run that mount its data.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        ledgers: Callable[[str], Sequence[MountLedger[WorkKey]]],
+        needs: Callable[[str], WantedBytes],
+        readers: Callable[[str], frozenset[str]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._context = context
+        self._ledgers = ledgers
+        self._needs = needs
+        self._readers = readers
+        self._clock = clock
+        self._unknown_since: dict[str, float] = {}
+        self._incomplete_since: dict[str, float] = {}
+
+    def members(self, cluster: CacheCluster, sets: list[Object], name: str, view: CacheView) -> Members:
+        """The nodes that shall have a worker.
+
+        Args:
+            cluster: the cache cluster.
+            sets: the StatefulSets of its workers.
+            name: its name.
+            view: what it says of itself.
+        """
+        nodes = {
+            name: node
+            for (_, name), node in self._context.stores.nodes.items()
+            if not node["metadata"].get("deletionTimestamp")
+        }
+        present = [node_of(child) for child in sets]
+        nothing = Holdings(draining=frozenset(node_of(child) for child in sets if since_when(child)))
+        if cluster.spec.scaling.follow_jobs:
+            return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
+        known = cluster.status.conditions if cluster.status is not None else ()
+        off = following.off() if any(one.type == names.FOLLOWS_JOBS for one in known) else None
+        wanted = scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=nothing)
+        if set(present) <= set(wanted):
+            self._incomplete_since.pop(name, None)
+            return Members(nodes=wanted, holdings=nothing, finding=off)
+        holdings = self._holdings(name, sets)
+        wanted = scale_in.choose_nodes(spec=cluster.spec, nodes=nodes, present=present, holdings=holdings)
+        return Members(nodes=wanted, holdings=holdings, finding=off)
+
+    def _followed(
+        self,
+        cluster: CacheCluster,
+        sets: list[Object],
+        name: str,
+        view: CacheView,
+        *,
+        nodes: Mapping[str, Object],
+        nothing: Holdings,
+    ) -> Members:
+        """The same for a cache that follows its jobs."""
+        needs = self._needs(name)
+        since = self._clock() if needs.complete else self._unknown_since.setdefault(name, self._clock())
+        if needs.complete:
+            self._unknown_since.pop(name, None)
+        sizes = [worker.capacity_bytes for worker in view.workers if worker.live and worker.capacity_bytes]
+        size = min(sizes, default=cluster.spec.storage.tiers[0].capacity_bytes)
+        seen = following.Seen(
+            nodes=nodes,
+            present=frozenset(node_of(child) for child in sets),
+            readers=self._readers(name),
+            idle_since=following.idle_since_of(cluster.status.workers if cluster.status is not None else []),
+            needed_bytes=needs.bytes if needs.complete or self._clock() - since > LEDGER_PATIENCE else None,
+            worker_bytes=int(size * (1 - RESERVE_RATIO)),
+            now=self._context.now(),
+        )
+        holdings = nothing
+        chosen = following.choose(spec=cluster.spec, seen=seen, holdings=holdings)
+        if following.needs_holdings(chosen, seen):
+            holdings = self._holdings(name, sets)
+            if not (holdings.complete or holdings.overdue):
+                seen = replace(seen, needed_bytes=None)
+            chosen = following.choose(spec=cluster.spec, seen=seen, holdings=holdings)
+        else:
+            self._incomplete_since.pop(name, None)
+        return Members(
+            nodes=list(chosen.nodes),
+            holdings=holdings,
+            idle_since=chosen.idle_since,
+            finding=following.follows(chosen, limits=cluster.spec.scaling),
+        )
+
+    def wanted_bytes(self, cluster: CacheCluster, name: str) -> int:
+        """For the status: what it says stands until all mounted Datasets are known."""
+        needs = self._needs(name)
+        return needs.bytes if needs.complete or cluster.status is None else cluster.status.wanted_bytes
+
+    def _holdings(self, name: str, sets: list[Object]) -> Holdings:
+        stores, mounts = self._context.stores, self._ledgers(name)
+        expected = placement.expected_paths(datasets=stores.datasets, cluster=name)
+        complete = expected <= {mount.path for mount in mounts}
+        since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())
+        if complete:
+            self._incomplete_since.pop(name, None)
+        return Holdings(
+            draining=frozenset(node_of(child) for child in sets if since_when(child)),
+            busy=scale_in.busy_nodes(pods=stores.pods),
+            mounts=mounts,
+            complete=complete,
+            overdue=self._clock() - since > LEDGER_PATIENCE,
+            readers=scale_in.readers_of(mounts=mounts, jobs=stores.training_jobs),
+        )

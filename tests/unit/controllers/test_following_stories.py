@@ -1,0 +1,147 @@
+"""Stories of a cache that follows its jobs: workers and data come where pods read, and go a while after."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.controllers.workers import WorkersCluster
+
+from tdcs.api import names
+from tdcs.kube.resources import CACHE_CLUSTERS, STATEFUL_SETS
+
+MB = 1_000_000
+SIZE = 40 * MB
+FILES = {f"{number:02}.bin": MB for number in range(40)}
+QUICKLY = {"followJobs": True, "scaleDownDelay": "1s"}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[WorkersCluster]:
+    """Four nodes with room for one and a half of the datasets each, and a cache that follows its jobs."""
+    sources = {f"s3://{name}": FILES for name in ("one", "two", "three")}
+    async with WorkersCluster(sources=sources, nodes="abcd", capacity=60 * MB) as made:
+        await made.create_cache(nodeSelector={"cache": "yes"}, scaling=QUICKLY)
+        await made.until(lambda: len(made.worker_nodes()) == 1)
+        yield made
+
+
+async def create(cluster: WorkersCluster, name: str = "one", *, state: str = "Ready", **spec: object) -> None:
+    await cluster.create_dataset(name, source={"uri": f"s3://{name}"}, **spec)
+    await cluster.until_state(state, name)
+
+
+def follows(cluster: WorkersCluster) -> tuple[str, str]:
+    """Reason and message of the condition FollowsJobs."""
+    found = cluster.condition(names.FOLLOWS_JOBS, "default", resource=CACHE_CLUSTERS)
+    return found.get("reason", ""), found.get("message", "")
+
+
+async def test_workers_and_data_come_where_pods_read_and_go_a_while_after(cluster: WorkersCluster) -> None:
+    await create(cluster)
+    (first,) = cluster.worker_nodes()
+    second, third = sorted({*"abcd"} - {first})[:2]
+    cluster.read("p1", "one", node=second)
+    await cluster.until(lambda: cluster.nodes("one") == {second: SIZE})  # its data moves there
+    cluster.read("p2", "one", node=third)
+    await cluster.until(lambda: cluster.nodes("one") == {second: SIZE, third: SIZE})  # both read natively
+    await cluster.until_workers(second + third)  # nothing called for the first one any more
+    assert follows(cluster) == ("Following", "2 workers beside pods that read")
+    cluster.end("p2")
+    await cluster.until_workers(second)
+    await cluster.until(lambda: cluster.nodes("one") == {second: SIZE})
+    assert sorted(cluster.cleaned) == sorted([first, third])
+    cluster.end("p1")
+    await cluster.until(lambda: follows(cluster)[1].startswith("0 workers beside pods that read, 1 for"))
+    assert cluster.worker_nodes() == {second}
+    assert cluster.engine.source_bytes_read == SIZE
+
+
+async def test_a_pod_that_comes_back_in_time_finds_its_worker_also_over_a_restart(
+    cluster: WorkersCluster,
+) -> None:
+    await cluster.scale(scaling={**QUICKLY, "scaleDownDelay": "1h"})
+    await create(cluster)
+    (first,) = cluster.worker_nodes()
+    other = min({*"abcd"} - {first})
+    cluster.read("p1", "one", node=other)
+    await cluster.until_workers(first + other)
+    cluster.end("p1")
+
+    def idle() -> dict[str, str]:
+        workers = cluster.status("default", resource=CACHE_CLUSTERS).get("workers", ())
+        return {one["node"]: one["idleSince"] for one in workers if one.get("idleSince")}
+
+    await cluster.until(lambda: len(idle()) == 1)
+    before = idle()
+    await cluster.restart()
+    await cluster.until_workers(first + other)
+    assert idle() == before
+    assert "1 spare, which leave after 1h" in follows(cluster)[1]
+    cluster.read("p1", "one", node=first)
+    cluster.read("p2", "one", node=other)
+    await cluster.until(lambda: not idle())
+    assert not cluster.cleaned
+
+
+async def test_there_are_as_many_workers_as_the_data_that_jobs_need_takes(cluster: WorkersCluster) -> None:
+    await create(cluster, "one", eviction={"policy": "Pin"})
+    await create(cluster, "two", eviction={"policy": "Pin"})
+    await create(cluster, "three", state="Degraded")  # it does not fit, and nobody needs it yet
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 2)
+    assert cluster.status("default", resource=CACHE_CLUSTERS)["wantedBytes"] == 2 * SIZE
+    cluster.read("p1", "three", node=min(cluster.worker_nodes()))
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 3)
+    await cluster.until(lambda: sum(cluster.nodes("three").values()) == SIZE)
+    cluster.end("p1")
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 2)
+    await cluster.until(lambda: sum(cluster.nodes("one").values()) == SIZE)
+    await cluster.until(lambda: sum(cluster.nodes("two").values()) == SIZE)
+
+
+async def test_bounds_hold_and_what_gets_no_worker_is_named(cluster: WorkersCluster) -> None:
+    await cluster.scale(scaling={**QUICKLY, "minReplicas": 2, "maxReplicas": 2})
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 2)
+    await create(cluster)
+    for node in "abcd":
+        cluster.read(f"p{node}", "one", node=node)
+    await cluster.until(lambda: follows(cluster)[0] == "AtMaximum")
+    assert "2 nodes with pods that read data of this cache have no worker" in follows(cluster)[1]
+    assert len(cluster.worker_nodes()) == 2
+    await cluster.scale(nodeSelector={"cache": "no"})
+    await cluster.until(lambda: follows(cluster)[0] == "NodesDoNotFit")
+    assert "spec.nodeSelector" in follows(cluster)[1]
+
+
+async def test_when_it_is_switched_off_replicas_say_how_many_again(cluster: WorkersCluster) -> None:
+    await cluster.until(lambda: follows(cluster)[0] == "Following")
+    await cluster.scale(scaling={"followJobs": None, "scaleDownDelay": None}, replicas=3)
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 3)
+    await cluster.until(lambda: follows(cluster)[0] == "Off")
+
+
+async def test_a_draining_workers_set_that_somebody_deletes_is_made_again_and_nothing_is_lost() -> None:
+    go = asyncio.Event()
+
+    async def before(operation: object) -> None:
+        if getattr(operation, "name", "") == "copy":
+            await go.wait()
+
+    async with WorkersCluster(
+        sources={"s3://pictures": FILES}, nodes="abc", capacity=60 * MB, before=before, return_seconds=10
+    ) as cluster:
+        await cluster.create_cache(nodeSelector={"cache": "yes"})
+        await cluster.until_workers("abc")
+        await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 3})
+        await cluster.until_state("Ready")
+        await cluster.scale(replicas=2)
+        await cluster.until(lambda: "Draining" in cluster.workers().values())
+        (leaver,) = (node for node, state in cluster.workers().items() if state == "Draining")
+        await cluster.server.delete(
+            STATEFUL_SETS, name=f"default-worker-{leaver}", namespace=names.SYSTEM_NAMESPACE
+        )
+        await cluster.until(lambda: cluster.events("DrainResumed"))
+        go.set()
+        await cluster.until_workers("".join(sorted({*"abc"} - {leaver})))
+        await cluster.until(lambda: sum(cluster.nodes().values()) == SIZE)
+        assert cluster.engine.source_bytes_read == SIZE
+        assert cluster.cleaned == [leaver]
