@@ -95,7 +95,7 @@ class Extender:
         self._stale_after_seconds: Final = stale_after_seconds
         self._explain: Final = explain
         self._reported: Final[dict[str, None]] = {}
-        self._metrics: Final = Metrics(
+        self.metrics: Final = Metrics(
             view_age_seconds=freshness.age_seconds,
             datasets=lambda: len(view),
             waiting_pods=lambda: len(demand),
@@ -117,7 +117,7 @@ class Extender:
             case "/livez" if method in ("GET", "HEAD"):
                 await _respond(send, 200, b"ok\n")
             case "/metrics" if method in ("GET", "HEAD"):
-                await _respond(send, 200, self._metrics.text(), content_type=CONTENT_TYPE)
+                await _respond(send, 200, self.metrics.text(), content_type=CONTENT_TYPE)
             case "/prioritize" | "/healthz" | "/livez" | "/metrics":
                 await _respond(send, 405, f"{method} is not served at {path}\n".encode())
             case _:
@@ -131,7 +131,7 @@ class Extender:
     def prioritize(self, body: bytes | bytearray) -> tuple[int, str, bytes]:
         """The answer to a prioritize call with this body: its status, content type and body."""
         if len(body) > MAX_BODY_BYTES:
-            self._metrics.decode_errors.inc()
+            self.metrics.decode_errors.inc()
             return 413, _TEXT, f"a request may have {MAX_BODY_BYTES} bytes\n".encode()
         started = time.perf_counter()
         try:
@@ -146,13 +146,13 @@ class Extender:
             explains = self._explain and ranking.kind is not Kind.NO_DATASET
             line = explanation(request=request, ranking=ranking) if explains else ""
         except BadRequestError as error:
-            self._metrics.decode_errors.inc()
+            self.metrics.decode_errors.inc()
             _log.warning("a prioritize request was refused: %s", error)
             return 400, _TEXT, f"{error}\n".encode()
         self._demand.on_asked(request.key)
         answer = encode_scores(scores=ranking.scores)
-        self._metrics.prioritize_seconds.observe(time.perf_counter() - started)
-        self._metrics.answers[ranking.kind].inc()
+        self.metrics.prioritize_seconds.observe(time.perf_counter() - started)
+        self.metrics.answers[ranking.kind].inc()
         self._report_problem(request, ranking)
         if line:
             _explanations.info("%s", line)
@@ -182,8 +182,12 @@ class Extender:
 
 def problem_of(ranking: Ranking) -> tuple[str, str] | None:
     """What is wrong with the annotation of a pod, as the reason and the sentence of an event; None when nothing is."""
-    if ranking.kind is Kind.BAD_ANNOTATION:
-        return BAD_ANNOTATION, f"it is scheduled without regard to its data: {ranking.reason}"
+    if ranking.unreadable:
+        without = ranking.kind is Kind.BAD_ANNOTATION
+        how = (
+            "without regard to its data" if without else "by the Datasets of the claims that it mounts alone"
+        )
+        return BAD_ANNOTATION, f"it is scheduled {how}: {ranking.unreadable}"
     if not ranking.unknown:
         return None
     named = ", ".join(ranking.unknown[:_NAMED]) + (" and others" if len(ranking.unknown) > _NAMED else "")
@@ -202,6 +206,7 @@ def explanation(*, request: PrioritizeRequest, ranking: Ranking) -> str:
         {
             "pod": request.pod,
             "datasets": request.annotation,
+            "claims": request.claims,
             "candidates": None if request.nodes is None else len(request.nodes),
             "kind": ranking.kind,
             "reason": ranking.reason,

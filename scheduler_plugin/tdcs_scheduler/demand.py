@@ -1,12 +1,22 @@
 """Which data the pods wait for that have no node yet: so that one pod leaves to others what only they can use."""
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tdcs.api import names
-from tdcs_scheduler.protocol import BadAnnotationError, decode_annotation, index_of, read_by
+from tdcs_scheduler.protocol import (
+    BadAnnotationError,
+    DatasetReference,
+    claims_of,
+    decode_annotation,
+    index_of,
+    is_opted_out,
+    read_by,
+    with_claims,
+)
 from tdcs_scheduler.view import DatasetView
 
 Key = tuple[str, str]
@@ -19,6 +29,7 @@ Shares = dict[str | None, Share]
 _NO_SHARE: Final[Share] = (frozenset(), 0.0)
 
 _REFERENCES: Final = "references"
+_CLAIMS: Final = "claims"
 _INDEX: Final = "index"
 
 # Pods that were asked about and are not known to have a node: more than are ever being placed at a time.
@@ -44,13 +55,17 @@ def waiting_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     waits = not metadata.get("deletionTimestamp") and not any(
         each.get("type") == "PodScheduled" and each.get("status") == "False" for each in conditions
     )
-    annotations = metadata.get("annotations") or {}
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    waits = waits and not is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA))
     text = annotations.get(names.ANNOTATION_DATASETS) if waits else None
+    volumes = (pod.get("spec") or {}).get("volumes") or () if waits else ()
+    mounted = [(each.get("persistentVolumeClaim") or {}).get("claimName", "") for each in volumes]
     key = names.ANNOTATION_COMPLETION_INDEX
     return {
         "metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "resourceVersion")},
         _REFERENCES: text,
-        _INDEX: index_of(annotations.get(key) or (metadata.get("labels") or {}).get(key)),
+        _CLAIMS: claims_of(mounted, namespace=metadata.get("namespace", "")),
+        _INDEX: index_of(annotations.get(key) or labels.get(key)),
     }
 
 
@@ -82,22 +97,26 @@ class Demand:
         self._changed: Final[set[str]] = set()
 
     def __len__(self) -> int:
-        """How many pods count."""
-        return 0 if self._is_stale() else len(self._pods)
+        """How many pods count: those that read a Dataset which there is."""
+        if self._is_stale():
+            return 0
+        return sum(any(dataset in self._view for dataset, _ in read) for read in self._pods.values())
 
     def on_pod(self, key: Key, pod: Mapping[str, Any] | None) -> None:
         """Take the new state of a pod, as :func:`waiting_pod` keeps it; None: it has a node, or is gone."""
         for dataset, copy in self._pods.pop(key, ()):
             self._count(dataset, copy, -1)
-        if pod is None or not pod[_REFERENCES]:
+        if pod is None or not (pod[_REFERENCES] or pod[_CLAIMS]):
             self._asked.pop(key, None)
             return
         if key in self._asked:
             return  # late news of a pod that the scheduler is placing
-        try:
-            references = decode_annotation(text=pod[_REFERENCES])
-        except BadAnnotationError:
-            return  # its owner gets an event when it is scored
+        named: list[DatasetReference] = []
+        # Of an annotation that cannot be read its owner gets an event when the pod is scored.
+        with contextlib.suppress(BadAnnotationError):
+            named = decode_annotation(text=pod[_REFERENCES]) if pod[_REFERENCES] else []
+        # A claim may be of a Dataset that is only heard of later.
+        references = with_claims(named, claims=pod[_CLAIMS], known=pod[_CLAIMS])
         read = read_by(references, index=pod.get(_INDEX))
         self._pods[key] = [(reference.dataset, reference.copy) for reference in read]
         for dataset, copy in self._pods[key]:

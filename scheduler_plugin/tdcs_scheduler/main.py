@@ -2,41 +2,21 @@
 
 import asyncio
 import contextlib
-import functools
-import gc
 import logging
 import os
-import signal
 import socket
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import click
-import uvicorn
 import uvloop
 
 from tdcs.api import names
-from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.client import connect
 from tdcs.kube.configuration import ConfigurationError
-from tdcs.kube.informer import Informer
-from tdcs.kube.objects import Key
-from tdcs.kube.resources import DATASETS, PODS
-from tdcs_scheduler.app import EXPLANATIONS, Extender
-from tdcs_scheduler.demand import Demand, selector, waiting_pod
-from tdcs_scheduler.fast_path import FastPath
-from tdcs_scheduler.pod_events import PodEvents
-from tdcs_scheduler.view import DatasetView
+from tdcs_scheduler.app import EXPLANATIONS
+from tdcs_scheduler.serving import Admission, serve
 
 _log: Final = logging.getLogger(__name__)
-
-# kube-scheduler keeps idle connections for 90 s; a server that closes them earlier makes some of its calls fail.
-_KEEP_ALIVE_SECONDS: Final = 120
-
-# Waiting pods come and go with every pod that is placed, 70 a second. News of some 50 ms is new enough, for it is
-# kube-scheduler that tells which pod's turn it is.
-_GATHER_SECONDS: Final = 0.05
 
 # The API server sends a bookmark about once a minute; three missed ones mean that it is gone.
 DEFAULT_STALE_AFTER: Final = 180.0
@@ -51,132 +31,6 @@ class LogFormat(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         return record.getMessage() if record.name == EXPLANATIONS else super().format(record)
-
-
-class _InformerFreshness:
-    def __init__(self, informer: Informer) -> None:
-        self._informer = informer
-
-    def is_synced(self) -> bool:
-        return self._informer.synced.is_set()
-
-    def age_seconds(self) -> float:
-        return self._informer.last_contact_age()
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the process' signals alone: uvicorn's own handling ends the process by the signal."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def serve(
-    *,
-    listeners: list[socket.socket],
-    monitoring_port: int | None,
-    stale_after_seconds: float,
-    explain: bool,
-    scheduler_name: str,
-) -> None:
-    """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
-
-    Raises ConfigurationError when there is none.
-    """
-    api = await connect()
-    view = DatasetView()
-    # Whoever cannot list pods still scores: nothing waits then, as far as is known.
-    demand, pods = waiting_pods(
-        api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
-    )
-
-    def on_dataset(key: Key, dataset: Object | None) -> None:
-        view.on_change(key, dataset)
-        demand.on_dataset(key)
-
-    informer = Informer(api=api, resource=DATASETS, on_change=on_dataset)
-    app = Extender(
-        view=view,
-        freshness=_InformerFreshness(informer),
-        stale_after_seconds=stale_after_seconds,
-        monitoring_port=monitoring_port,
-        explain=explain,
-        report=PodEvents(api=api),
-        demand=demand,
-    )
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        http=FastPath,
-        ws="none",
-        lifespan="off",
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=5,
-        proxy_headers=False,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-    )
-    server = _Server(config)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, functools.partial(setattr, server, "should_exit", True))
-    try:
-        await _until_either_ends(server=server, informer=informer, pods=pods, listeners=listeners)
-    finally:
-        await api.close()
-
-
-def waiting_pods(
-    *,
-    api: KubeApi,
-    view: DatasetView,
-    scheduler_name: str,
-    stale_after_seconds: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> tuple[Demand, Informer]:
-    """The demand of the pods that wait for this scheduler, and the informer that keeps it."""
-    demand = Demand(
-        view=view,
-        age_seconds=lambda: informer.last_contact_age(),
-        stale_after_seconds=stale_after_seconds,
-    )
-    informer = Informer(
-        api=api,
-        resource=PODS,
-        fields=selector(scheduler_name=scheduler_name),
-        keep=waiting_pod,
-        on_change=demand.on_pod,
-        clock=clock,
-        gather=_GATHER_SECONDS,
-    )
-    return demand, informer
-
-
-async def _until_either_ends(
-    *, server: uvicorn.Server, informer: Informer, pods: Informer, listeners: list[socket.socket]
-) -> None:
-    following = asyncio.create_task(informer.run(), name="datasets")
-    counting = asyncio.create_task(pods.run(), name="pods")
-    tidying = asyncio.create_task(_tidy_memory(informer), name="memory")
-    serving = asyncio.create_task(server.serve(sockets=listeners), name="server")
-    await asyncio.wait({following, counting, serving}, return_when=asyncio.FIRST_COMPLETED)
-    # An informer only ends by a fault: an extender that learns nothing more must not go on answering.
-    server.should_exit = True
-    await serving
-    for task in (tidying, counting, following):
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def _tidy_memory(informer: Informer) -> None:
-    """Keep what lives for ever away from the garbage collector: its pauses are the slowest answers."""
-    await informer.synced.wait()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 @click.command(name="extender")
@@ -212,6 +66,29 @@ async def _tidy_memory(informer: Informer) -> None:
     show_default=True,
     help="Of the kube-scheduler that asks: what its waiting pods need is left to them.",
 )
+@click.option(
+    "--webhook-port",
+    default=None,
+    type=click.IntRange(1, 65535),
+    help="One more port, on all addresses, at which the API server asks over HTTPS about new pods.",
+)
+@click.option(
+    "--webhook-configuration",
+    default="",
+    help="The MutatingWebhookConfiguration that is to trust that port's certificate.",
+)
+@click.option(
+    "--webhook-host",
+    "webhook_hosts",
+    multiple=True,
+    default=("127.0.0.1",),
+    help="Name or address under which the API server calls that port; may be repeated.",
+)
+@click.option(
+    "--claim-list-namespace",
+    default="",
+    help=f"Namespace of the ConfigMap {names.CLAIM_LIST}, kept for the admission policy; empty: it is not kept.",
+)
 def command(
     *,
     host: str,
@@ -220,6 +97,10 @@ def command(
     stale_after: float,
     explain: bool,
     scheduler_name: str,
+    webhook_port: int | None,
+    webhook_configuration: str,
+    webhook_hosts: tuple[str, ...],
+    claim_list_namespace: str,
 ) -> None:
     """Run the scheduler extender: ranks nodes by the bytes of a pod's datasets that they hold."""
     handler = logging.StreamHandler()
@@ -231,6 +112,9 @@ def command(
         if monitoring_port is not None:
             other = _listen(host="", port=monitoring_port, option="--monitoring-port")
             listeners.append(open_sockets.enter_context(other))
+        webhook = None
+        if webhook_port is not None:
+            webhook = open_sockets.enter_context(_listen(host="", port=webhook_port, option="--webhook-port"))
         _log.info("serving kube-scheduler on %s:%d", host, port)
         _run(
             serve(
@@ -239,6 +123,12 @@ def command(
                 stale_after_seconds=stale_after,
                 explain=explain,
                 scheduler_name=scheduler_name,
+                admission=Admission(
+                    listener=webhook,
+                    configuration=webhook_configuration,
+                    hosts=webhook_hosts,
+                    claim_list_namespace=claim_list_namespace,
+                ),
             )
         )
 

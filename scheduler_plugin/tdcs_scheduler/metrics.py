@@ -39,7 +39,8 @@ class Metrics:
             f"{_PREFIX}_answers",
             "Answers to prioritize requests by kind: "
             "scored, no_dataset, no_data, unknown_dataset (named by the pod, and not there), bad_annotation (of the "
-            "pod), no_reader (a worker of a pipeline that reads none), not_synced (Datasets not listed yet).",
+            "pod), opted_out (by its label), no_reader (a worker of a pipeline that reads none), not_synced "
+            "(Datasets not listed yet).",
             ["kind"],
             registry=self.registry,
         )
@@ -48,6 +49,20 @@ class Metrics:
         self.decode_errors: Final = Counter(
             f"{_PREFIX}_decode_errors",
             "Requests that were refused because they are no prioritize request.",
+            registry=self.registry,
+        )
+        reviews = Counter(
+            f"{_PREFIX}_reviews",
+            "New pods with a claim that the API server asked the webhook about, by whether they are to be placed by "
+            "their data.",
+            ["placed_by_data"],
+            registry=self.registry,
+        )
+        self.reviews: Final = {ours: reviews.labels(str(ours).lower()) for ours in (True, False)}
+        self.review_seconds: Final = Histogram(
+            f"{_PREFIX}_review_seconds",
+            "Time to decode such a question and to encode the answer.",
+            buckets=_BUCKETS,
             registry=self.registry,
         )
         Gauge(

@@ -4,7 +4,7 @@ Only what a score depends on is decoded: the rest of the Pod, some kilobytes, is
 names, so the keys are the Go names, capitalised; inside the Pod they are Kubernetes' own.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Annotated, Final
 
 import msgspec
@@ -36,6 +36,7 @@ class _Annotations(msgspec.Struct):
 
 class _Labels(msgspec.Struct):
     index: str | None = msgspec.field(name=names.ANNOTATION_COMPLETION_INDEX, default=None)
+    by_data: str | None = msgspec.field(name=names.LABEL_PLACE_BY_DATA, default=None)
 
 
 class _Metadata(msgspec.Struct):
@@ -47,8 +48,21 @@ class _Metadata(msgspec.Struct):
     labels: _Labels | None = None
 
 
+class _Claim(msgspec.Struct):
+    name: str = msgspec.field(name="claimName", default="")
+
+
+class _Volume(msgspec.Struct):
+    claim: _Claim | None = msgspec.field(name="persistentVolumeClaim", default=None)
+
+
+class _Spec(msgspec.Struct):
+    volumes: list[_Volume] | None = None
+
+
 class _Pod(msgspec.Struct):
     metadata: _Metadata
+    spec: _Spec | None = None
 
 
 class _Arguments(msgspec.Struct):
@@ -111,8 +125,9 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
     """What kube-scheduler asks: how good is each of `nodes` for the pod?
 
     `nodes` is None when kube-scheduler sent whole Node objects instead of names (nodeCacheCapable is off).
-    `annotation` is the pod's datasets annotation as it was written, None without one. `index` is the pod's number in
-    its Indexed Job, None when it has none.
+    `annotation` is the pod's datasets annotation as it was written, None without one. `claims` are the claims that
+    the pod mounts, as `namespace/name`: each is of the Dataset of that name, if there is one. `opted_out`: the pod is
+    not to be placed by its data. `index` is the pod's number in its Indexed Job, None when it has none.
     """
 
     pod: str
@@ -120,6 +135,8 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
     annotation: str | None
     nodes: Candidates | None
     index: int | None = None
+    claims: tuple[str, ...] = ()
+    opted_out: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -148,7 +165,8 @@ def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
     nodes = bytes(arguments.node_names)
     if nodes[:1] not in (b"[", b"n"):
         raise BadRequestError(f"{_NO_ARGUMENTS}: NodeNames is neither a list nor null; {_CLIENT}")
-    metadata = arguments.pod.metadata
+    metadata, spec = arguments.pod.metadata, arguments.pod.spec
+    mounted = [each.claim.name for each in (spec.volumes if spec else None) or () if each.claim is not None]
     return PrioritizeRequest(
         pod=f"{metadata.namespace}/{metadata.name or metadata.generate_name}",
         uid=metadata.uid,
@@ -158,7 +176,31 @@ def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
             (metadata.annotations.index if metadata.annotations else None)
             or (metadata.labels.index if metadata.labels else None)
         ),
+        claims=claims_of(mounted, namespace=metadata.namespace),
+        opted_out=metadata.labels is not None and is_opted_out(metadata.labels.by_data),
     )
+
+
+def claims_of(mounted: Iterable[str], *, namespace: str) -> tuple[str, ...]:
+    """The claims of these names in a pod's namespace, each once, as `namespace/name`."""
+    return tuple(dict.fromkeys(f"{namespace}/{name}" for name in mounted if name))
+
+
+def is_opted_out(label: str | None) -> bool:
+    """Whether a pod with this value of the label `tdcs.io/place-by-data` is to be placed without regard to its data."""
+    return label == "false"
+
+
+def with_claims(
+    named: Sequence[DatasetReference], *, claims: Iterable[str], known: Container[str]
+) -> list[DatasetReference]:
+    """The datasets that a pod names, and those of the claims that it mounts; what it says of one counts.
+
+    A claim of no `known` Dataset is some other volume.
+    """
+    said = {each.dataset for each in named}
+    mounted = (claim for claim in claims if claim not in said and claim in known)
+    return [*named, *(DatasetReference(dataset=claim) for claim in mounted)]
 
 
 def index_of(text: str | None) -> int | None:

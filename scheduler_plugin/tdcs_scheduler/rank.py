@@ -2,9 +2,10 @@
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from tdcs.api import names
 from tdcs.policy.scoring import node_scores, nodes_to_take
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
@@ -13,6 +14,7 @@ from tdcs_scheduler.protocol import (
     PrioritizeRequest,
     decode_annotation,
     read_by,
+    with_claims,
 )
 from tdcs_scheduler.view import DatasetView
 
@@ -29,7 +31,10 @@ class Kind(enum.StrEnum):
     """At least one node got a score."""
 
     NO_DATASET = "no_dataset"
-    """The pod has no datasets annotation, or an empty one: nothing to say."""
+    """The pod mounts no Dataset's claim and its annotation names none: nothing to say."""
+
+    OPTED_OUT = "opted_out"
+    """The pod's label says that it is not to be placed by its data."""
 
     NO_READER = "no_reader"
     """The pod's job has datasets, and this pod reads none of them."""
@@ -41,7 +46,7 @@ class Kind(enum.StrEnum):
     """The same, and some of the datasets that the pod names do not exist."""
 
     BAD_ANNOTATION = "bad_annotation"
-    """The annotation cannot be read."""
+    """The annotation cannot be read, and the pod mounts no Dataset's claim."""
 
     NOT_SYNCED = "not_synced"
     """The Datasets have not been listed yet."""
@@ -50,11 +55,13 @@ class Kind(enum.StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
     """The answer to a request: scores of nodes (missing: 0), its kind, and a sentence that explains it. `unknown`: what
-    the pod names that does not exist."""
+    the pod names that does not exist. `unreadable`: what is wrong with its annotation, which then counts for nothing;
+    else empty."""
 
     kind: Kind
     reason: str
     unknown: tuple[str, ...] = ()
+    unreadable: str = ""
     scores: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -63,6 +70,8 @@ def rank(
 ) -> Ranking:
     """Score the request's nodes by the bytes of the pod's copies that they hold, less what other pods wait for there.
 
+    What a pod reads is what its annotation names, and the Datasets of the claims that it mounts: of these any copy.
+
     Scores are relative to the best *candidate*: if the node with the most bytes has no room for the pod, the order of
     the others still shows.
 
@@ -70,16 +79,38 @@ def rank(
     holder among thousands of names costs more than all the rest. Raises BadRequestError for candidates that are no
     list of strings, where that shows.
     """
-    if request.annotation is None:
-        return Ranking(kind=Kind.NO_DATASET, reason="the pod names no datasets")
+    if request.opted_out:
+        return Ranking(kind=Kind.OPTED_OUT, reason=f"the pod is labelled {names.LABEL_PLACE_BY_DATA}=false")
+    if request.annotation is None and not request.claims:
+        return Ranking(kind=Kind.NO_DATASET, reason="the pod mounts no claim and names no datasets")
     if not synced:
         return Ranking(kind=Kind.NOT_SYNCED, reason="the datasets have not been listed yet")
-    try:
-        references = decode_annotation(text=request.annotation)
-    except BadAnnotationError as error:
-        return Ranking(kind=Kind.BAD_ANNOTATION, reason=str(error))
-    if not references:
-        return Ranking(kind=Kind.NO_DATASET, reason="the pod's list of datasets is empty")
+    named: list[DatasetReference] = []
+    unreadable = ""
+    if request.annotation is not None:
+        try:
+            named = decode_annotation(text=request.annotation)
+        except BadAnnotationError as error:
+            unreadable = str(error)
+    references = with_claims(named, claims=request.claims, known=view)
+    if references:
+        ranking = _by_data(request=request, references=references, view=view, demand=demand, exact=exact)
+        return replace(ranking, unreadable=unreadable) if unreadable else ranking
+    if unreadable:
+        return Ranking(kind=Kind.BAD_ANNOTATION, reason=unreadable, unreadable=unreadable)
+    mounts = "mounts no Dataset's claim" if request.claims else "mounts no claim"
+    return Ranking(kind=Kind.NO_DATASET, reason=f"the pod {mounts} and names no datasets")
+
+
+def _by_data(
+    *,
+    request: PrioritizeRequest,
+    references: Sequence[DatasetReference],
+    view: DatasetView,
+    demand: Demand,
+    exact: bool,
+) -> Ranking:
+    """Scores for a pod with these datasets."""
     read = read_by(references, index=request.index)
     if not read:
         return _for_others(request=request, references=references, view=view, demand=demand)

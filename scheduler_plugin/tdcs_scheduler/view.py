@@ -3,7 +3,7 @@ score.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tdcs.api import names
@@ -26,9 +26,13 @@ class DatasetView:
     def __len__(self) -> int:
         return len(self._copies)
 
-    def __contains__(self, dataset: str) -> bool:
+    def __contains__(self, dataset: object) -> bool:
         """Whether there is a Dataset `namespace/name`, with data or without."""
         return dataset in self._copies
+
+    def __iter__(self) -> Iterator[str]:
+        """The Datasets, as `namespace/name`."""
+        return iter(self._copies)
 
     def on_change(self, key: Key, dataset: Mapping[str, Any] | None) -> None:
         """Take the new state of the Dataset with this (namespace, name); None: it is gone."""

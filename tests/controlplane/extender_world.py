@@ -7,7 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.support.ports import free_ports
 from tests.support.processes import Process
 from tests.support.waiting import eventually
 
+from tdcs.controllers.mounts import volumes
 from tdcs_scheduler.configuration import scheduler_configuration
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -78,8 +79,10 @@ def start_extender(
     explain: bool = True,
     kubeconfig: Path | None = None,
     scheduler_name: str = SCHEDULER,
+    options: Sequence[str] = (),
 ) -> Extender:
-    """The extender's process, once it is healthy; `kubeconfig`: whose rights it has, by default an administrator's."""
+    """The extender's process, once it is healthy; `kubeconfig`: whose rights it has, by default an administrator's;
+    `options`: more of the command's."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     argv = [
@@ -90,6 +93,7 @@ def start_extender(
         f"--stale-after={stale_after}",
         f"--scheduler-name={scheduler_name}",
         *(["--explain"] if explain else []),
+        *options,
     ]
     plane.kube.install_crds(CRDS)
 
@@ -140,6 +144,19 @@ def put_dataset(
     annotation = f'[{{"dataset": "{namespace}/{name}", "copy": "0"}}]'
     eventually(lambda: extender.scored(annotation) == set(held), deadline=90, describe=extender.process.tail)
     return annotation
+
+
+def put_claim(kube: Kube, *, namespace: str, name: str = "images") -> None:
+    """The claim of a Dataset and its volume, as the operator makes them, once they are bound."""
+    dataset = kube.get("Dataset", name, namespace=namespace)
+    where = volumes.attributes(cluster="default", path=f"/datasets/{name}")
+    kube.create(volumes.volume(dataset=dataset, storage="1Mi", attributes=where))
+    kube.create(volumes.claim(dataset=dataset, storage="1Mi"))
+    eventually(
+        lambda: kube.get("PersistentVolumeClaim", name, namespace=namespace)["status"]["phase"] == "Bound",
+        deadline=60,
+        describe=lambda: describe(kube, namespace=namespace, kinds=("PersistentVolumeClaim",)),
+    )
 
 
 def landed(kube: Kube, *, namespace: str, count: int, labels: Mapping[str, str]) -> Counter[str]:

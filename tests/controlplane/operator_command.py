@@ -23,7 +23,7 @@ from tdcs_local import programs
 TDCS = Path(sys.executable).parent / "tdcs"
 
 
-POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration")
 
 
 def install_rights(kube: Kube, *, release: str, namespace: str, templates: Sequence[str]) -> list[Object]:
@@ -42,10 +42,13 @@ def install_rights(kube: Kube, *, release: str, namespace: str, templates: Seque
     ).stdout
     wanted = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *POLICIES}
     objects: list[Object] = [obj for obj in yaml.safe_load_all(rendered) if obj and obj["kind"] in wanted]
+    names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", namespace]}
+    selector = {"matchExpressions": [names]}  # other tests have namespaces of their own
     for obj in objects:
-        if obj["kind"] == "ValidatingAdmissionPolicyBinding":  # other tests have namespaces of their own
-            names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", namespace]}
-            obj["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [names]}}
+        if obj["kind"] == "ValidatingAdmissionPolicyBinding":
+            obj["spec"]["matchResources"] = {"namespaceSelector": selector}
+        for hook in obj.get("webhooks", ()):
+            hook["namespaceSelector"] = selector
         kube.apply(obj)
     return objects
 

@@ -19,6 +19,7 @@ from tests.support.controlplane.audit import Call, service_account
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.kube import Object, condition
 from tests.support.objects import gpu_pod
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 
 from tdcs_scheduler.configuration import scheduler_configuration
@@ -125,12 +126,16 @@ def test_the_operator_needs_what_it_is_granted(
 def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_nodes: FakeNodes) -> None:
     plane, kube, namespace = world.plane, world.kube, world.namespace
     objects = install_rights(
-        kube, release=release, namespace=namespace, templates=["scheduler-rbac", "scheduler"]
+        kube, release=release, namespace=namespace, templates=["scheduler-rbac", "scheduler", "place-by-data"]
     )
+    (port,) = free_ports(1)
+    webhook = [f"--webhook-port={port}", f"--webhook-configuration={release}-place-by-data"]
     try:
         account = f"{release}-scheduler"
         extender = start_extender(
-            plane, kubeconfig=plane.kubeconfig_as(service_account=account, namespace=namespace)
+            plane,
+            kubeconfig=plane.kubeconfig_as(service_account=account, namespace=namespace),
+            options=webhook,
         )
         plane.start_scheduler(
             name="kube-scheduler-tdcs", config=scheduler_configuration(extender_url=extender.url)

@@ -72,6 +72,34 @@ extenders:
 {{- end }}
 {{- end }}
 
+{{/* The version of MutatingAdmissionPolicies that the API server has; empty: none. */}}
+{{- define "tdcs.policyVersion" -}}
+{{- range list "v1beta1" "v1" }}
+{{- if $.Capabilities.APIVersions.Has (printf "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy" .) }}{{ . }} {{ end }}
+{{- end }}
+{{- end }}
+
+{{/* How pods with a Dataset's claim come to the scheduler: Policy, Webhook or Off. */}}
+{{- define "tdcs.placeByData" -}}
+{{- if not (and .Values.scheduler.enabled .Values.extender.enabled) }}Off
+{{- else if ne .Values.placeByData "Auto" }}{{ .Values.placeByData }}
+{{- else if include "tdcs.policyVersion" . }}Policy
+{{- else }}Webhook
+{{- end }}
+{{- end }}
+
+{{/* Which new pods may be placed by their data, in CEL; tdcs_scheduler.admission.review says the same. */}}
+{{- define "tdcs.placeByDataConditions" -}}
+# A pod that names no scheduler has the default one's name by now.
+- name: names-no-scheduler
+  expression: object.spec.?schedulerName.orValue("") in ["", "default-scheduler"] && object.spec.?nodeName.orValue("") == ""
+- name: is-not-opted-out
+  expression: object.metadata.?labels["tdcs.io/place-by-data"].orValue("") != "false"
+# The operator has decided about those.
+- name: is-of-no-training-job
+  expression: '!object.metadata.?labels["tdcs.io/training-job"].hasValue()'
+{{- end }}
+
 {{/* Annotations of what updates the CustomResourceDefinitions; takes the weight. */}}
 {{- define "tdcs.crdHook" -}}
 helm.sh/hook: pre-upgrade

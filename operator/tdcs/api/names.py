@@ -49,6 +49,8 @@ ANNOTATION_VOLUME_BOUND: Final = "tdcs.io/volume-bound"
 """On the claim of a Dataset: its volume was bound before it was."""
 ANNOTATION_RESTARTED: Final = "tdcs.io/restarted"
 """On the pod template of a cache worker: when it was last to be started anew; a new value does that."""
+LABEL_PLACE_BY_DATA: Final = "tdcs.io/place-by-data"
+"""On a pod: "false" leaves its placement to its own scheduler, without regard to what it mounts."""
 LABEL_TRAINING_JOB: Final = "tdcs.io/training-job"
 LABEL_ROLE: Final = "tdcs.io/role"
 LABEL_CACHE_CLUSTER: Final = "tdcs.io/cache-cluster"
@@ -114,8 +116,12 @@ VOLUME_TIERS: Final = "tiers"
 SECRET_ACCESS_KEY_ID: Final = "accessKeyId"  # noqa: S105 - the key's name, not a secret
 SECRET_SECRET_ACCESS_KEY: Final = "secretAccessKey"  # noqa: S105 - the key's name, not a secret
 
-# Port of the extender.
+# Ports of the extender: for kube-scheduler, and for the API server's admission of pods.
 EXTENDER_PORT: Final = 8900
+WEBHOOK_PORT: Final = 8902
+
+CLAIM_LIST: Final = "tdcs-claims"
+"""The ConfigMap with the claims of all Datasets, each as a key ``namespace.name``: the admission policy reads it."""
 
 # Defaults.
 DEFAULT_IMAGE: Final = "tdcs/alluxio:dev"

@@ -87,6 +87,13 @@ RESOURCE_QUOTAS = Resource(group="", version="v1", plural="resourcequotas", kind
 RUNTIME_CLASSES = Resource(
     group="node.k8s.io", version="v1", plural="runtimeclasses", kind="RuntimeClass", namespaced=False
 )
+MUTATING_WEBHOOKS = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration",
+    namespaced=False,
+)
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     version="v1",

@@ -67,11 +67,17 @@ class Helm:
         return done.stdout
 
     def template(
-        self, values: Mapping[str, Any] | None = None, *, local: bool = False, release: str = "tdcs"
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        local: bool = False,
+        release: str = "tdcs",
+        apis: Sequence[str] = (),
     ) -> Rendered:
         files = ["--values", str(LOCAL_VALUES)] if local else []
         words = [word for name, value in (values or {}).items() for word in ("--set-json", f"{name}={value}")]
-        told = self.run("template", release, CHART, "--namespace", NAMESPACE, *files, *words)
+        served = [word for api in apis for word in ("--api-versions", api)]
+        told = self.run("template", release, CHART, "--namespace", NAMESPACE, *files, *words, *served)
         return Rendered(objects=[obj for obj in yaml.safe_load_all(told) if obj])
 
 

@@ -21,6 +21,9 @@ CLUSTER_SCOPED = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CSIDriver",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }
@@ -235,7 +238,7 @@ def test_the_extender_listens_where_its_scheduler_asks(default: Rendered) -> Non
 
     assert f"--port={names.EXTENDER_PORT}" in containers["tdcs-scheduler/extender"]["args"]
     # kubelet's probes come from outside of the pod and do not reach loopback.
-    (port,) = containers["tdcs-scheduler/extender"]["ports"]
+    port, _webhook = containers["tdcs-scheduler/extender"]["ports"]
     assert f"--monitoring-port={port['containerPort']}" in containers["tdcs-scheduler/extender"]["args"]
 
 
@@ -255,7 +258,7 @@ def test_the_scheduler_begins_after_its_extender_and_after_a_bounded_time_withou
     # A probe that must succeed first would have no bound.
     assert "startupProbe" not in extender
     assert waiting["args"][0] == "await-extender"
-    (port,) = extender["ports"]
+    port, _webhook = extender["ports"]
     assert f"--url=http://127.0.0.1:{port['containerPort']}/healthz" in waiting["args"]
     assert "--at-most=30" in waiting["args"]
     assert "restartPolicy" not in waiting

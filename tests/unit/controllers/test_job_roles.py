@@ -107,6 +107,17 @@ def test_evictions_are_no_failures_but_only_where_the_api_lets_us_say_so() -> No
     assert "podFailurePolicy" not in made["spec"]
 
 
+def test_pods_that_read_nothing_are_labelled_so_that_none_places_them_by_data() -> None:
+    spec = roles("TensorFlow", Chief=1, Worker=2, PS=1)
+    assert spec.datasets
+    found = {
+        role: children.pod_template(owner=JOB_OBJECT, spec=spec, role=role)["metadata"]["labels"]
+        for role in spec.by_role()
+    }
+    labels = {role: each.get("tdcs.io/place-by-data") for role, each in found.items()}
+    assert labels == {"Chief": None, "Worker": None, "PS": "false"}
+
+
 def ending(spec: TrainingJobSpec, *, pods: tuple[PodView, ...] = (), now: str = NOW, **jobs: JobView) -> str:
     """How it ended, in a word."""
     views: dict[Role, JobView] = {role: jobs.get(role.lower(), JobView()) for role in spec.by_role()}

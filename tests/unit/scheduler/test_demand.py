@@ -13,7 +13,7 @@ from tests.unit.kube.fake import ScriptedApi, UnavailableError, error
 
 from tdcs.kube.api import ObjectList, WatchEvent
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
-from tdcs_scheduler.main import waiting_pods
+from tdcs_scheduler.serving import waiting_pods
 from tdcs_scheduler.view import DatasetView
 
 BytesByNode = Mapping[str, Mapping[str, int]]
@@ -239,7 +239,7 @@ def test_of_a_pod_without_annotations_little_is_kept() -> None:
     kept = waiting_pod({"metadata": {"namespace": "n", "name": "p", "resourceVersion": "7"}, "spec": {}})
 
     metadata = {"namespace": "n", "name": "p", "resourceVersion": "7"}
-    assert kept == {"metadata": metadata, "references": None, "index": None}
+    assert kept == {"metadata": metadata, "references": None, "claims": (), "index": None}
 
 
 def test_only_pods_of_its_own_scheduler_without_a_node_are_followed() -> None:

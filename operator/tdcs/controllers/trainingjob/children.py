@@ -256,7 +256,9 @@ def pod_template(
     if preferred and role in READING_ROLES:
         made["affinity"] = with_preferred(pod.get("affinity"), preferred)
     own_labels = {**passed_on(owner, "labels"), **(metadata.get("labels") or {})}
-    labels = {**own_labels, **labels_of(job=name, role=role)}
+    # They mount the datasets too, and read nothing of them.
+    opted_out = {names.LABEL_PLACE_BY_DATA: "false"} if role not in READING_ROLES and spec.datasets else {}
+    labels = {**own_labels, **opted_out, **labels_of(job=name, role=role)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
 
 

@@ -1,0 +1,211 @@
+"""The extender's servers and what they live on, from the first list of the Datasets to the signal to end."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvicorn
+
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.client import connect
+from tdcs.kube.informer import Informer
+from tdcs.kube.objects import Key
+from tdcs.kube.resources import DATASETS, PODS
+from tdcs_scheduler.admission.claim_list import ClaimList
+from tdcs_scheduler.admission.webhook import Webhook
+from tdcs_scheduler.app import Extender
+from tdcs_scheduler.demand import Demand, selector, waiting_pod
+from tdcs_scheduler.fast_path import FastPath
+from tdcs_scheduler.pod_events import PodEvents
+from tdcs_scheduler.view import DatasetView
+
+# kube-scheduler keeps idle connections for 90 s; a server that closes them earlier makes some of its calls fail.
+_KEEP_ALIVE_SECONDS: Final = 120
+
+# Waiting pods come and go with every pod that is placed, 70 a second. News of some 50 ms is new enough, for it is
+# kube-scheduler that tells which pod's turn it is.
+_GATHER_SECONDS: Final = 0.05
+
+
+class _InformerFreshness:
+    def __init__(self, informer: Informer) -> None:
+        self._informer = informer
+
+    def is_synced(self) -> bool:
+        return self._informer.synced.is_set()
+
+    def age_seconds(self) -> float:
+        return self._informer.last_contact_age()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """How new pods come to this scheduler.
+
+    `listener`: where the webhook is served; None: it is not. `configuration`: the MutatingWebhookConfiguration that
+    leads there. `hosts`: names and addresses of it. `claim_list_namespace`: where the list of claims is kept for the
+    admission policy; empty: it is not kept.
+    """
+
+    listener: socket.socket | None = None
+    configuration: str = ""
+    hosts: tuple[str, ...] = ()
+    claim_list_namespace: str = ""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the process' signals alone: uvicorn's own handling ends the process by the signal."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(
+    *,
+    listeners: list[socket.socket],
+    monitoring_port: int | None,
+    stale_after_seconds: float,
+    explain: bool,
+    scheduler_name: str,
+    admission: Admission,
+) -> None:
+    """Serve on `listeners` until SIGTERM or SIGINT, with a view kept by the API server of the usual configuration.
+
+    Raises ConfigurationError when there is none.
+    """
+    api = await connect()
+    view = DatasetView()
+    # Whoever cannot list pods still scores: nothing waits then, as far as is known.
+    demand, pods = waiting_pods(
+        api=api, view=view, scheduler_name=scheduler_name, stale_after_seconds=stale_after_seconds
+    )
+
+    claim_list = ClaimList(api=api, namespace=admission.claim_list_namespace, datasets=view)
+
+    def on_dataset(key: Key, dataset: Object | None) -> None:
+        before = len(view)
+        view.on_change(key, dataset)
+        demand.on_dataset(key)
+        if len(view) != before:
+            claim_list.touch()
+
+    informer = Informer(api=api, resource=DATASETS, on_change=on_dataset)
+    app = Extender(
+        view=view,
+        freshness=_InformerFreshness(informer),
+        stale_after_seconds=stale_after_seconds,
+        monitoring_port=monitoring_port,
+        explain=explain,
+        report=PodEvents(api=api),
+        demand=demand,
+    )
+    servers = [(_Server(_configuration(app, http=FastPath)), listeners)]
+    background = [_tidy_memory(informer)]
+    if admission.claim_list_namespace:
+        background.append(_once_listed(informer, claim_list))
+    if admission.listener is not None:
+        webhook = Webhook(known=view, scheduler_name=scheduler_name, metrics=app.metrics)
+        # What makes certificates takes memory and time to import.
+        from tdcs_scheduler.admission.trust import Trust
+
+        trust = Trust(api=api, configuration=admission.configuration, hosts=admission.hosts)
+        configuration = _configuration(webhook, http="httptools")
+        configuration.load()
+        configuration.ssl = trust.context
+        servers.append((_Server(configuration), [admission.listener]))
+        background.append(trust.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _end, [server for server, _ in servers])
+    try:
+        await _until_one_ends(servers=servers, following=[informer.run(), pods.run()], background=background)
+    finally:
+        await api.close()
+
+
+def _configuration(app: Extender | Webhook, *, http: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="none",
+        http=http,
+        ws="none",
+        lifespan="off",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=5,
+        proxy_headers=False,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )
+
+
+def waiting_pods(
+    *,
+    api: KubeApi,
+    view: DatasetView,
+    scheduler_name: str,
+    stale_after_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Demand, Informer]:
+    """The demand of the pods that wait for this scheduler, and the informer that keeps it."""
+    demand = Demand(
+        view=view,
+        age_seconds=lambda: informer.last_contact_age(),
+        stale_after_seconds=stale_after_seconds,
+    )
+    informer = Informer(
+        api=api,
+        resource=PODS,
+        fields=selector(scheduler_name=scheduler_name),
+        keep=waiting_pod,
+        on_change=demand.on_pod,
+        clock=clock,
+        gather=_GATHER_SECONDS,
+    )
+    return demand, informer
+
+
+def _end(servers: Iterable[uvicorn.Server]) -> None:
+    for server in servers:
+        server.should_exit = True
+
+
+async def _until_one_ends(
+    *,
+    servers: Sequence[tuple[uvicorn.Server, list[socket.socket]]],
+    following: Iterable[Coroutine[Any, Any, None]],
+    background: Iterable[Coroutine[Any, Any, None]],
+) -> None:
+    """Run all of it until a server or an informer ends; raises what ended it."""
+    serving = [asyncio.create_task(server.serve(sockets=sockets)) for server, sockets in servers]
+    informers = [asyncio.create_task(informer) for informer in following]
+    others = [asyncio.create_task(task) for task in background]
+    await asyncio.wait({*informers, *serving}, return_when=asyncio.FIRST_COMPLETED)
+    # An informer only ends by a fault: an extender that learns nothing more must not go on answering.
+    _end(server for server, _ in servers)
+    await asyncio.gather(*serving)
+    for task in (*others, *reversed(informers)):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _once_listed(informer: Informer, claim_list: ClaimList) -> None:
+    """A list that was written before all Datasets are known would lack most of them."""
+    await informer.synced.wait()
+    await claim_list.run()
+
+
+async def _tidy_memory(informer: Informer) -> None:
+    """Keep what lives for ever away from the garbage collector: its pauses are the slowest answers."""
+    await informer.synced.wait()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

@@ -1,0 +1,271 @@
+"""Pods that do nothing but mount a Dataset's claim run on its nodes: by the real API server's admission, the real
+kube-scheduler and the real extender."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import yaml
+from tests.controlplane.extender_world import (
+    CRDS,
+    SCHEDULER,
+    Extender,
+    extender,
+    landed,
+    put_claim,
+    put_dataset,
+    start_extender,
+    start_scheduler,
+)
+from tests.support.claimed_pods import CLAIM, MOUNTED, NEW_PODS
+from tests.support.controlplane import ControlPlane
+from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
+from tests.support.describe import describe
+from tests.support.kube import Kube, Object
+from tests.support.objects import gpu_pod
+from tests.support.ports import free_ports
+from tests.support.waiting import eventually
+
+from tdcs_local import programs
+
+__all__ = ["extender"]
+
+GB = 10**9
+CHART = CRDS.parent / "charts" / "tdcs"
+POLICIES_SERVED = {
+    "kube-apiserver": [
+        "--feature-gates=MutatingAdmissionPolicy=true",
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+    ]
+}
+"""Kubernetes 1.34 has the policies for those who ask for them."""
+
+
+def unnamed(name: str, *, namespace: str, set_: str, **spec: object) -> Object:
+    """A pod that mounts the claim and names no scheduler, unless `spec` does."""
+    pod = gpu_pod(name=name, namespace=namespace, labels={"set": set_}, spec={**MOUNTED, **spec})
+    if "schedulerName" not in spec:
+        del pod["spec"]["schedulerName"]
+    return pod
+
+
+def job_of(pod: Object, *, pods: int) -> Object:
+    """A Job of such pods."""
+    metadata, spec = pod["metadata"], {**pod["spec"], "restartPolicy": "Never"}
+    template = {"metadata": {"labels": metadata["labels"]}, "spec": spec}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"{metadata['name']}-job", "namespace": metadata["namespace"]},
+        "spec": {"parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+def test_a_job_and_a_bare_pod_go_by_their_claim_through_the_extender_alone(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=10, gpus=4)
+    put_dataset(extender, kube, namespace=namespace, held={nodes[3]: GB, nodes[7]: GB}, name=CLAIM)
+    put_claim(kube, namespace=namespace, name=CLAIM)
+
+    pod = unnamed("by-hand", namespace=namespace, set_="data", schedulerName=SCHEDULER)
+    kube.create(pod)
+    kube.create(job_of(pod, pods=5))
+    places = landed(kube, namespace=namespace, count=6, labels={"set": "data"})
+
+    assert set(places) <= {nodes[3], nodes[7]}, extender.process.tail()
+
+
+def test_a_dataset_that_is_deleted_while_its_pod_waits_holds_nothing_up(
+    control_plane: ControlPlane, extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=4)
+    annotation = put_dataset(extender, kube, namespace=namespace, held={nodes[2]: GB}, name=CLAIM)
+    put_claim(kube, namespace=namespace, name=CLAIM)
+    with control_plane.process("kube-scheduler-tdcs").away():
+        kube.create(unnamed("waits", namespace=namespace, set_="data", schedulerName=SCHEDULER))
+        # The claim stays for now, as with an operator that is away.
+        orphan = {"metadata": {"ownerReferences": None}}
+        kube.patch("PersistentVolumeClaim", CLAIM, orphan, namespace=namespace)
+        kube.delete("Dataset", CLAIM, namespace=namespace)
+        eventually(lambda: not extender.scored(annotation), deadline=60)
+
+    assert sum(landed(kube, namespace=namespace, count=1, labels={"set": "data"}).values()) == 1
+
+
+def test_a_claim_without_a_dataset_is_placed_as_by_any_scheduler(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=5)
+    put_dataset(extender, kube, namespace=namespace, held={nodes[1]: GB}, name="others")
+    stranger = {"metadata": {"name": CLAIM, "namespace": namespace, "uid": "of-no-dataset"}}
+    claim = put_stranger(kube, stranger)
+
+    for number in range(5):
+        kube.create(unnamed(f"p{number}", namespace=namespace, set_="data", schedulerName=SCHEDULER))
+
+    assert landed(kube, namespace=namespace, count=5, labels={"set": "data"}) == dict.fromkeys(nodes, 1)
+    assert extender.answers("no_dataset") >= 4
+    kube.delete("PersistentVolume", claim)
+
+
+def put_stranger(kube: Kube, named: Object) -> str:
+    """A claim that belongs to no Dataset; gives the name of its volume."""
+    namespace, name = named["metadata"]["namespace"], named["metadata"]["name"]
+    size = {"storage": "1Mi"}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"own-{namespace}"},
+        "spec": {
+            "capacity": size,
+            "accessModes": ["ReadOnlyMany"],
+            "claimRef": {"namespace": namespace, "name": name},
+            "hostPath": {"path": "/nowhere"},
+        },
+    }
+    kube.create(volume)
+    kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": named["metadata"] | {"uid": None},
+            "spec": {
+                "accessModes": ["ReadOnlyMany"],
+                "storageClassName": "",
+                "volumeName": volume["metadata"]["name"],  # type: ignore[index]
+                "resources": {"requests": size},
+            },
+        }
+    )
+    return f"own-{namespace}"
+
+
+def admission(kube: Kube, *, namespace: str, values: Sequence[str], url: str = "") -> list[Object]:
+    """What the chart makes for the admission of pods, for this namespace alone; `url`: where the webhook is."""
+    words = [word for value in values for word in ("--set", value)]
+    rendered = subprocess.run(
+        [
+            *(programs.ensure("helm") / "helm", "template", f"tdcs-{namespace[-6:]}", CHART),
+            *("--namespace", namespace, "--show-only", "templates/place-by-data.yaml"),
+            *("--api-versions", "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy", *words),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    objects: list[Object] = [obj for obj in yaml.safe_load_all(rendered) if obj]
+    only = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    for obj in objects:
+        for hook in obj.get("webhooks", ()):
+            # No pod network leads to the extender's process here.
+            hook["clientConfig"] = {"url": url}
+            hook["namespaceSelector"] = only
+        kube.apply(obj)
+    return objects
+
+
+def schedulers_of_new_pods(kube: Kube, *, namespace: str) -> Mapping[str, str]:
+    """The scheduler that each pod of the table gets. The pods are only tried, so that none has to be placed."""
+    return {
+        name: kube.create(held_back(pod.build(name=name, namespace=namespace)))["spec"]["schedulerName"]
+        for name, pod in NEW_PODS.items()
+    }
+
+
+def held_back(pod: Object) -> Object:
+    """The pod with a scheduling gate, unless it has a node already."""
+    if "nodeName" not in pod["spec"]:
+        pod["spec"]["schedulingGates"] = [{"name": "tests.tdcs.io/hold"}]
+    return pod
+
+
+def expected() -> Mapping[str, str]:
+    return {
+        name: SCHEDULER if pod.ours else str(pod.spec.get("schedulerName", "default-scheduler"))
+        for name, pod in NEW_PODS.items()
+    }
+
+
+def gets_our_scheduler(kube: Kube, *, namespace: str, tries: Iterator[int]) -> bool:
+    pod = held_back(unnamed(f"try-{next(tries)}", namespace=namespace, set_="tried"))
+    return bool(kube.create(pod)["spec"]["schedulerName"] == SCHEDULER)
+
+
+@contextmanager
+def removed_at_the_end(kube: Kube, objects: Sequence[Object]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for obj in objects:
+            if "namespace" not in obj["metadata"]:
+                kube.delete(obj["kind"], obj["metadata"]["name"])
+
+
+def test_the_webhook_brings_pods_with_a_claim_and_no_others(
+    control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    nodes = fake_nodes(count=10, gpus=4)
+    (port,) = free_ports(1)
+    kube.install_crds(CRDS)
+    objects = admission(
+        kube, namespace=namespace, values=["placeByData=Webhook"], url=f"https://127.0.0.1:{port}/pods"
+    )
+    (configuration,) = (obj for obj in objects if obj["kind"] == "MutatingWebhookConfiguration")
+    with removed_at_the_end(kube, objects):
+        name = configuration["metadata"]["name"]
+        options = [f"--webhook-port={port}", f"--webhook-configuration={name}"]
+        extender = start_extender(control_plane, options=options)
+        start_scheduler(control_plane, extender.url)
+        put_dataset(extender, kube, namespace=namespace, held={nodes[3]: GB, nodes[7]: GB}, name=CLAIM)
+        put_claim(kube, namespace=namespace, name=CLAIM)
+        tries = iter(range(1000))
+        eventually(
+            lambda: gets_our_scheduler(kube, namespace=namespace, tries=tries),
+            deadline=60,
+            describe=extender.process.tail,
+        )
+
+        assert schedulers_of_new_pods(kube, namespace=namespace) == expected()
+
+        pod = unnamed("bare", namespace=namespace, set_="data")
+        kube.create(pod)
+        kube.create(job_of(pod, pods=5))
+        assert set(landed(kube, namespace=namespace, count=6, labels={"set": "data"})) <= {nodes[3], nodes[7]}
+
+        extender.process.kill()
+        away = kube.create(held_back(unnamed("webhook-away", namespace=namespace, set_="away")))
+        assert away["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_the_policy_brings_pods_with_a_claim_and_no_others(
+    own_control_plane: OwnControlPlane,
+) -> None:
+    plane = own_control_plane(extra_args=POLICIES_SERVED)
+    kube, namespace = plane.kube, "default"
+    kube.install_crds(CRDS)
+    objects = admission(kube, namespace=namespace, values=["placeByData=Auto"])
+    assert {obj["kind"] for obj in objects} == {
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "ConfigMap",
+    }
+    extender = start_extender(plane, options=[f"--claim-list-namespace={namespace}"])
+    put_dataset(extender, kube, namespace=namespace, held={"a": GB}, name=CLAIM)
+    tries = iter(range(1000))
+    eventually(
+        lambda: gets_our_scheduler(kube, namespace=namespace, tries=tries),
+        deadline=60,
+        describe=lambda: describe(kube, namespace=namespace, kinds=("ConfigMap", "MutatingAdmissionPolicy")),
+    )
+
+    assert schedulers_of_new_pods(kube, namespace=namespace) == expected()
+
+    kube.delete("Dataset", CLAIM, namespace=namespace)
+    eventually(lambda: not gets_our_scheduler(kube, namespace=namespace, tries=tries), deadline=60)
+    # Without its list the policy lets every pod be.
+    kube.delete("ConfigMap", "tdcs-claims", namespace=namespace)
+    pod = held_back(unnamed("no-list", namespace=namespace, set_="away"))
+    assert kube.create(pod)["spec"]["schedulerName"] == "default-scheduler"

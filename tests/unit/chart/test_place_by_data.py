@@ -1,0 +1,114 @@
+"""How the chart brings pods with a Dataset's claim to the scheduler."""
+
+import pytest
+from tests.unit.chart.conftest import NAMESPACE, Helm, Object, RefusedError, Rendered
+
+from tdcs.api import names
+from tdcs_scheduler.main import command as extender_command
+
+POLICY = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
+NAME = "tdcs-place-by-data"
+
+
+def how(rendered: Rendered) -> str:
+    """Policy, Webhook or Off."""
+    kinds = {"MutatingAdmissionPolicy": "Policy", "MutatingWebhookConfiguration": "Webhook"}
+    found = [word for kind, word in kinds.items() if rendered.all(kind)]
+    assert len(found) <= 1
+    return found[0] if found else "Off"
+
+
+def options(rendered: Rendered) -> dict[str, str]:
+    """The options of the extender's command, each of which there is."""
+    given = rendered.containers()["tdcs-scheduler/extender"]["args"][1:]
+    found = dict((each.removeprefix("--") + "=").split("=")[:2] for each in given)
+    known = {word.removeprefix("--") for option in extender_command.params for word in option.opts}
+    assert found.keys() <= known
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "versions", "expected"),
+    [
+        ("Auto", [], "Webhook"),
+        ("Auto", ["v1beta1"], "Policy"),
+        ("Auto", ["v1beta1", "v1"], "Policy"),
+        ("Policy", [], "Policy"),
+        ("Webhook", ["v1"], "Webhook"),
+        ("Off", ["v1"], "Off"),
+    ],
+)
+def test_a_policy_does_it_where_the_api_server_has_them(
+    helm: Helm, value: str, versions: list[str], expected: str
+) -> None:
+    served = [POLICY.format(version) for version in versions]
+    rendered = helm.template({"placeByData": f'"{value}"'}, apis=served)
+    assert how(rendered) == expected
+    if expected == "Policy":
+        newest = versions[-1] if versions else "v1"
+        for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
+            assert rendered.one(kind, NAME)["apiVersion"] == f"admissionregistration.k8s.io/{newest}"
+
+
+@pytest.mark.parametrize("switch", ["scheduler.enabled", "extender.enabled"])
+def test_without_scheduler_or_extender_pods_are_left_alone(helm: Helm, switch: str) -> None:
+    rendered = helm.template({switch: "false"})
+    assert how(rendered) == "Off"
+    assert not [obj for obj in rendered.all("Service") if "webhook" in obj["metadata"]["name"]]
+
+
+def test_a_value_that_does_not_exist_is_refused(helm: Helm) -> None:
+    with pytest.raises(RefusedError, match="placeByData"):
+        helm.template({"placeByData": '"Always"'})
+
+
+def test_the_policy_reads_the_list_that_the_extender_keeps(helm: Helm) -> None:
+    rendered = helm.template({"placeByData": '"Policy"', "scheduler.name": '"other"'})
+    reference = rendered.one("MutatingAdmissionPolicyBinding", NAME)["spec"]["paramRef"]
+    assert reference == {
+        "name": names.CLAIM_LIST,
+        "namespace": NAMESPACE,
+        "parameterNotFoundAction": "Allow",
+    }
+    assert options(rendered)["claim-list-namespace"] == NAMESPACE
+    assert "data" not in rendered.one("ConfigMap", names.CLAIM_LIST), "an upgrade would empty it"
+    (rule,) = rendered.one("Role", "tdcs-extender")["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == ([names.CLAIM_LIST], ["get", "patch"])
+    policy = rendered.one("MutatingAdmissionPolicy", NAME)["spec"]
+    assert policy["failurePolicy"] == "Ignore"
+    assert 'schedulerName: "other"' in policy["mutations"][0]["applyConfiguration"]["expression"]
+    assert "webhook-port" not in options(rendered)
+
+
+def test_the_webhook_leads_to_the_extender(helm: Helm) -> None:
+    rendered = helm.template({"placeByData": '"Webhook"'})
+    (hook,) = rendered.one("MutatingWebhookConfiguration", NAME)["webhooks"]
+    assert (hook["failurePolicy"], hook["sideEffects"]) == ("Ignore", "None")
+    called = hook["clientConfig"]["service"]
+    service = rendered.one("Service", called["name"])["spec"]
+    pod = rendered.one("Deployment", "tdcs-scheduler")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= pod.items()
+    (port,) = (each for each in service["ports"] if each["port"] == called["port"])
+    ports = {each["name"]: each for each in rendered.containers()["tdcs-scheduler/extender"]["ports"]}
+    given = options(rendered)
+    assert given["webhook-port"] == str(names.WEBHOOK_PORT)
+    assert ports[port["targetPort"]]["containerPort"] == names.WEBHOOK_PORT
+    assert given["webhook-configuration"] == NAME
+    assert given["webhook-host"] == f"{called['name']}.{NAMESPACE}.svc"
+    assert "claim-list-namespace" not in given
+    assert not [obj for obj in rendered.all("ConfigMap") if obj["metadata"]["name"] == names.CLAIM_LIST]
+
+
+def test_policy_and_webhook_have_the_same_conditions_but_for_the_claim(helm: Helm) -> None:
+    def conditions(spec: Object) -> dict[str, str]:
+        return {each["name"]: each["expression"] for each in spec["matchConditions"]}
+
+    policy = helm.template({"placeByData": '"Policy"'}).one("MutatingAdmissionPolicy", NAME)["spec"]
+    webhooks = helm.template({"placeByData": '"Webhook"'}).one("MutatingWebhookConfiguration", NAME)
+    by_policy, by_webhook = conditions(policy), conditions(webhooks["webhooks"][0])
+    assert by_policy.pop("mounts-the-claim-of-a-dataset")
+    assert by_webhook.pop("mounts-a-claim")
+    assert by_policy == by_webhook
+    assert len(by_policy) == 3
+    assert names.LABEL_PLACE_BY_DATA in by_policy["is-not-opted-out"]
+    assert names.LABEL_TRAINING_JOB in by_policy["is-of-no-training-job"]

@@ -1,0 +1,225 @@
+"""Which new pods come to the scheduler, and that the API server can trust who says so."""
+
+import asyncio
+import base64
+import datetime
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from cryptography import x509
+from tests.support.claimed_pods import CLAIM, NEW_PODS
+from tests.support.waiting import eventually_async
+from tests.unit.scheduler.test_app import Answer
+
+from tdcs.kube.api import Object
+from tdcs.kube.errors import UnavailableError
+from tdcs.kube.resources import CONFIG_MAPS, MUTATING_WEBHOOKS, Resource
+from tdcs_scheduler.admission.certificates import LIFETIME, load_into, make_certificates
+from tdcs_scheduler.admission.claim_list import ClaimList, claim_keys
+from tdcs_scheduler.admission.trust import Trust
+from tdcs_scheduler.admission.webhook import Webhook
+from tdcs_scheduler.metrics import Metrics
+
+NOW = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+
+
+def webhook() -> tuple[Webhook, Metrics]:
+    metrics = Metrics(view_age_seconds=lambda: 0.0, datasets=lambda: 0.0, waiting_pods=lambda: 0.0)
+    known = {f"team/{CLAIM}", "other/checkpoints"}
+    return Webhook(known=known, scheduler_name="tdcs-scheduler", metrics=metrics), metrics
+
+
+def review(pod: Object) -> bytes:
+    request = {"uid": "u-1", "namespace": "team", "operation": "CREATE", "object": pod}
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    ).encode()
+
+
+async def post(app: Webhook, body: bytes, *, method: str = "POST", path: str = "/pods") -> Answer:
+    parts, sent = [body[:100], body[100:]], []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": method, "path": path}, receive, send)
+    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], headers, sent[1]["body"])
+
+
+@pytest.mark.parametrize("name", NEW_PODS)
+async def test_the_webhook_gives_the_scheduler_to_pods_that_are_placed_by_data(name: str) -> None:
+    app, metrics = webhook()
+    pod = NEW_PODS[name].build(name=name, namespace="team")
+    del pod["metadata"]["namespace"]  # the API server sends it beside the pod only
+
+    answer = json.loads((await post(app, review(pod))).body)["response"]
+
+    assert (answer["uid"], answer["allowed"]) == ("u-1", True)
+    ours = NEW_PODS[name].ours
+    if ours:
+        patch = json.loads(base64.b64decode(answer["patch"]))
+        assert patch == [{"op": "add", "path": "/spec/schedulerName", "value": "tdcs-scheduler"}]
+        assert answer["patchType"] == "JSONPatch"
+    else:
+        assert "patch" not in answer
+    line = f'tdcs_extender_reviews_total{{placed_by_data="{str(ours).lower()}"}} 1.0'
+    assert line.encode() in metrics.text()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"request": {"uid": 7}}', b"\xff", b"[" * 5000])
+async def test_what_is_no_review_is_refused_with_a_sentence(body: bytes) -> None:
+    app, _ = webhook()
+    answer = await post(app, body)
+    assert answer.status == 400
+    assert answer.text.startswith("this is no AdmissionReview of a new pod: ")
+
+
+async def test_a_review_without_end_is_refused_and_other_paths_are_not_served() -> None:
+    app, _ = webhook()
+    assert (await post(app, b" " * (5 * 2**20))).status == 413
+    assert (await post(app, review({}), path="/")).status == 404
+    assert (await post(app, review({}), method="GET")).status == 404
+
+
+def test_certificates_are_of_their_authority_for_names_and_addresses() -> None:
+    made = make_certificates(hosts=("hook.tdcs-system.svc", "127.0.0.1"), now=NOW)
+
+    authority = x509.load_pem_x509_certificate(made.authority)
+    certificate = x509.load_pem_x509_certificate(made.certificate)
+    certificate.verify_directly_issued_by(authority)
+    assert certificate.not_valid_after_utc == NOW + LIFETIME
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["hook.tdcs-system.svc"]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+
+
+async def test_a_client_that_trusts_the_authority_alone_can_call() -> None:
+    made = make_certificates(hosts=("hook.example",), now=datetime.datetime.now(datetime.UTC))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_into(context, made)
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        trusting = ssl.create_default_context(cadata=made.authority.decode())
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trusting, server_hostname="hook.example"
+        )
+        assert await reader.read() == b"hello"
+        writer.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname="other.example")
+
+
+class FakeApi:
+    """Holds one object; it is away as often as it is said to be."""
+
+    def __init__(self, live: Object | None, *, away: int = 0) -> None:
+        self.live = live
+        self.away = away
+        self.written: list[Object] = []
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
+        if self.away:
+            self.away -= 1
+            raise UnavailableError(
+                verb="get", resource=resource, namespace=namespace, name=name, code=503, reason="", detail=""
+            )
+        return self.live
+
+    async def merge(self, resource: Resource, *, name: str, patch: Mapping[str, Any]) -> Object:
+        assert resource is MUTATING_WEBHOOKS
+        assert self.live is not None
+        assert patch["metadata"]["resourceVersion"] == self.live["metadata"]["resourceVersion"]
+        self.live = {**self.live, "webhooks": patch["webhooks"]}
+        self.written.append(self.live)
+        return self.live
+
+    async def apply(self, resource: Resource, *, obj: Object) -> Object:
+        assert resource is CONFIG_MAPS
+        self.live = obj
+        self.written.append(obj)
+        return obj
+
+
+def trust(api: FakeApi) -> Trust:
+    return Trust(api=api, configuration="place", hosts=("hook.example",))  # type: ignore[arg-type]
+
+
+async def test_the_authority_is_written_once_and_again_when_it_was_taken_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs_scheduler.admission.trust.CHECK_SECONDS", 0.01)
+    service = {"name": "hook", "namespace": "tdcs-system"}
+    api = FakeApi(
+        {
+            "metadata": {"resourceVersion": "7"},
+            "webhooks": [{"name": "pods", "clientConfig": {"service": service}, "timeoutSeconds": 2}],
+        }
+    )
+    task = asyncio.create_task(trust(api).run())
+    try:
+        await eventually_async(lambda: len(api.written) == 1, deadline=20)
+        hook = api.written[0]["webhooks"][0]
+        assert hook["timeoutSeconds"] == 2
+        assert hook["clientConfig"]["service"] == service
+        x509.load_pem_x509_certificate(base64.b64decode(hook["clientConfig"]["caBundle"]))
+
+        api.live = {**api.written[0], "webhooks": [{**hook, "clientConfig": {"service": service}}]}
+        await eventually_async(lambda: len(api.written) == 2, deadline=20)
+        assert api.written[1]["webhooks"][0]["clientConfig"] == hook["clientConfig"]
+    finally:
+        task.cancel()
+
+
+@pytest.mark.parametrize("live", [None, {"metadata": {"resourceVersion": "1"}}])
+async def test_a_configuration_that_is_not_there_or_empty_is_waited_for(
+    live: Object | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tdcs_scheduler.admission.trust.RETRY_SECONDS", 0.01)
+    api = FakeApi(live, away=2)
+    task = asyncio.create_task(trust(api).run())
+    await eventually_async(lambda: api.away == 0, deadline=20)
+    assert not task.done()
+    assert not api.written
+    task.cancel()
+
+
+async def test_the_list_of_claims_follows_the_datasets_and_writes_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs_scheduler.admission.claim_list.CHECK_SECONDS", 0.01)
+    datasets = {"team/images", "team/text"}
+    api = FakeApi(None, away=1)
+    claims = ClaimList(api=api, namespace="tdcs-system", datasets=datasets)  # type: ignore[arg-type]
+    task = asyncio.create_task(claims.run())
+    try:
+        await eventually_async(lambda: len(api.written) == 1, deadline=20)
+        assert api.written[0]["metadata"] == {"name": "tdcs-claims", "namespace": "tdcs-system"}
+        assert api.written[0]["data"] == {"team.images": "", "team.text": ""}
+        datasets.remove("team/text")
+        claims.touch()
+        await eventually_async(lambda: len(api.written) == 2, deadline=20)
+        assert api.written[1]["data"] == {"team.images": ""}
+    finally:
+        task.cancel()
+
+
+def test_claims_that_a_config_map_has_no_room_for_are_left_out_and_counted() -> None:
+    many = [f"team/{'d' * 50}-{number:05d}" for number in range(20_000)]
+    data, left_out = claim_keys(many)
+    assert len(data) + left_out == 20_000
+    assert left_out > 0
+    assert len(json.dumps(data, separators=(",", ":"))) < 1_048_576
+    assert claim_keys([]) == ({}, 0)
