@@ -15,7 +15,7 @@ COMMANDS = {
     ),
     "crds": ("tdcs.cli.crds", "Write the CustomResourceDefinitions."),
     "csi": ("tdcs.csi.main", "Run the CSI node plugin."),
-    "explain": ("tdcs.cli.explain", "Explain why a job waits, or why its pods are where they are."),
+    "explain": ("tdcs.cli.explain.command", "Explain why a job waits, or why pods are where they are."),
     "delete-caches": ("tdcs.cli.delete_caches", "Delete CacheClusters and wait until their disks are free."),
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "metrics": ("tdcs.cli.metrics", "Write the reference of all metrics."),

@@ -9,9 +9,9 @@ from tests.support.objects import role_of
 from tests.unit.controllers.builders import NOW, dataset
 
 from tdcs.api.dataset import Dataset
-from tdcs.cli.explain import show
-from tdcs.cli.explain_data import explain_dataset
-from tdcs.cli.explain_report import Report, World, explain
+from tdcs.cli.explain.command import show
+from tdcs.cli.explain.dataset import explain_dataset
+from tdcs.cli.explain.job import Report, World, explain
 from tdcs.kube.api import Object
 
 GPU = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from tests.unit.controllers.jobs import role
 from tdcs.api.readers import is_reader, parse_readers
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.cli.explain_report import World, explain
+from tdcs.cli.explain.job import World, explain
 from tdcs.controllers.trainingjob import children, report
 from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob.observed import JobView, Observed

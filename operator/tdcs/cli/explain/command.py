@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,8 +15,9 @@ from rich.table import Table
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.cli.api_client import api_client
-from tdcs.cli.explain_data import explain_dataset
-from tdcs.cli.explain_report import Report, World, explain
+from tdcs.cli.explain.dataset import explain_dataset
+from tdcs.cli.explain.job import PodPlace, Report, World, explain
+from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
 from tdcs.controllers.humanize import human
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import KubeApi, Object
@@ -50,6 +52,63 @@ def job(
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:
         show(report, console=Console())
+
+
+@command.command(name="pod")
+@click.argument("name")
+@click.option("-n", "--namespace", help="The pod's namespace; default: that of the current context.")
+@click.option("--context", help="The kubeconfig's context; default: the current one.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+def pod(
+    *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
+) -> None:
+    """Say why pod NAME is where it is, whoever made it."""
+    try:
+        report = asyncio.run(_read_pod(kubeconfig, context=context, name=name, namespace=namespace))
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report)))
+    else:
+        show_pod(report, console=Console())
+
+
+async def _read_pod(
+    kubeconfig: Path | None, *, context: str | None, name: str, namespace: str | None
+) -> PodReport:
+    async with api_client(kubeconfig=kubeconfig, context=context) as api:
+        where = namespace or api.default_namespace or "default"
+        found = await api.get(PODS, name=name, namespace=where)
+        if found is None:
+            raise click.ClickException(
+                f"there is no pod {name} in namespace {where}; kubectl get pods -A lists all, -n NAMESPACE chooses "
+                "another namespace"
+            )
+        datasets = {}
+        for dataset in datasets_to_read(found):
+            its_namespace, _, short = dataset.partition("/")
+            obj = await api.get(DATASETS, name=short, namespace=its_namespace)
+            if obj is not None:
+                datasets[dataset] = obj
+        return explain_pod(
+            PodWorld(pod=found, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
+        )
+
+
+def show_pod(report: PodReport, *, console: Console) -> None:
+    """Print a report about a pod for people."""
+    console.print(f"[bold]Pod {escape(report.pod)}[/bold] {escape(report.place.sentence)}", soft_wrap=True)
+    console.print(escape(report.headline), soft_wrap=True)
+    if report.datasets:
+        console.print("\n[bold]Its data[/bold]")
+        for line in report.datasets:
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    _alternatives([report.place], console=console)
 
 
 @command.command(name="dataset")
@@ -103,18 +162,18 @@ def show(report: Report, *, console: Console) -> None:
         console.print("\n[bold]Its pods[/bold]")
         for pod in report.pods:
             console.print(f"  {escape(pod.pod)} {escape(pod.sentence)}", soft_wrap=True)
-        _alternatives(report, console=console)
+        _alternatives(report.pods, console=console)
     if report.remarks:
         console.print()
         for remark in report.remarks:
             console.print(escape(remark), soft_wrap=True)
 
 
-def _alternatives(report: Report, *, console: Console) -> None:
+def _alternatives(pods: Sequence[PodPlace], *, console: Console) -> None:
     """One table for all pods: they mostly have the same alternatives."""
     rows = {
         (other.node, other.score, human(other.bytes), other.why_not)
-        for pod in report.pods
+        for pod in pods
         for other in pod.alternatives
     }
     if not rows:

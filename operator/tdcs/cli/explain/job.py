@@ -8,8 +8,8 @@ from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
-from tdcs.cli.explain_data import described, readable
-from tdcs.cli.explain_room import free_room, why_not
+from tdcs.cli.explain.dataset import described, readable
+from tdcs.cli.explain.room import free_room, why_not
 from tdcs.controllers.humanize import human
 from tdcs.controllers.resources import pod_requests
 from tdcs.controllers.trainingjob.data_location import held, wanted_near
@@ -109,7 +109,7 @@ def explain(world: World) -> Report:
         return {name: dataset for name, dataset in datasets.items() if name in reads}
 
     places = tuple(
-        _place(
+        place(
             pod,
             # A pod that was placed names its node: where else it might have run is asked without that.
             spec={**(raw[pod.name]["spec"] if pod.name in raw else templates[pod.role]), "nodeName": None},
@@ -152,7 +152,7 @@ def _headline(status: TrainingJobStatus) -> str:
     return f"{verbs[status.state]}: {status.message}" if status.message else verbs[status.state]
 
 
-def _place(
+def place(
     pod: PodView,
     *,
     spec: Mapping[str, Any],
@@ -164,6 +164,19 @@ def _place(
     own_nodes: Collection[str],
     past: bool,
 ) -> PodPlace:
+    """Where a pod is, how good that is, and where else it might be.
+
+    Args:
+        pod: as it is.
+        spec: its spec, without its node.
+        copies: what lies where of the datasets that it reads; empty: it reads none.
+        scores: of the nodes with its data, as the extender gives them.
+        free: what each node has left; None when that cannot be known.
+        nodes: None when the user may not list them.
+        stranger: the scheduler that places it, if it does not know where data is; else empty.
+        own_nodes: nodes that are no alternative.
+        past: whether it runs no more, or is about to.
+    """
     reads = bool(copies)
     held = bytes_on_node(node=pod.node, copies=copies) if pod.node else 0
     score = scores.get(pod.node, 0) if reads and pod.node else None

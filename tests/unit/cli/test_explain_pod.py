@@ -1,0 +1,98 @@
+"""`tdcs explain pod`: why any pod is where it is."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.unit.cli.test_explain import held, node, pod
+
+from tdcs.cli.explain.command import show_pod
+from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
+from tdcs.kube.api import Object
+
+KNOWN = {"team/pictures": held(a=60, b=30)["pictures"]}
+
+
+def mounting(
+    *claims: str, scheduler: str = "tdcs-scheduler", annotation: str | None = None, **others: Any
+) -> Object:
+    """A pod that mounts these claims."""
+    made = pod("p", **others)
+    made["spec"]["schedulerName"] = scheduler
+    made["spec"]["volumes"] = [
+        {"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims
+    ]
+    if annotation is not None:
+        made["metadata"]["annotations"] = {"tdcs.io/datasets": annotation}
+    return made
+
+
+def explained(asked: Object, datasets: dict[str, Object] | None = None) -> PodReport:
+    return explain_pod(
+        PodWorld(
+            pod=asked,
+            datasets=KNOWN if datasets is None else datasets,
+            nodes=[node("a"), node("b")],
+            pods=[asked],
+        )
+    )
+
+
+def printed(report: PodReport) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    show_pod(report, console=console)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_pod_is_explained_by_the_dataset_of_its_claim() -> None:
+    report = explained(mounting("pictures", node="b"))
+
+    assert report.headline == "tdcs-scheduler places it, by its data: a preference and no must."
+    assert report.place.sentence.startswith("is on b, which holds 30 bytes of its 100 bytes (score 5 of 10)")
+    assert "a has score 10: it has room now" in report.place.sentence
+    assert report.datasets[0].startswith("team/pictures: 100 bytes")
+    assert "Pod team/p is on b" in printed(report)
+
+
+def test_a_pod_of_a_scheduler_that_does_not_know_the_data_is_told_the_remedy() -> None:
+    report = explained(mounting("pictures", node="b", scheduler="default-scheduler"))
+
+    assert "default-scheduler places it, which does not know where its data is" in report.headline
+    assert "Set schedulerName to tdcs-scheduler" in report.headline
+    assert "placed by default-scheduler, which does not know where the data is" in report.place.sentence
+    other = explained(mounting("pictures", scheduler="volcano")).headline
+    assert other.startswith("volcano places it, which ranks nodes by data only if it asks the extender")
+
+
+def test_a_pod_that_opted_out_is_said_to_have() -> None:
+    asked = mounting("pictures", node="b", labels={"tdcs.io/place-by-data": "false"})
+    report = explained(asked)
+    assert report.headline.startswith("It is labelled tdcs.io/place-by-data=false: tdcs-scheduler places it")
+    assert report.datasets == ()
+    assert report.place.score is None
+
+
+@pytest.mark.parametrize("claims", [(), ("checkpoints",)])
+def test_a_pod_without_a_datasets_claim_is_as_well_anywhere(claims: tuple[str, ...]) -> None:
+    report = explained(mounting(*claims, node="b"), datasets={})
+    assert report.headline.startswith("It mounts no Dataset's claim, and its annotation names none")
+    assert "any node is as good" in report.place.sentence
+
+
+def test_an_annotation_chooses_the_copy_and_one_that_cannot_be_read_is_quoted() -> None:
+    named = json.dumps([{"dataset": "other/texts"}])
+    assert datasets_to_read(mounting("pictures", annotation=named)) == ["other/texts", "team/pictures"]
+    report = explained(mounting(annotation=named))
+    assert report.datasets[0].startswith("other/texts: there is no such Dataset")
+
+    broken = explained(mounting("pictures", annotation="pictures", node="a"))
+    assert "Its annotation tdcs.io/datasets is 'pictures'" in broken.headline
+    assert broken.place.score == 10
+
+
+def test_a_pod_that_waits_says_for_what() -> None:
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes fit"}
+    report = explained(mounting("pictures", phase="Pending", conditions=[waits]))
+    assert report.place.sentence == "waits: Unschedulable: 0/9 nodes fit"
