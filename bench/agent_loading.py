@@ -6,6 +6,8 @@ Scenarios, each printing one line of JSON (all of them when none is named):
   with the master), by Alluxio's master-driven load and by its distributedLoad
 * ``peers``: the same files from one agent to another one, beside a plain copy over TCP
 * ``replicate``: 10,000 files of 100 KB onto one node, then onto three
+* ``replicate-own-processors``: the same, and each node (worker and agent) may use half a processor: on this one machine
+  three nodes otherwise share what one node has for itself
 * ``shaped-small``: 10,000 files of 100 KB over 160 Mbit/s (20 MB/s), the first load of a new cluster
 * ``shaped-large``: 8 files of 256 MB over 400 Mbit/s (50 MB/s), the same
 
@@ -33,6 +35,7 @@ import click
 from bench.alluxio_loads import distributed, job_service, master_driven
 from bench.cache_lab import Lab, lab
 from bench.cpu_time import CpuTime, kinds
+from bench.processors import limited
 from tests.engine.agent_nodes import AgentCluster, agents_of
 from tests.support.agents import Version
 from tests.support.ports import free_ports
@@ -45,6 +48,7 @@ GIB, MB, KB = 1 << 30, 10**6, 10**3
 BATCH = 20
 """Files in one job of the batched distributedLoad: what Alluxio's documentation names."""
 
+PROCESSORS_PER_NODE = 0.5
 HEARTBEATS_SECONDS = 3.5
 Result = dict[str, Any]
 
@@ -199,7 +203,9 @@ async def _plain(agents: AgentCluster, giver: str, version: Version) -> float:
 async def replicate(place: Lab, agents: AgentCluster, version: Version, files: int) -> Result:
     """One copy, then three: time, and what the source sends."""
     nodes = list(agents.nodes)
-    result: Result = {}
+    result: Result = {
+        "manifest_bytes_per_file": round(version.folder.file(version.manifest.digest).stat().st_size / files)
+    }
     await loaded(agents, version, _placed(agents, version, nodes), registered=True)  # not counted: warms up
     await emptied(agents, version)
     for count in (1, 3):
@@ -220,6 +226,14 @@ async def replicate(place: Lab, agents: AgentCluster, version: Version, files: i
     result["time_ratio"] = round(three["readable_seconds"] / one["readable_seconds"], 2)
     result["source_ratio"] = three["source_ratio"]
     return result
+
+
+async def replicate_alone(place: Lab, agents: AgentCluster, version: Version, files: int) -> Result:
+    """`replicate` with processors of their own for the nodes."""
+    groups = {name: (place.cache.workers[name].pid, node.process.pid) for name, node in agents.nodes.items()}
+    with limited(groups, processors=PROCESSORS_PER_NODE):
+        found = await replicate(place, agents, version, files)
+    return {"processors_per_node": PROCESSORS_PER_NODE, **found}
 
 
 def _placed(agents: AgentCluster, version: Version, nodes: list[str]) -> dict[str, dict[str, Any]]:
@@ -279,6 +293,7 @@ SCENARIOS: dict[str, tuple[Shape, Any]] = {
     "one-node": (Shape(files=4_000, size=100 * KB, workers=1), one_node),
     "peers": (Shape(files=4_000, size=100 * KB, workers=2), peers),
     "replicate": (Shape(files=10_000, size=100 * KB, workers=3), replicate),
+    "replicate-own-processors": (Shape(files=10_000, size=100 * KB, workers=3), replicate_alone),
     "shaped-small": (Shape(files=10_000, size=100 * KB, workers=2, rate=160 * MB), shaped),
     "shaped-large": (Shape(files=8, size=256 * MB, workers=2, rate=400 * MB), shaped),
 }
