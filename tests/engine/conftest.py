@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
+from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
 from tests.engine.viewing import ELSEWHERE, HERE, Bench, machine_as_node, viewing
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
@@ -135,7 +136,7 @@ class AlluxioWorld:
 
     large, small = LARGE, SMALL
 
-    def __init__(self, *, engine: Engine, s3: S3Server, alluxio: AlluxioCluster) -> None:
+    def __init__(self, *, engine: AlluxioEngine, s3: S3Server, alluxio: AlluxioCluster) -> None:
         self.engine = engine
         self._s3 = s3
         self._alluxio = alluxio
@@ -163,11 +164,8 @@ class AlluxioWorld:
         wrong = Credentials(access_key_id="test-account", secret_access_key="another-secret-51d0b2")
         return self._s3.source(source.uri, credentials=wrong)
 
-    def corrupt(self, worker: str, block: Block) -> None:
-        with self._alluxio.block_files(worker)[block.id].open("r+b") as file:
-            first = file.read(1)
-            file.seek(0)
-            file.write(bytes([first[0] ^ 0xFF]))
+    async def place(self, *, worker: str, blocks: Sequence[Block]) -> None:
+        await placed(self.engine, worker=worker, blocks=blocks)
 
     async def revive(self, worker: str) -> None:
         await asyncio.to_thread(self._alluxio.workers[worker].restart)

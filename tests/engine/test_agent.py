@@ -194,8 +194,12 @@ async def test_blocks_come_from_the_source_once_and_are_registered_on_both_nodes
     agents: AgentCluster, s3: S3Server
 ) -> None:
     files = {f"train/{number:04}.bin": os.urandom(20_000) for number in range(300)}
-    files |= {"large.bin": os.urandom(9_000_000), "empty": b""}
+    files |= {
+        "large.bin": os.urandom(60_000_000),
+        "empty": b"",
+    }  # one block, larger than a worker's direct buffers
     version = await agents.version(bucket_of(s3, files))
+    assert version.manifest.blocks == 301
 
     await agents.give(ONE, version, peers=[agents.nodes[TWO].peer()])
     await agents.give(

@@ -13,7 +13,7 @@ import pytest
 from tests.support.agents import fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.room import SLACK_BYTES
+from tdcs.agent.disk.room import SLACK_BYTES
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Part
 
 SIZE = 96 << 20

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from tests.engine.agent_nodes import AgentCaches, AgentCluster, caches_of
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, blocks_of, placed
+from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, blocks_of
+from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server
 from tests.engine.test_smoke import checksums, source_away
 from tests.support.report import Measured

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import MIB, Mounts, blocks_of, holders, placed
+from tests.engine.contract import MIB, Mounts, becomes_empty, blocks_of, holders
+from tests.engine.loading import evicted, load, placed
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.worker import Worker
+from tdcs.engine.alluxio.rpc import Rpc
 from tdcs.engine.protocol import EngineError
 
 
@@ -29,15 +30,15 @@ async def test_a_pinned_copy_is_not_evicted(engine: AlluxioEngine, s3: S3Server,
     intruder = await _mounted(s3, mounts, length=6 * MIB)
     await engine.pin(path=pinned, pinned=True)
     address = next(info.address for info in await engine.workers() if info.name == SMALL)
-    client = Worker(target=address, patience=10)
+    client = Rpc(target=address, patience=10)
 
     async def stays() -> bool:  # a worker learns of a pin with its next heartbeat
-        assert await engine.put(worker=SMALL, blocks=await blocks_of(engine, pinned)) == []
-        # as nobody should: a load without a look at the free room, which makes the worker evict
-        failures, _ = await client.load(await blocks_of(engine, intruder))
+        await placed(engine, worker=SMALL, blocks=await blocks_of(engine, pinned))
+        # more than fits beside it, which makes the worker evict what it may
+        failures = await load(client, await blocks_of(engine, intruder))
         kept = await holders(engine, pinned) == {frozenset({SMALL})}
         taken = [block.id for block in await blocks_of(engine, intruder) if block.workers]
-        await engine.drop(worker=SMALL, block_ids=taken)
+        await evicted(engine, worker=SMALL, path=intruder, ids=taken)
         return kept and bool(failures)
 
     condition: Callable[[], bool | Awaitable[bool]] = stays
@@ -55,7 +56,7 @@ async def fuse(alluxio: AlluxioCluster) -> AsyncIterator[FuseClient]:
     await asyncio.to_thread(client.stop)
 
 
-async def test_a_copy_that_a_reader_has_open_is_reported_and_removed_later(
+async def test_a_mount_that_a_reader_has_a_file_of_open_goes_when_the_file_is_closed(
     engine: AlluxioEngine, s3: S3Server, fuse: FuseClient, mounts: Mounts
 ) -> None:
     path = await _mounted(s3, mounts, length=MIB)
@@ -69,20 +70,18 @@ async def test_a_copy_that_a_reader_has_open_is_reported_and_removed_later(
     try:
         assert reader.stdout is not None
         assert await asyncio.wait_for(reader.stdout.readexactly(100), timeout=60) == b"x" * 100
-        (failure,) = await engine.drop(worker=LARGE, block_ids=[block.id])
-        assert failure.retryable
-        assert "reader" in failure.reason
         with pytest.raises(EngineError, match="when the pods that read the dataset have ended") as refusal:
             await engine.unmount(path=path)
         assert refusal.value.retryable
+        assert "a reader holds the block open" in refusal.value.reason
         assert path in await engine.mounts()
     finally:
         await reader.communicate(b"")  # ends its standard input, and so the reader
-    # what could not be removed at once is not lost on the way
 
     async def gone() -> bool:
-        return await engine.drop(worker=LARGE, block_ids=[block.id]) == []
+        await engine.unmount(path=path)
+        return path not in await engine.mounts()
 
     condition: Callable[[], bool | Awaitable[bool]] = gone
-    await eventually_async(condition, deadline=60)
-    assert await holders(engine, path) == {frozenset()}
+    await eventually_async(condition, deadline=60, retry_on=(EngineError,))
+    await becomes_empty(engine, LARGE)

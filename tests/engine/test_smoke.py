@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.engine.conftest import LARGE, SMALL
-from tests.engine.contract import Mounts, blocks_of, files_of, holders, placed, used
+from tests.engine.contract import Mounts, blocks_of, files_of, holders, used
+from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server
 from tests.support.report import Measured
 from tests.support.waiting import eventually, eventually_async

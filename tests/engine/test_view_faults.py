@@ -137,13 +137,12 @@ async def test_bytes_of_evicted_blocks_are_freed_while_pods_read_them_natively(b
     dataset = await bench.mount(contents(small=40))
     await bench.load(dataset)
     volume = await bench.publish(dataset)
-    blocks = await bench.blocks(dataset)
     assert native(volume) == set(dataset.sums)
     assert ".tdcs" not in os.listdir(volume / "train/n0")
     name = one_of(native(volume))
 
     with reading(volume, name, dataset.sums[name]) as wrong, (volume / name).open("rb") as opened:
-        assert await bench.engine.drop(worker=HERE, block_ids=[block.id for block in blocks]) == []
+        await bench.evict(dataset)
         # What is read meanwhile goes through FUSE, which may bring that one file to this node anew.
         await eventually_async(lambda: native(volume) <= {"zero", name}, deadline=120)
         await eventually_async(lambda: bench.metric("tdcs_view_kept_bytes") == 0, deadline=120)
@@ -167,7 +166,7 @@ async def test_bytes_that_a_pod_could_not_read_otherwise_are_counted_and_freed_w
     secluded = bench.start_secluded(volume)
     assert native(secluded) == set(dataset.sums)
 
-    assert await bench.engine.drop(worker=HERE, block_ids=[block.id for block in blocks]) == []
+    await bench.evict(dataset)
 
     # Alluxio counts them no longer; they are on the disk, for this pod sees no mount that is made now.
     size = sum(block.length for block in blocks)

@@ -166,7 +166,7 @@ async def test_bytes_of_removed_blocks_are_freed_and_what_a_pod_reads_stays_righ
     volume = await bench.publish(dataset)
     ids = [block.id for block in await bench.blocks(dataset)]
 
-    assert await bench.engine.drop(worker=HERE, block_ids=ids) == []
+    await bench.evict(dataset)
 
     await eventually_async(lambda: native(volume) == {"zero"}, deadline=120)
     assert not any((bench.tier / names.BLOCK_FOLDER / str(number)).exists() for number in ids)

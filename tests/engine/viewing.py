@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from tests.engine.contract import BLOCK_SIZE, placed
+from tests.engine.contract import BLOCK_SIZE
+from tests.engine.loading import evicted, placed
 from tests.engine.servers import AlluxioCluster, FuseClient, S3Server, unmount
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually, eventually_async
@@ -147,6 +148,11 @@ class Bench:
     async def place(self, blocks: list[Block], *, worker: str) -> None:
         """Load blocks onto a worker."""
         await placed(self.engine, worker=worker, blocks=blocks)
+
+    async def evict(self, dataset: Dataset) -> None:
+        """Remove all of it from this node's worker."""
+        ids = [block.id for block in await self.blocks(dataset)]
+        await evicted(self.engine, worker=HERE, path=dataset.path, ids=ids)
 
     def _start_pod(self, *, propagation: str) -> subprocess.Popen[bytes]:
         pod = subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import Final
 from tests.support.agents import NOBODY, Version, content_of
 from tests.support.processes import Process
 
-from tdcs.agent.disk import Disk
+from tdcs.agent.disk.tier import Disk
 from tdcs.api import names
 from tdcs.engine.agent_client import AgentAddress
 from tdcs.engine.agents import ALL_SLOTS, Peer

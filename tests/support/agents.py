@@ -14,14 +14,15 @@ import aiohttp
 from aiohttp import web
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.agent import Agent, AgentSettings
-from tdcs.agent.block_service import BlockService
-from tdcs.agent.disk import Disk
-from tdcs.agent.epoch import enter_epoch
-from tdcs.agent.mount import Patience
-from tdcs.agent.service import application
+from tdcs.agent.agent import Agent
+from tdcs.agent.disk.epoch import enter_epoch
+from tdcs.agent.disk.tier import Disk
+from tdcs.agent.mount.peer_health import Patience
+from tdcs.agent.peers.block_service import BlockService
+from tdcs.agent.service.http import application
+from tdcs.agent.settings import AgentSettings
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
-from tdcs.engine.alluxio.local_blocks import LocalBlocks
+from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.engine.protocol import Block, CachedFile
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher, manifest_url
@@ -32,7 +33,7 @@ MOUNT = "/datasets/0123456789abcdef"
 JOURNAL = "0a1b2c3d-journal"
 CAPACITY = 1 << 30
 NO_IDS: Mapping[str, int] = MappingProxyType({})
-SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0)
+SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0, refused=0.05)
 """For peers of tests: they are on this machine."""
 
 NOBODY = "127.0.0.1:1"
@@ -218,7 +219,7 @@ async def running_agent(
         session = await stack.enter_async_context(aiohttp.ClientSession())
         fetcher = ManifestFetcher(folder=manifests, session=session)
         stack.push_async_callback(fetcher.close)
-        calls = LocalBlocks(target=worker, patience=0.1)
+        calls = WorkerBlocks(target=worker, patience=0.1)
         stack.push_async_callback(calls.close)
         agent = Agent(
             settings=AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience),

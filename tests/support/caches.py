@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from tdcs.agent.memory import MemoryAgents
+from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder

@@ -20,13 +20,13 @@ from tests.support.agents import Version, cached_files, make_version
 from tests.support.ports import free_ports
 from tests.support.processes import Process
 
-from tdcs.agent.block_service import BlockService
-from tdcs.agent.disk import Disk
-from tdcs.agent.frames import News
-from tdcs.agent.mount import Rate
-from tdcs.agent.room import RateLimit
-from tdcs.agent.source import open_source
-from tdcs.agent.source_relay import SourceRelay
+from tdcs.agent.disk.tier import Disk
+from tdcs.agent.mount.rate import Rate
+from tdcs.agent.peers.block_service import BlockService
+from tdcs.agent.peers.frames import News
+from tdcs.agent.source.access import open_source
+from tdcs.agent.source.limits import RateLimit
+from tdcs.agent.transfer.source_relay import SourceRelay
 from tdcs.engine.agents import ALL_SLOTS, SourceAccess
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.planning.manifest import Manifest

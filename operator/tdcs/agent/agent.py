@@ -1,7 +1,7 @@
 """The agent: makes its disk equal to what the operator assigned, and says how far it is.
 
-One event loop decides; threads bring blocks (`source_carrier`, `peer_carrier`) and look at the folders (`inventory`);
-calls to the worker run in the loop (`registrar`). At rest it only compares the times of two folders.
+One event loop decides; threads bring blocks (`transfer`) and look at the folders (`inventory`); calls to the worker run
+in the loop (`worker`). At rest it only compares the times of two folders.
 """
 
 from __future__ import annotations
@@ -11,65 +11,42 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from tdcs.agent.assignments import AssignmentFolder
-from tdcs.agent.backoff import pause
-from tdcs.agent.checks import Checker
-from tdcs.agent.disk import Disk
-from tdcs.agent.frames import News
-from tdcs.agent.inventory import Inventory
-from tdcs.agent.kept import KeptByViews
-from tdcs.agent.lanes import Lanes
-from tdcs.agent.ledger import Ledger
-from tdcs.agent.mount import MountWork, Patience
-from tdcs.agent.peer_carrier import PeerCarrier
-from tdcs.agent.processors import Processors
-from tdcs.agent.registrar import Registrar, lanes_now
-from tdcs.agent.room import InFlight, Room
-from tdcs.agent.source_carrier import IN_FLIGHT_BYTES, SourceCarrier
-from tdcs.agent.strays import Strays
+from tdcs.agent.background import BackgroundWork
+from tdcs.agent.check.checker import Checker
+from tdcs.agent.disk.assignments import AssignmentFolder
+from tdcs.agent.disk.room import Room
+from tdcs.agent.disk.tier import Disk
+from tdcs.agent.inventory.inventory import Inventory
+from tdcs.agent.inventory.strays import Strays
+from tdcs.agent.inventory.view_bytes import KeptByViews
+from tdcs.agent.manifest_opener import ManifestOpener
+from tdcs.agent.mount.mount import MountWork
+from tdcs.agent.peers.frames import News
+from tdcs.agent.settings import AgentSettings, VersionError
+from tdcs.agent.source.limits import InFlight
+from tdcs.agent.state_feed import StateFeed
+from tdcs.agent.transfer.lanes import Lanes
+from tdcs.agent.transfer.peer_puller import PeerPuller
+from tdcs.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
+from tdcs.agent.worker.processors import Processors
+from tdcs.agent.worker.registrar import Registrar, lanes_now
 from tdcs.engine.agents import AgentState, Assignment, MountState
-from tdcs.engine.alluxio.local_blocks import LocalBlocks
+from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError
-from tdcs.planning.manifest_format import BadManifestError
+from tdcs.listing.transfer import ManifestFetcher
 
 _log: Final = logging.getLogger(__name__)
 
 _BUSY_TICK: Final = 0.1
 _REST_TICK: Final = 1.0
-_STATE_SECONDS: Final = 0.5
-_STATE_SHARE: Final = 20
 _REGISTERED_A_LANE: Final = 16
 _DROPPED_AT_ONCE: Final = 256
-_IDLE_SECONDS: Final = 1.0
-
-
-class VersionError(Exception):
-    """An assignment is older than the one that is known; the text names the mount and both versions."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentSettings:
-    """What an agent is.
-
-    Attributes:
-        node: name of its node.
-        capacity_bytes: what the worker may hold.
-        journal: identity of the journal that the blocks belong to.
-        patience: how long peers are waited for.
-    """
-
-    node: str
-    capacity_bytes: int
-    journal: str
-    patience: Patience = field(default_factory=Patience)
 
 
 class Agent:
@@ -78,7 +55,7 @@ class Agent:
     Args:
         settings: what it is.
         disk: its folders, made ready for the journal.
-        worker: RPCs of the worker whose folder this is.
+        worker: RPCs of the worker beside it.
         fetcher: gets manifests into the disk's folder of them.
     """
 
@@ -87,7 +64,7 @@ class Agent:
         *,
         settings: AgentSettings,
         disk: Disk,
-        worker: LocalBlocks,
+        worker: WorkerBlocks,
         manifests: ManifestFolder,
         fetcher: ManifestFetcher,
         clock: Callable[[], float] = time.monotonic,
@@ -95,7 +72,7 @@ class Agent:
         self.settings: Final = settings
         self.disk: Final = disk
         self.manifests: Final = manifests
-        self._fetcher: Final = fetcher
+        self._opener: Final = ManifestOpener(manifests=manifests, fetcher=fetcher, clock=clock)
         self._clock: Final = clock
         self._assignments: Final = AssignmentFolder(disk.assignments)
         self.mounts: dict[str, MountWork] = {}
@@ -107,13 +84,13 @@ class Agent:
         self._strays: Final = Strays(
             disk=disk, manifests=manifests, inventory=self.inventory, registrar=self.registrar
         )
-        self._processors: Final = Processors()
+        self._processors: Final = Processors(clock=clock)
         self._stopped: Final = threading.Event()
         self._lanes: Final = Lanes(
-            sources=SourceCarrier(
+            sources=SourcePuller(
                 disk=disk, room=self.room, stopped=self._stopped, in_flight=InFlight(IN_FLIGHT_BYTES)
             ),
-            peers=PeerCarrier(
+            peers=PeerPuller(
                 disk=disk,
                 room=self.room,
                 journal=settings.journal,
@@ -123,21 +100,21 @@ class Agent:
             ended=self.wake,
             clock=clock,
         )
-        self.checker: Final = Checker(disk=disk, registrar=self.registrar, stopped=self._stopped)
-        self._state = AgentState(
-            node=settings.node,
-            instance=secrets.token_hex(8),
-            revision=0,
-            capacity_bytes=settings.capacity_bytes,
-            journal=settings.journal,
+        self.checker: Final = Checker(
+            disk=disk, room=self.room, registrar=self.registrar, stopped=self._stopped
         )
-        self._state_due = 0.0
-        self._changed = asyncio.Condition()
+        self._feed: Final = StateFeed(
+            AgentState(
+                node=settings.node,
+                instance=secrets.token_hex(8),
+                revision=0,
+                capacity_bytes=settings.capacity_bytes,
+                journal=settings.journal,
+            ),
+            clock=clock,
+        )
         self._wake = asyncio.Event()
-        self._background: dict[str, asyncio.Task[Any]] = {}
-        self._manifest_failures: dict[str, tuple[int, float]] = {}
-        self._idle_due = 0.0
-        self._idle_processors = 0.0
+        self._background: Final = BackgroundWork(ended=self._ended)
         self.ready = False
 
     # For the operator.
@@ -145,17 +122,11 @@ class Agent:
     @property
     def state(self) -> AgentState:
         """The last state."""
-        return self._state
+        return self._feed.state
 
     async def state_after(self, *, instance: str, revision: int, wait_seconds: float) -> AgentState:
         """The state as soon as it is another one than that of `revision`, at the latest after so many seconds."""
-        async with self._changed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_seconds):
-                    await self._changed.wait_for(
-                        lambda: self._state.instance != instance or self._state.revision != revision
-                    )
-        return self._state
+        return await self._feed.after(instance=instance, revision=revision, wait_seconds=wait_seconds)
 
     def assign(self, assignments: Sequence[Assignment]) -> None:
         """Work by these assignments. All or none.
@@ -178,7 +149,7 @@ class Agent:
             with self._noting(mount.path):
                 self._assignments.write(assignment)
             mount.assign(assignment)
-            self.checker.assign(assignment.mount, assignment.check)
+            self.checker.assign(mount, assignment.check)
         self._publish(at_once=True)
         self.wake()
 
@@ -237,9 +208,7 @@ class Agent:
             self._stopped.set()
             for mount in self.mounts.values():
                 mount.readable.close()
-            for task in self._background.values():
-                task.cancel()
-            await asyncio.gather(*self._background.values(), return_exceptions=True)
+            await self._background.cancel()
 
     async def _tick(self) -> bool:
         """Start what is to be done; whether something is."""
@@ -247,23 +216,25 @@ class Agent:
         if "inventory" not in self._background and self.inventory.due():
             self._start_look()
         if self.kept.due(held=self.inventory.generation):
-            self._start("kept", asyncio.to_thread(self.kept.look))
+            self._background.start("kept", asyncio.to_thread(self.kept.look))
         busy = False
         bringing = False
         working = [mount for mount in self.mounts.values() if not mount.at_rest()]
         for mount in working:
-            self._follow_manifest(mount)
+            wanted = mount.wanted
+            if wanted is not None and self._opener.due(mount, wanted):
+                self._background.start(f"manifest {mount.path}", self._follow(mount, wanted))
             if self.inventory.complete:
                 self._lanes.start(mount)
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
         lanes = lanes_now(
             bringing=bringing,
-            idle=self._idle(),
+            idle=self._processors.idle(),
             waited=self._clock() - self.registrar.registered_at,
         )
         for mount in list(self.mounts.values()):
-            busy = self.checker.start(mount, self._start) or busy
+            busy = self.checker.start(mount, self._background.start) or busy
         for mount in working:
             busy = self._start_registration(mount, lanes=lanes) or busy
             if mount.forgotten and self._forgotten(mount):
@@ -275,28 +246,11 @@ class Agent:
     def _brings(self, mount: MountWork) -> bool:
         return mount.source_lanes > 0 or any(health.lanes for health in mount.health.values())
 
-    def _start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something beside the loop unless it runs already. Work that gives 0 found nothing to do: the next look
-        has time until the next tick, or the loop would never rest while a worker is away.
-        """
-        if name in self._background:
-            work.close()
-            return
-        task = asyncio.create_task(work, name=name)
-        self._background[name] = task
+    def _ended(self) -> None:
+        self._feed.hurry()
+        self.wake()
 
-        def ended(done: asyncio.Task[Any]) -> None:
-            self._background.pop(name, None)
-            if not done.cancelled() and (error := done.exception()) is not None:
-                _log.error("%s failed: %s", name, error, exc_info=error)
-            elif not done.cancelled() and done.result() == 0:
-                return
-            self._state_due = min(self._state_due, self._clock() + _STATE_SECONDS)
-            self.wake()
-
-        task.add_done_callback(ended)
-
-    # Manifests.
+    # Mounts and their manifests.
 
     def _mount(self, path: str) -> MountWork:
         mount = self.mounts.get(path)
@@ -308,69 +262,37 @@ class Agent:
                 clock=self._clock,
                 patience=self.settings.patience,
             )
+            self.checker.restore(mount)
         return mount
 
-    def _follow_manifest(self, mount: MountWork) -> None:
-        wanted = mount.wanted
-        if wanted is None or (mount.ledger is not None and mount.ledger.manifest.digest == wanted.manifest):
-            return
-        _, until = self._manifest_failures.get(mount.path, (0, 0.0))
-        if self._clock() >= until:
-            self._start(f"manifest {mount.path}", self._get_manifest(mount, wanted))
-
-    async def _get_manifest(self, mount: MountWork, wanted: Assignment) -> None:
-        try:
-            await self._fetcher.fetch(digest=wanted.manifest, urls=wanted.manifest_urls)
+    async def _follow(self, mount: MountWork, wanted: Assignment) -> None:
+        """Get the manifest of an assignment, and count by it."""
+        if await self._opener.get(mount.path, wanted):
             await self._open(mount, wanted.manifest)
-        except (ManifestUnavailableError, BadManifestError, OSError, ValueError) as error:
-            failures = self._manifest_failures.get(mount.path, (0, 0.0))[0] + 1
-            self._manifest_failures[mount.path] = (
-                failures,
-                self._clock() + pause(failures, first=0.5, most=30.0),
-            )
-            _log.warning("%s", error)
-        else:
-            self._manifest_failures.pop(mount.path, None)
 
     async def _open(self, mount: MountWork, digest: str) -> None:
         """Count by this manifest from now on; blocks of the one before it that it lacks become strangers."""
-
-        def read() -> Ledger:
-            return Ledger(self.manifests.open(digest))
-
-        try:
-            ledger = await asyncio.to_thread(read)
-        except FileNotFoundError:
+        ledger = await self._opener.open(mount.path, digest)
+        if ledger is None:
             return
-        with self._lock:
-            before, mount.ledger = mount.ledger, ledger
-            if before is not None:
-                ledger.adopt(before)
-            if mount.wanted is not None and mount.wanted.manifest == digest:
-                ledger.assign(mount.wanted)
-        mount.readable.restart(())
+        counted = mount.ledger is not None
+        mount.opened(ledger)
         self.inventory.require()
-        if before is not None:
+        if counted:
             await self._look_now()
         self.wake()
 
     async def _look_now(self) -> None:
-        while "inventory" in self._background:
-            await asyncio.wait([self._background["inventory"]])
+        await self._background.wait("inventory")
         self._start_look()
-        await asyncio.wait([self._background["inventory"]])
+        await self._background.wait("inventory")
 
     def _start_look(self) -> None:
-        self._start("inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values())))
+        self._background.start(
+            "inventory", asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+        )
 
     # Bringing, registering, dropping.
-
-    def _idle(self) -> float:
-        """Processors that were idle lately; looked at once a second."""
-        now = self._clock()
-        if now >= self._idle_due:
-            self._idle_due, self._idle_processors = now + _IDLE_SECONDS, self._processors.idle()
-        return self._idle_processors
 
     def _start_registration(self, mount: MountWork, *, lanes: int) -> bool:
         ledger = mount.ledger
@@ -378,11 +300,11 @@ class Agent:
             return False
         with self._lock:
             to_register, to_drop = ledger.waiting(all_blocks=mount.forgotten)
-        if to_drop and (mount.forgotten or mount.wanted is not None):
-            self._start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
+        if to_drop and (mount.forgotten or mount.wanted is not None or mount.refused):
+            self._background.start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
         if to_register and lanes and not mount.forgotten:
             work = self.registrar.register(mount, most=_REGISTERED_A_LANE * lanes, lanes=lanes)
-            self._start(f"register {mount.path}", work)
+            self._background.start(f"register {mount.path}", work)
         return bool(to_register or to_drop)
 
     def _forgotten(self, mount: MountWork) -> bool:
@@ -393,16 +315,17 @@ class Agent:
     def _remove(self, mount: MountWork) -> None:
         del self.mounts[mount.path]
         mount.readable.close()
+        self.checker.remove(mount)
         self._assignments.remove(mount.path)
         self._prune()
 
     def _prune(self) -> None:
         digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
         digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
-        self._start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
+        self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
 
     def _start_strays(self) -> None:
-        """Remove what lies here and belongs to nothing: blocks of older versions, and spooled ones of nobody.
+        """Remove what lies here and belongs to nothing: blocks of older versions, and spooled ones of no mount.
 
         Only when every mount is known by an assignment of the operator and by its manifest. Blocks in the worker's
         folder that no manifest of ours ever named may be others' and stay.
@@ -415,7 +338,7 @@ class Agent:
             if mount.ledger.manifest.digest != mount.wanted.manifest:
                 return
         if self._strays.due():
-            self._start("strays", self._remove_strays())
+            self._background.start("strays", self._remove_strays())
 
     async def _remove_strays(self) -> int:
         """How many were removed."""
@@ -425,35 +348,15 @@ class Agent:
             self._prune()
         return removed
 
-    # State.
-
     def _publish(self, *, at_once: bool = False) -> None:
-        now = self._clock()
-        if now < self._state_due and not at_once:
+        if not at_once and not self._feed.due():
             return
         mounts: dict[str, MountState] = {}
         for path, mount in self.mounts.items():
-            check = self.checker.state(path)
-            mounts[path] = msgspec.structs.replace(mount.state(), check=check)
-        state = msgspec.structs.replace(
-            self._state,
+            mounts[path] = msgspec.structs.replace(mount.state(), check=self.checker.state(path))
+        self._feed.publish(
             used_bytes=self.room.used + self.kept.bytes,
             kept_bytes=self.kept.bytes,
-            disk_free_bytes=_rounded(self.disk.free_bytes()),
+            disk_free_bytes=self.disk.free_bytes(),
             mounts=mounts,
         )
-        if state != self._state:
-            self._state = msgspec.structs.replace(state, revision=self._state.revision + 1)
-            self._start("tell", self._tell())
-        took = self._clock() - now
-        self._state_due = now + max(_STATE_SECONDS, took * _STATE_SHARE)
-
-    async def _tell(self) -> int:
-        async with self._changed:
-            self._changed.notify_all()
-        return 0
-
-
-def _rounded(free: int) -> int:
-    """Free space in steps, so that another process's small file is no news."""
-    return free >> 24 << 24

@@ -14,14 +14,15 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from tdcs.agent.agent import Agent, AgentSettings
-from tdcs.agent.block_service import BlockService
-from tdcs.agent.disk import Disk
-from tdcs.agent.epoch import asked_patiently, enter_epoch, read_epoch
-from tdcs.agent.service import application
-from tdcs.agent.source_relay import SourceRelay
-from tdcs.engine.alluxio.local_blocks import LocalBlocks, journal_id
+from tdcs.agent.agent import Agent
+from tdcs.agent.disk.epoch import asked_patiently, enter_epoch, read_epoch
+from tdcs.agent.disk.tier import Disk
+from tdcs.agent.peers.block_service import BlockService
+from tdcs.agent.service.http import application
+from tdcs.agent.settings import AgentSettings
+from tdcs.agent.transfer.source_relay import SourceRelay
 from tdcs.engine.alluxio.rpc import Rpc
+from tdcs.engine.alluxio.worker_blocks import WorkerBlocks, journal_id
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
 
@@ -88,7 +89,7 @@ async def run(settings: ProcessSettings) -> None:
     disk.prepare()
     manifests = ManifestFolder(disk.manifests)
     manifests.clear_partial()
-    worker = LocalBlocks(target=settings.worker, patience=_WORKER_PATIENCE)
+    worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(worker.close)
         session = await stack.enter_async_context(aiohttp.ClientSession())

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from tdcs.agent.memory import MemoryAgents
+from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.api import names
 from tdcs.controllers.caches import PATIENCE, Cache, CachePool
 from tdcs.engine.agent_client import AgentAddress, HttpAgents

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 from prometheus_client import CollectorRegistry
 
-from tdcs.agent.metrics import registry_of as agent_registry
+from tdcs.agent.service.metrics import registry_of as agent_registry
 from tdcs.controllers.context import Stores
 from tdcs.controllers.metrics import Metrics as OperatorMetrics
 from tdcs.csi.metrics import registry_of as view_registry

@@ -41,7 +41,7 @@ Pull = Literal["All", "Peers", "Nothing"]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that an agent shall hold: those under `paths` (empty: all) whose blocks are in `slots`.
+    """Files that an agent shall hold: those under `paths` (empty: all) that have their blocks in `slots`.
 
     Attributes:
         name: stable, such as `Dataset vision/imagenet` or `Preload vision/first`; progress is reported by it.
@@ -77,7 +77,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         percent: share of the files, chosen by slot; 100 for all.
-        part: name of the part whose files are meant; empty for all that lies here.
+        part: name of the part with the files that are meant; empty for all that lies here.
     """
 
     id: str
@@ -96,7 +96,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         parts: what to hold; the union counts.
         origin: of the slots to hold, those that this agent reads from the source. The others come from `peers`, from
             the source only when no peer has given them for a bounded time.
-        drop: slots whose blocks are removed here unless a part wants them. Slots in neither are left alone.
+        drop: blocks of these slots are removed here unless a part wants them. Slots in neither are left alone.
         peers: who else holds what.
         source: None when the credentials are not to be had now: nothing is read from the source then.
         bandwidth: bytes a second that this agent may read from the source for this mount; None for no limit.
@@ -127,7 +127,7 @@ class FileFailure(msgspec.Struct, frozen=True, kw_only=True):
     """A file that the agent cannot have for now, and why. It is tried again with growing pauses.
 
     Attributes:
-        code: `Changed` and `Missing` call for a new listing; `SourceAway` says that the source answers nobody.
+        code: `Changed` and `Missing` call for a new listing; `SourceAway` says that the source gives no answer.
     """
 
     path: str
@@ -139,8 +139,8 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True):
     """How far an agent is with a part: bytes and files (a file counts where its first block belongs).
 
     Attributes:
-        failed_bytes: those of the missing bytes whose files cannot be had for now. They stay counted while they are
-            tried again, until a try succeeds: a part is done when `held_bytes + failed_bytes == wanted_bytes`.
+        failed_bytes: those of the missing bytes that are of files that cannot be had for now. They stay counted while
+            they are tried again, until a try succeeds: a part is done when `held_bytes + failed_bytes == wanted_bytes`.
     """
 
     name: str
@@ -203,7 +203,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         node: its node's name.
         instance: new with every start of the process.
-        revision: grows with every change of what is told here; the long poll waits for another one.
+        revision: grows with every change of what is said here; the long poll waits for another one.
         capacity_bytes: what the cache may hold on this disk.
         used_bytes: blocks of all mounts, registered or not, bytes that only views keep alive included.
         kept_bytes: those that only views keep alive.

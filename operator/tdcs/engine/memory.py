@@ -7,9 +7,8 @@ read.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -18,14 +17,10 @@ from tdcs.api import names
 from tdcs.engine.memory_state import Files, State, Worker
 from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
-    CHANGED,
     Block,
     CachedFile,
-    CapacityError,
     Credentials,
-    EngineError,
     EngineUnavailableError,
-    PutFailure,
     Source,
     SourceError,
     WorkerInfo,
@@ -36,13 +31,14 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What an engine is about to do, as told to the `before` hook.
+    """What an engine, or an agent on one of its workers, is about to do: what the `before` hook is given.
 
     Attributes:
-        name: The protocol's method: `mount`, `files`, `put`, `copy`, `drop`, …
+        name: The protocol's method (`mount`, `files`, …), or what an agent does with a block: `put` (from the source),
+            `copy` (from another agent), `drop`, `digest`.
         path: The engine path, or "".
         worker: The worker, or "".
-        length: Bytes that the operation moves (a `put` or `copy` is announced block by block).
+        length: Bytes that the operation moves.
     """
 
     name: str
@@ -61,11 +57,12 @@ class MemoryEngine:
         credentials: Source URI to the only key pair that may read it. URIs that are not here accept any.
         block_size: Bytes; files are cut at its multiples.
         page_size: Files a page of a listing.
-        before: Awaited before each operation and before each block of a `put` or `copy`: sleep in it, raise from it, or
-            record.
-        refuse: Asked for each block of a `put`; a returned sentence makes that block fail with it
-            (retryable).
-        refuse_copy: The same for each block of a `copy`, with the two workers' names.
+        before: Awaited before each operation: sleep in it, raise from it, or record.
+        refuse: Asked for each block that an agent reads from the source; a returned sentence makes that fail with it.
+
+    Attributes:
+        source_bytes_read: Bytes that agents have read from sources.
+        copied_bytes: Bytes that agents have given each other.
     """
 
     def __init__(
@@ -78,7 +75,6 @@ class MemoryEngine:
         page_size: int = 1000,
         before: Callable[[Operation], Awaitable[None]] | None = None,
         refuse: Callable[[str, Block], str | None] | None = None,
-        refuse_copy: Callable[[str, str, Block], str | None] | None = None,
     ) -> None:
         self.sources = {canonical_uri(uri): files for uri, files in sources.items()}
         self.credentials = {canonical_uri(uri): pair for uri, pair in (credentials or {}).items()}
@@ -86,15 +82,12 @@ class MemoryEngine:
         self.page_size = page_size
         self.before = before
         self.refuse = refuse
-        self.refuse_copy = refuse_copy
         self.available = True
         self.path_properties: dict[str, dict[str, str]] = {}
         self.known_versions: dict[str, str] = {}
         self.pinned: set[str] = set()
         self.source_bytes_read = 0
         self.copied_bytes = 0
-        self.corrupted: set[tuple[str, int]] = set()
-        """Copies (worker and block id) whose content is not the source's."""
         self.state = State(workers=workers)
 
     # What a test does to the world.
@@ -105,6 +98,10 @@ class MemoryEngine:
         worker.live = live
         if capacity is not None:
             worker.capacity = capacity
+
+    def cache(self, *, worker: str, blocks: Iterable[Block]) -> None:
+        """Let a worker hold these blocks, as when a job has read them."""
+        self.state.live_worker(worker).blocks.update({block.id: block.length for block in blocks})
 
     def holdings(self, *, worker: str) -> Mapping[int, int]:
         """Block ids that a worker holds, with their lengths; of a lost worker too."""
@@ -164,63 +161,6 @@ class MemoryEngine:
                 for name, (length, blocks) in batch
             ]
 
-    async def put(
-        self, *, worker: str, blocks: Sequence[Block], pace: Callable[[int], Awaitable[None]] | None = None
-    ) -> list[PutFailure]:
-        failures = []
-        async for block, held in self._placing(name="put", worker=worker, blocks=blocks):
-            if pace is not None:
-                await pace(block.length)
-            reason = self.refuse(worker, block) if self.refuse else None
-            if reason is not None:
-                failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))
-                continue
-            held.blocks[block.id] = block.length
-            self.source_bytes_read += block.length
-        changed = self.state.changed(blocks, sources=self.sources, block_size=self.block_size)
-        return failures + [
-            PutFailure(block_id=block_id, reason=CHANGED, retryable=False, outdated=True)
-            for block_id in changed
-        ]
-
-    async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
-        self.state.live_worker(source)
-        failures = []
-        async for block, held in self._placing(name="copy", worker=worker, blocks=blocks):
-            reason = f"worker {source} does not hold it"
-            if block.id in self.state.live_worker(source).blocks:
-                reason = (self.refuse_copy and self.refuse_copy(source, worker, block)) or ""
-            if reason:
-                failures.append(PutFailure(block_id=block.id, reason=reason, retryable=True))
-                continue
-            held.blocks[block.id] = block.length
-            self.copied_bytes += block.length
-        return failures
-
-    async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
-        await self._announce(Operation(name="drop", worker=worker))
-        held = self.state.live_worker(worker)
-        for block_id in block_ids:
-            held.blocks.pop(block_id, None)
-        return []
-
-    async def digest(self, *, block: Block, worker: str | None = None) -> str:
-        await self._announce(Operation(name="digest", worker=worker or "", length=block.length))
-        if worker is None:
-            self.state.live_worker(
-                next((name for name, each in self.state.workers.items() if each.live), "any")
-            )
-            self.source_bytes_read += block.length
-        elif block.id not in self.state.live_worker(worker).blocks:
-            raise EngineError(
-                attempted=f"read {block.source_path} on worker {worker}",
-                reason="it does not hold it",
-                remedy="List the files again to see where it lies",
-                worker=worker,
-            )
-        wrong = worker is not None and (worker, block.id) in self.corrupted
-        return hashlib.sha256(f"{block.source_path}@{block.offset}{wrong}".encode()).hexdigest()
-
     async def retire(self, *, worker: str) -> None:
         await self._announce(Operation(name="retire", worker=worker))
         if worker not in self.state.workers:
@@ -269,26 +209,6 @@ class MemoryEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-    async def _placing(
-        self, *, name: str, worker: str, blocks: Sequence[Block]
-    ) -> AsyncIterator[tuple[Block, Worker]]:
-        """The blocks that a worker lacks, each announced, once it is known that all of them fit."""
-        await self._announce(Operation(name=name, worker=worker))
-        held = self.state.live_worker(worker)
-        missing = {block.id: block for block in blocks if block.id not in held.blocks}
-        needed, free = sum(block.length for block in missing.values()), held.capacity - held.used
-        if needed > free:
-            raise CapacityError(
-                attempted=f"load {len(missing)} blocks ({needed} bytes) onto worker {worker}",
-                reason=f"only {free} of its {held.capacity} bytes are free",
-                remedy="Give the cache more capacity or workers, or let the dataset take less of it",
-                worker=worker,
-                retryable=True,
-            )
-        for block in missing.values():
-            await self._announce(Operation(name=name, worker=worker, length=block.length))
-            yield block, self.state.live_worker(worker)
 
     async def _announce(self, operation: Operation) -> None:
         if not self.available:

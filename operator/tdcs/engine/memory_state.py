@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tdcs.engine.protocol import Block, NoSuchPathError, NoSuchWorkerError
@@ -72,38 +72,6 @@ class State:
             if after.get(name, (None, None))[1] is not blocks:
                 self.forget(blocks)
         mount.known = after
-
-    def changed(
-        self,
-        blocks: Iterable[Block],
-        *,
-        sources: Mapping[str, Files | Callable[[], Files]],
-        block_size: int,
-    ) -> list[int]:
-        """Ids of the blocks whose files are others at their sources by now; nobody holds them any more."""
-        by_id = {mount.mount_id: mount for mount in self.mounts.values()}
-        now: dict[int, Files] = {}
-        found: list[int] = []
-        for block in blocks:
-            mount = by_id.get(block.mount_id)
-            source = sources.get(mount.uri) if mount else None
-            if mount is None or mount.known is None or source is None:
-                continue
-            if mount.mount_id not in now:
-                now[mount.mount_id] = source() if callable(source) else source
-            name = block.source_path.removeprefix(f"{mount.uri}/")
-            length, there = now[mount.mount_id].get(name), mount.known.get(name)
-            if there is not None and length != there[0]:
-                self.forget(there[1])
-                del mount.known[name]
-                if length is not None:
-                    cut = self._cut(mount=mount, name=name, length=length, block_size=block_size)
-                    mount.known[name] = (length, cut)
-                there = mount.known.get(name)
-            if there is None or all(block.id != each.id for each in there[1]):
-                self.forget([block])
-                found.append(block.id)
-        return found
 
     def _cut(self, *, mount: Mount, name: str, length: int, block_size: int) -> tuple[Block, ...]:
         blocks = tuple(

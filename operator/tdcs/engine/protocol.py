@@ -13,7 +13,7 @@ same on every worker.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, Self, runtime_checkable
@@ -67,7 +67,7 @@ class Block:
         offset: Where the block begins in its file, in bytes.
         source_path: The file's address at its source (`s3://bucket/prefix/name`), from which a worker loads
             it.
-        mount_id: The engine's handle of the mount whose credentials read `source_path`.
+        mount_id: The engine's handle of the mount, which has the credentials that read `source_path`.
         workers: Names of the workers that hold the block now. A worker that was lost is not among them.
     """
 
@@ -102,7 +102,7 @@ class WorkerInfo:
     """One cache worker.
 
     Attributes:
-        name: The node's name: what `Block.workers`, `put` and `drop` use.
+        name: The node's name, as in `Block.workers`.
         address: `host:port` of its RPC service.
         capacity_bytes: What it may hold; 0 when it is lost.
         used_bytes: What it holds, over all mounts.
@@ -114,27 +114,6 @@ class WorkerInfo:
     capacity_bytes: int
     used_bytes: int
     live: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class PutFailure:
-    """One block that `put` could not place.
-
-    Attributes:
-        block_id: Which.
-        reason: A sentence, free of secrets.
-        retryable: True when the same call can succeed later without anything being changed.
-        outdated: True when its file has changed at the source: a new listing has other blocks for it.
-    """
-
-    block_id: int
-    reason: str
-    retryable: bool
-    outdated: bool = False
-
-
-CHANGED = "its file has changed at the source since it was listed; it is listed and loaded anew"
-"""The reason of a failure that is `outdated`."""
 
 
 class EngineError(Exception):
@@ -192,10 +171,6 @@ class NoSuchWorkerError(EngineError):
     """No live worker of that name."""
 
 
-class CapacityError(EngineError):
-    """The worker has no room for the blocks. Nothing was loaded and nothing was evicted."""
-
-
 @runtime_checkable
 class Engine(Protocol):
     """The operations on a cache. Any of them may raise `EngineUnavailableError`; all others are named one by
@@ -241,64 +216,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def put(
-        self, *, worker: str, blocks: Sequence[Block], pace: Callable[[int], Awaitable[None]] | None = None
-    ) -> list[PutFailure]:
-        """Load blocks from their source onto one worker. Blocks that it holds already are success.
-
-        What was read is compared with the source after the reading: of a file that is another one by then than the
-        one that was listed no block stays, and each of them is a failure (`PutFailure.outdated`). So no block has the
-        beginning of a longer file, and no file has parts of two versions.
-
-        Batched inside by bytes and by count. Not atomic: the returned failures say which blocks are not
-        there, all others are.
-
-        Args:
-            worker: Where to.
-            blocks: Which.
-            pace: Awaited with a number of bytes before they are asked of the source: what limits the bandwidth.
-                Large blocks then travel piece by piece.
-
-        Raises:
-            NoSuchWorkerError: The worker is unknown or lost.
-            CapacityError: Its free space is smaller than the blocks that it lacks. Checked before anything is
-                loaded, so that nothing is evicted.
-        """
-        ...
-
-    async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
-        """Place blocks on `worker` from the copies that `source` (another worker) holds. The data's own source
-        is not asked. Blocks that `worker` holds already are success.
-
-        Batched and not atomic, like `put`. A block that `source` does not hold is a failure.
-
-        Raises:
-            NoSuchWorkerError: One of the two is unknown or lost (`EngineError.worker` says which).
-            CapacityError: As for `put`.
-        """
-        ...
-
-    async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
-        """Remove single copies from one worker. A copy that is not there is success. The list is of copies
-        that could not be removed, such as those that a reader holds open.
-
-        Raises:
-            NoSuchWorkerError: The worker is unknown or lost.
-        """
-        ...
-
-    async def digest(self, *, block: Block, worker: str | None = None) -> str:
-        """SHA-256 of a block's content in hexadecimal: as `worker` holds it, or as the source has it now (None).
-
-        Raises:
-            NoSuchWorkerError: The worker is unknown or lost, or there is none to read the source.
-            EngineError: The worker does not hold the block, or its copy is shorter than the block.
-            SourceError: The source cannot be read, or the file is shorter than it was.
-        """
-        ...
-
     async def retire(self, *, worker: str) -> None:
-        """Take a worker out of service: its copies count no longer, readers go elsewhere, and it is not live.
+        """Take a worker out of service: its blocks count no longer, readers go elsewhere, and it is not live.
 
         What lies on it alone must have been copied away before. It comes back, with what it holds, when its
         process starts again. A worker that is not live is retired already.
@@ -321,7 +240,7 @@ class Engine(Protocol):
         ...
 
     async def set_version(self, *, path: str, version: str) -> None:
-        """Tell everyone who asks for `versions` what version of its source a mounted path has."""
+        """Publish which version of its source a mounted path has, for everyone who asks for `versions`."""
         ...
 
     async def versions(self) -> Mapping[str, str]:

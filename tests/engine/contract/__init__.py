@@ -4,11 +4,7 @@ A test class inherits from ``EngineContract`` and gives a fixture ``world``. The
 alone, and clean up their mounts through it.
 """
 
-from tests.engine.contract.copying import CopyingContract
-from tests.engine.contract.dropping import DroppingContract
-from tests.engine.contract.loading import LoadingContract
 from tests.engine.contract.mounting import MountingContract
-from tests.engine.contract.reading import ReadingContract
 from tests.engine.contract.workers import WorkersContract
 from tests.engine.contract.world import (
     BLOCK_SIZE,
@@ -21,7 +17,6 @@ from tests.engine.contract.world import (
     files_of,
     holders,
     mounts,
-    placed,
     used,
 )
 
@@ -37,12 +32,9 @@ __all__ = [
     "files_of",
     "holders",
     "mounts",
-    "placed",
     "used",
 ]
 
 
-class EngineContract(
-    MountingContract, LoadingContract, CopyingContract, DroppingContract, ReadingContract, WorkersContract
-):
+class EngineContract(MountingContract, WorkersContract):
     """All that an engine promises."""

@@ -105,7 +105,7 @@ class MountingContract:
         source = world.source({"kept": 10, "grown": 10, "deleted": 10})
         path = await mounts.add(source)
         before = {file.path: file for file in await files_of(world.engine, path)}
-        await world.engine.put(worker=world.large, blocks=await blocks_of(world.engine, path))
+        await world.place(worker=world.large, blocks=await blocks_of(world.engine, path))
         world.write(source, "grown", 25)
         world.write(source, "new/file", 5)
         world.remove(source, "deleted")
@@ -133,7 +133,7 @@ class MountingContract:
         path = await mounts.add(source)
         await engine.pin(path=path, pinned=True)
         for worker in (world.small, world.large):
-            await engine.put(worker=worker, blocks=await blocks_of(engine, path))
+            await world.place(worker=worker, blocks=await blocks_of(engine, path))
         await engine.unmount(path=path)
         assert dict(await engine.mounts()) == {}
         for worker in (world.small, world.large):
@@ -149,7 +149,7 @@ class MountingContract:
                 path=path, properties={"alluxio.user.file.readtype.default": value}
             )
 
-    async def test_the_version_of_a_path_is_told_until_it_is_unmounted(
+    async def test_the_version_of_a_path_is_given_until_it_is_unmounted(
         self, world: World, mounts: Mounts
     ) -> None:
         path, other = await mounts.add(world.source({"a": 10})), await mounts.add(world.source({"b": 10}))

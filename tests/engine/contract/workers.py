@@ -26,15 +26,13 @@ class WorkersContract:
     ) -> None:
         engine, path = world.engine, await mounts.add(world.source({"a": 10, "b": 20}))
         blocks = await blocks_of(engine, path)
-        await engine.put(worker=world.small, blocks=blocks)
-        await engine.copy(source=world.small, worker=world.large, blocks=blocks[:1])
+        await world.place(worker=world.small, blocks=blocks)
+        await world.place(worker=world.large, blocks=blocks[:1])
         for _ in range(2):  # the second time it is so already
             await engine.retire(worker=world.small)
             held = {block.id: block.workers for block in await blocks_of(engine, path)}
             assert held == {blocks[0].id: {world.large}, blocks[1].id: frozenset()}
             assert [info.name for info in await engine.workers() if info.live] == [world.large]
-        with pytest.raises(NoSuchWorkerError, match=world.small):
-            await engine.put(worker=world.small, blocks=blocks)
         with pytest.raises(NoSuchWorkerError, match="nowhere"):
             await engine.retire(worker="nowhere")
         await world.revive(world.small)

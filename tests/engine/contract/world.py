@@ -47,8 +47,8 @@ class World(Protocol):
     def refused(self, source: Source) -> Source:
         """The same source with a secret that is wrong."""
 
-    def corrupt(self, worker: str, block: Block) -> None:
-        """Change a byte of a worker's copy, behind the engine's back."""
+    async def place(self, *, worker: str, blocks: Sequence[Block]) -> None:
+        """Let a worker hold blocks, as when a job has read them there."""
 
     async def revive(self, worker: str) -> None:
         """Start a worker's process again."""
@@ -89,21 +89,6 @@ async def used(engine: Engine, worker: str) -> int:
 async def holders(engine: Engine, path: str) -> set[frozenset[str]]:
     """The different sets of workers that hold the blocks under a path."""
     return {block.workers for block in await blocks_of(engine, path)}
-
-
-async def placed(engine: Engine, *, worker: str, blocks: Sequence[Block]) -> None:
-    """Load blocks onto a worker, for a test of something else: what the worker of a busy machine gives up, and says
-    may be asked for again, is asked for again."""
-
-    async def all_there() -> bool:
-        failures = await engine.put(worker=worker, blocks=blocks)
-        refused = [failure for failure in failures if not failure.retryable]
-        if refused:
-            pytest.fail(f"worker {worker} refused {refused[0]}")
-        return not failures
-
-    condition: Callable[[], bool | Awaitable[bool]] = all_there
-    await eventually_async(condition, deadline=180)
 
 
 @pytest.fixture

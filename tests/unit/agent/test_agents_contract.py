@@ -15,8 +15,8 @@ from tests.support.agents import JOURNAL, MOUNT, Version, fill, folder_version
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually_async
 
-from tdcs.agent.epoch import enter_epoch
-from tdcs.agent.memory import MemoryAgents
+from tdcs.agent.disk.epoch import enter_epoch
+from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.engine.agent_client import HttpAgents
 from tdcs.engine.agents import (
     ALL_SLOTS,

@@ -13,7 +13,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.controllers.passes import work_off
 from tests.unit.kube.fake import error
 
-from tdcs.agent.memory import MemoryAgents
+from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.api import names
 from tdcs.controllers.cachecluster.controller import CacheClusterController
 from tdcs.controllers.caches import Caches

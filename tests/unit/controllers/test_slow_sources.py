@@ -8,7 +8,7 @@ import pytest
 from tests.support.caches import MemoryCaches
 from tests.unit.controllers.cluster import Cluster
 
-from tdcs.agent.memory import MemoryAgents
+from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.controllers.caches import Cache
 from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine, Operation

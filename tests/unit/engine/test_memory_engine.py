@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
-from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, files_of, mounts
+from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, EngineContract, blocks_of, mounts
 
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.engine.protocol import Block, Credentials, Engine, EngineUnavailableError, NoSuchWorkerError, Source
+from tdcs.engine.protocol import Block, Credentials, Engine, EngineUnavailableError, Source
 
 __all__ = ["mounts"]
 
@@ -51,8 +51,8 @@ class MemoryWorld:
         wrong = Credentials(access_key_id="an-account", secret_access_key="a-wrong-secret")
         return Source(uri=source.uri, options=source.options, credentials=wrong)
 
-    def corrupt(self, worker: str, block: Block) -> None:
-        self.memory.corrupted.add((worker, block.id))
+    async def place(self, *, worker: str, blocks: Sequence[Block]) -> None:
+        self.memory.cache(worker=worker, blocks=blocks)
 
     async def revive(self, worker: str) -> None:
         self.memory.set_worker(name=worker)
@@ -75,37 +75,16 @@ async def test_it_announces_what_it_does_so_that_a_test_can_delay_or_fail_it() -
 
     engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10}, before=before)
     await engine.mount(path="/d", source=Source(uri="s3://b"))
-    await engine.put(worker="n", blocks=await blocks_of(engine, "/d"))
-    assert [(operation.name, operation.length) for operation in seen] == [
-        ("mount", 0),
-        ("files", 0),
-        ("put", 0),
-        ("put", 3),
-    ]
-    assert engine.source_bytes_read == 3
-
-
-async def test_a_block_that_is_refused_is_reported_and_the_others_are_placed() -> None:
-    def refuse(worker: str, block: Block) -> str | None:
-        return f"{worker} cannot read it" if block.source_path.endswith("bad") else None
-
-    engine = MemoryEngine(sources={"s3://b": {"bad": 3, "good": 4}}, workers={"n": 10}, refuse=refuse)
-    await engine.mount(path="/d", source=Source(uri="s3://b"))
-    failures = await engine.put(worker="n", blocks=await blocks_of(engine, "/d"))
-    assert [(failure.reason, failure.retryable) for failure in failures] == [("n cannot read it", True)]
-    held = {file.path: len(file.blocks[0].workers) for file in await files_of(engine, "/d")}
-    assert held == {"bad": 0, "good": 1}
+    await blocks_of(engine, "/d")
+    assert [operation.name for operation in seen] == ["mount", "files"]
 
 
 async def test_a_lost_worker_holds_nothing_until_it_comes_back() -> None:
     engine = MemoryEngine(sources={"s3://b": {"f": 3}}, workers={"n": 10 * MIB})
     await engine.mount(path="/d", source=Source(uri="s3://b"))
-    blocks = await blocks_of(engine, "/d")
-    await engine.put(worker="n", blocks=blocks)
+    engine.cache(worker="n", blocks=await blocks_of(engine, "/d"))
     engine.set_worker(name="n", live=False)
     assert {block.workers for block in await blocks_of(engine, "/d")} == {frozenset()}
-    with pytest.raises(NoSuchWorkerError, match="it is lost"):
-        await engine.put(worker="n", blocks=blocks)
     engine.set_worker(name="n", live=True)
     assert {block.workers for block in await blocks_of(engine, "/d")} == {frozenset({"n"})}
 

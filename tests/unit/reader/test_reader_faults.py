@@ -26,7 +26,7 @@ from tests.support.readers import (
 )
 from tests.unit.csi.conftest import needs_fuse
 
-from tdcs.agent import frames
+from tdcs.agent.peers import frames
 from tdcs.engine.agents import ALL_SLOTS
 from tdcs.engine.holder_table import Holder
 

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import posixpath
 from array import array
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Self
 
-from tdcs.engine.alluxio.blocks import Pace
 from tdcs.engine.alluxio.concurrency import bounded
-from tdcs.engine.alluxio.contents import Contents
-from tdcs.engine.alluxio.copies import Copier, GiverAwayError, SourceReader
 from tdcs.engine.alluxio.errors import engine_error
 from tdcs.engine.alluxio.master import Master
-from tdcs.engine.alluxio.outdated import outdated_blocks
-from tdcs.engine.alluxio.placements import Place, Placements
-from tdcs.engine.alluxio.recent import RecentPlacements
 from tdcs.engine.alluxio.rpc import RpcFailureError
-from tdcs.engine.alluxio.sources import BLOCK_SIZE, mount_properties, mounted_digest
-from tdcs.engine.alluxio.worker import Worker
+from tdcs.engine.alluxio.sources import BLOCK_SIZE, mount_properties, mounted_digest, plain_reason
+from tdcs.engine.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks
 from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
-    CHANGED,
-    Block,
     CachedFile,
     EngineError,
     NoSuchPathError,
-    PutFailure,
+    NoSuchWorkerError,
     Source,
     WorkerInfo,
 )
 
 _PAGE = 2000
-_LOADS_AT_ONCE = 2
-"""Load requests in flight at one worker: the second one keeps the source busy while the first one ends."""
-
-_COPIES_AT_ONCE = 2
-"""Batches that travel at a time within one call of `copy`."""
+_REMOVALS_AT_ONCE = 32
+_REMOVALS_A_STRETCH = 5000
+"""The answers of so many removals are held at a time: a mount may have a million blocks."""
 
 _VERSION = "alluxio.user.app.id"
-"""The setting of a path in which its version is told. Alluxio takes keys that it knows only; of a path it makes no use
-of this one."""
+"""The setting of a path that carries its version. Alluxio takes keys that it knows only; of a path it makes no use of
+this one."""
 
 
 class AlluxioEngine:
@@ -63,11 +51,6 @@ class AlluxioEngine:
         self._master = Master(target=master, patience=patience)
         self._patience = patience
         self._block_size = block_size
-        self._workers: dict[str, Worker] = {}
-        self._loading = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_LOADS_AT_ONCE))
-        self._contents = Contents()
-        self._recent = RecentPlacements()
-        self._placements = Placements(master=self._master, client=self._worker)
         self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
 
     async def mount(self, *, path: str, source: Source) -> None:
@@ -96,7 +79,7 @@ class AlluxioEngine:
         try:
             await self._master.mount(path=path, uri=uri, properties=properties, update=update)
         except RpcFailureError:
-            # An attempt whose answer was lost makes its repetition fail: look before believing it.
+            # When the answer to an attempt was lost its repetition fails: look before believing it.
             entry = (await self._master.mount_table()).get(path)
             if entry is None or mounted_digest(entry.properties) != mounted_digest(properties):
                 raise
@@ -108,20 +91,11 @@ class AlluxioEngine:
                 self._keys.pop(path, None)
                 return
             await self._master.pin(path=path, pinned=False)
-            held: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
-            async for page in self._pages(path):
-                for block in (block for file in page for block in file.blocks):
-                    for worker in block.workers:
-                        held[worker].append(block.id)
-            live = {worker.name for worker in await self._master.workers() if worker.live}
-            left = await asyncio.gather(
-                *(self.drop(worker=worker, block_ids=ids) for worker, ids in held.items() if worker in live)
-            )
-            remaining = [failure for failures in left for failure in failures]
-            if remaining:
+            count, reason = await self._free(path)
+            if count:
                 raise EngineError(
                     attempted=attempted,
-                    reason=f"{len(remaining)} cached blocks could not be removed ({remaining[0].reason})",
+                    reason=f"{count} cached blocks could not be removed ({reason})",
                     remedy="Try again when the pods that read the dataset have ended",
                     path=path,
                     retryable=True,
@@ -130,6 +104,32 @@ class AlluxioEngine:
             await self._master.remove_path_properties(path=path)
             await self._master.unmount(path=path)
         self._keys.pop(path, None)
+
+    async def _free(self, path: str) -> tuple[int, str]:
+        """Remove all blocks below a path from all workers: Alluxio's own removal loses some. How many are left, and why
+        one of them is.
+        """
+        held: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
+        async for page in self._pages(path):
+            for block in (block for file in page for block in file.blocks):
+                for worker in block.workers:
+                    held[worker].append(block.id)
+        count, why = 0, ""
+        for info in await self._master.workers():
+            if not info.live or info.name not in held:
+                continue
+            ids = held[info.name]
+            client = WorkerBlocks(target=info.address, patience=self._patience)
+            try:
+                with self._errors(attempted=f"free {path}", path=path, worker=info.name):
+                    for begin in range(0, len(ids), _REMOVALS_A_STRETCH):
+                        some = ids[begin : begin + _REMOVALS_A_STRETCH]
+                        reasons = await bounded(_removal_of(client), some, limit=_REMOVALS_AT_ONCE)
+                        left = [reason for reason in reasons if reason]
+                        count, why = count + len(left), why or next(iter(left), "")
+            finally:
+                await client.close()
+        return count, why
 
     async def mounts(self) -> Mapping[str, str]:
         with self._errors(attempted="read the mount table"):
@@ -148,125 +148,18 @@ class AlluxioEngine:
                 return
             yield page
 
-    async def put(
-        self, *, worker: str, blocks: Sequence[Block], pace: Pace | None = None
-    ) -> list[PutFailure]:
-        attempted = f"load {len(blocks)} blocks onto worker {worker}"
-
-        async def load(info: WorkerInfo, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
-            reader = SourceReader(
-                worker=self._worker(info.address),
-                info=info,
-                holders=self._placements.locations,
-                pace=pace,
-            )
-            async with self._loading[worker]:
-                failures, present = await reader.load(batch)
-            failed = {failure.block_id for failure in failures}
-            read = [block for block in batch if block.id not in failed]
-            try:
-                outdated = await outdated_blocks(read, master=self._master)
-            except RpcFailureError:
-                # Nobody would compare them later: what is there counts as placed. What lay there before is older.
-                new = {block.id for block in read}.difference(present)
-                await bounded(self._worker(info.address).remove, sorted(new), limit=16)
-                raise
-            if outdated:
-                await self._placements.drop(worker=worker, ids=array("q", outdated), attempted=attempted)
-            gone = set(outdated)
-            failures += [
-                PutFailure(block_id=number, reason=CHANGED, retryable=False, outdated=True)
-                for number in outdated
-            ]
-            return failures, [number for number in present if number not in gone]
-
-        return await self._placed(
-            worker=worker,
-            blocks=blocks,
-            attempted=attempted,
-            place=load,
-            at_once=_LOADS_AT_ONCE,
-            from_source=True,
-        )
-
-    async def copy(self, *, source: str, worker: str, blocks: Sequence[Block]) -> list[PutFailure]:
-        attempted = f"copy {len(blocks)} blocks from worker {source} onto worker {worker}"
-        with self._errors(attempted=attempted, worker=source):
-            giver = await self._placements.live(source, attempted=attempted)
-
-        async def copied(info: WorkerInfo, batch: list[Block]) -> tuple[list[PutFailure], list[int]]:
-            copier = Copier(
-                giver=self._worker(giver.address),
-                giver_info=giver,
-                receiver=self._worker(info.address),
-                receiver_name=worker,
-                holders=self._holders,
-                contents=self._contents,
-            )
-            try:
-                return await copier.copy(batch)
-            except GiverAwayError as away:
-                with self._errors(attempted=attempted, worker=source):
-                    raise away.failure from None
-                raise
-
-        return await self._placed(
-            worker=worker,
-            blocks=blocks,
-            attempted=attempted,
-            place=copied,
-            at_once=_COPIES_AT_ONCE,
-            from_source=False,
-        )
-
-    async def drop(self, *, worker: str, block_ids: Iterable[int]) -> list[PutFailure]:
-        ids = array("q", dict.fromkeys(block_ids))
-        self._contents.forget(ids)
-        self._recent.forget(ids)
-        attempted = f"remove {len(ids)} blocks from worker {worker}"
-        with self._errors(attempted=attempted, worker=worker):
-            failures = await self._placements.drop(worker=worker, ids=ids, attempted=attempted)
-        return [self._plain(failure) for failure in failures]
-
-    async def _holders(self, block_ids: list[int]) -> list[frozenset[str]]:
-        """The workers that hold each block: from memory where that is sure, else as the master knows it."""
-        known = {block_id: self._recent.holders(block_id) for block_id in block_ids}
-        unknown = [block_id for block_id in block_ids if known[block_id] is None]
-        asked = dict(zip(unknown, await self._placements.locations(unknown), strict=True)) if unknown else {}
-        return [known[block_id] or asked.get(block_id, frozenset()) for block_id in block_ids]
-
-    async def _placed(
-        self,
-        *,
-        worker: str,
-        blocks: Sequence[Block],
-        attempted: str,
-        place: Place,
-        at_once: int,
-        from_source: bool,
-    ) -> list[PutFailure]:
-        with self._errors(attempted=attempted, worker=worker):
-            failures = await self._placements.place(
-                worker=worker, blocks=blocks, attempted=attempted, place=place, at_once=at_once
-            )
-        failed = {failure.block_id for failure in failures}
-        done = (block for block in blocks if block.id not in failed and worker not in block.workers)
-        self._recent.note(worker=worker, blocks=done, from_source=from_source)
-        return [self._plain(failure) for failure in failures]
-
-    async def digest(self, *, block: Block, worker: str | None = None) -> str:
-        of_source = worker is None
-        attempted = f"read {block.source_path} " + ("from its source" if of_source else f"on worker {worker}")
-        with self._errors(attempted=attempted, worker=worker, source=of_source):
-            name = worker if worker is not None else await self._placements.any_live(attempted=attempted)
-            client = self._worker((await self._placements.live(name, attempted=attempted)).address)
-            return await client.digest(block, from_source=of_source)
-
     async def retire(self, *, worker: str) -> None:
         attempted = f"retire worker {worker}"
         with self._errors(attempted=attempted, worker=worker):
             if not await self._master.decommission(worker=worker):
-                await self._placements.live(worker, attempted=attempted)
+                known = ", ".join(info.name for info in await self._master.workers())
+                raise NoSuchWorkerError(
+                    attempted=attempted,
+                    reason=f"the workers are: {known or 'none'}",
+                    remedy="Wait for the worker's pod to be ready, or choose another node",
+                    worker=worker,
+                    retryable=True,
+                )
 
     async def workers(self) -> list[WorkerInfo]:
         with self._errors(attempted="list the cache workers"):
@@ -277,7 +170,7 @@ class AlluxioEngine:
             await self._master.set_path_properties(path=checked_path(path), properties=properties)
 
     async def set_version(self, *, path: str, version: str) -> None:
-        with self._errors(attempted=f"tell the version of {path}", path=path):
+        with self._errors(attempted=f"publish the version of {path}", path=path):
             await self._master.set_path_properties(path=checked_path(path), properties={_VERSION: version})
 
     async def versions(self) -> Mapping[str, str]:
@@ -297,8 +190,7 @@ class AlluxioEngine:
         return frozenset[str]().union(*self._keys.values())
 
     async def close(self) -> None:
-        workers, self._workers = list(self._workers.values()), {}
-        await asyncio.gather(self._master.close(), *(worker.close() for worker in workers))
+        await self._master.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -326,16 +218,6 @@ class AlluxioEngine:
                 path=path,
             )
 
-    def _worker(self, address: str) -> Worker:
-        if address not in self._workers:
-            self._workers[address] = Worker(target=address, patience=self._patience)
-        return self._workers[address]
-
-    def _plain(self, failure: PutFailure) -> PutFailure:
-        """A failure without secrets: `EngineError` has the one place that hides them."""
-        error = EngineError(attempted="", reason=failure.reason, remedy="", secrets=self.secrets)
-        return replace(failure, reason=error.reason)
-
     @contextmanager
     def _errors(
         self, *, attempted: str, path: str | None = None, worker: str | None = None, source: bool = False
@@ -353,3 +235,22 @@ class AlluxioEngine:
                 of_source=source,
                 secrets=self.secrets,
             ) from None
+
+
+def _removal_of(worker: WorkerBlocks) -> Callable[[int], Awaitable[str]]:
+    """A call that removes one block from a worker, and gives the reason why it is still there, if it is."""
+
+    async def removed(block_id: int) -> str:
+        try:
+            await worker.remove(block_id)
+        except UnknownBlockError:
+            return ""
+        except OpenBlockError:
+            return "a reader holds the block open"
+        except RpcFailureError as failure:
+            if failure.starting:
+                raise
+            return plain_reason(failure.text)
+        return ""
+
+    return removed

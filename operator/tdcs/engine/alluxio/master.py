@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from tdcs.engine.alluxio.name_encoding import for_source
-from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc, RpcFailureError
+from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Block, CachedFile, SourceError, WorkerInfo
 
@@ -133,20 +131,6 @@ class Master(Rpc):
             last=entries[-1].path if response.isTruncated and entries else None,
         )
 
-    async def current_blocks(self, *, path: str) -> frozenset[int]:
-        """Ids of a file's blocks, after the master has compared it with its source; none when it is gone there.
-
-        A file that has changed gets new ones, and its old blocks are given up.
-        """
-        options = {"loadMetadataType": _METADATA_ONCE, "commonOptions": {"syncIntervalMs": 0}}
-        try:
-            response = await self._file_system("GetStatus", path=path, options=options)
-        except RpcFailureError as failure:
-            if failure.code is grpc.StatusCode.NOT_FOUND:
-                return frozenset()
-            raise
-        return frozenset(response.fileInfo.blockIds)
-
     async def workers(self) -> list[WorkerInfo]:
         """One entry a name, ordered by name: of several registrations of one name the live one, else the latest."""
         reports = sorted(
@@ -156,7 +140,7 @@ class Master(Rpc):
         return [_worker_info(name=name, info=info) for name, info in sorted(by_name.items())]
 
     async def decommission(self, *, worker: str) -> bool:
-        """Strike a worker and its copies from the map until its process starts again; False when nobody of that
+        """Strike a worker and its copies from the map until its process starts again; False when none of that
         name is known.
         """
         found = [info for info in await self._worker_report() if worker_name(info.address) == worker]
@@ -171,18 +155,6 @@ class Master(Rpc):
                     canRegisterAgain=True,
                 )
         return bool(found)
-
-    async def locations(self, *, block_id: int) -> frozenset[str]:
-        """Names of the workers that hold a block, as the master knows it; none for a block that it does not know."""
-        try:
-            response = await self.unary(
-                service=BLOCK_MASTER, method="GetBlockInfo", deadline=_SHORT, blockId=block_id, options={}
-            )
-        except RpcFailureError as failure:
-            if "not found" in failure.text or failure.code is grpc.StatusCode.NOT_FOUND:
-                return frozenset()  # its file is gone
-            raise
-        return frozenset(worker_name(place.workerAddress) for place in response.blockInfo.locations)
 
     async def pin(self, *, path: str, pinned: bool) -> None:
         """Set the pinned attribute of all that lies below."""
@@ -209,8 +181,8 @@ class Master(Rpc):
             ignoreClusterConf=True,
         )
         return {
-            path: {each.name: each.value for each in told.properties}
-            for path, told in response.pathConfigs.items()
+            path: {each.name: each.value for each in found.properties}
+            for path, found in response.pathConfigs.items()
         }
 
     async def remove_path_properties(self, *, path: str) -> None:

@@ -175,8 +175,8 @@ _OPENED = (
 
 _DEFAULT_HEAP = {Role.MASTER: 384 * _MIB, Role.WORKER: 192 * _MIB, Role.FUSE: 256 * _MIB}
 
-# A worker takes one direct buffer per block that it loads: one block, two requests of at most 64 MiB, and room for
-# readers. Near its limit it hangs for minutes, so this is not the place to save.
+# A worker takes direct buffers for readers, and one for each block that an Alluxio command lets it load. Near its limit
+# it hangs for minutes, so this is not the place to save.
 _DIRECT = {Role.MASTER: 128 * _MIB, Role.WORKER: 512 * _MIB, Role.FUSE: 384 * _MIB}
 
 
@@ -222,10 +222,10 @@ def java_options(*, role: Role, heap_bytes: int | None = None, processors: int =
 
 
 _LOADING = (
-    # After this time (30 s by default) a worker gives up a block that it loads, and gives the buffer that the source is
-    # still read into to the next block: that one gets wrong bytes of the right length, or the late read turns round and
-    # round on a full buffer for ever. So it must be longer than any read: the S3 client ends one that hangs by itself,
-    # and the caller has deadlines of its own. Workers only: it is also how long a dead master's connection is kept.
+    # For whoever loads by Alluxio's own commands: after this time (30 s by default) a worker gives up a block that it
+    # loads, and gives the buffer that the source is still read into to the next block, which gets wrong bytes of the
+    # right length. So it must be longer than any read; the S3 client ends one that hangs by itself. Workers only: it is
+    # also how long a dead master's connection is kept.
     "-Dalluxio.user.network.rpc.keepalive.timeout=5min",
 )
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tdcs.agent import frames
-from tdcs.agent.frames import FrameError, Piece
+from tdcs.agent.peers import frames
+from tdcs.agent.peers.frames import FrameError, Piece
 
 BUFFER_BYTES: Final = (1 << 20) + 65536
 _MOST_AT_ONCE: Final = 256 << 10

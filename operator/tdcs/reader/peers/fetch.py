@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from tdcs.agent import frames
-from tdcs.agent.frames import SourceWanted, Wanted
+from tdcs.agent.peers import frames
+from tdcs.agent.peers.frames import SourceWanted, Wanted
 
 PART_BYTES: Final = 1 << 20
 """Files are fetched in parts of this size; smaller files, and ends of blocks, as they are."""

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import xxhash
 
-from tdcs.agent import frames
-from tdcs.agent.frames import FrameError, Piece, SourceWanted
+from tdcs.agent.peers import frames
+from tdcs.agent.peers.frames import FrameError, Piece, SourceWanted
 from tdcs.reader.content_buffer import ContentBuffer
 from tdcs.reader.counters import Count, Counters
 from tdcs.reader.open_versions import OpenVersion

@@ -1,0 +1,1 @@
+"""Comparing what lies on the disk with the source."""

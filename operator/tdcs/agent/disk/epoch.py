@@ -1,0 +1,81 @@
+"""Removes blocks of another journal before the worker registers: ids of blocks begin anew with a new journal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from tdcs.agent.backoff import pause
+from tdcs.agent.disk.tier import Disk
+from tdcs.engine.alluxio.rpc import RpcFailureError
+
+_log: Final = logging.getLogger(__name__)
+
+_MOST_PAUSE: Final = 5.0
+
+
+def read_epoch(disk: Disk) -> str:
+    """The journal that the blocks on this disk belong to; empty when none was noted."""
+    try:
+        return disk.epoch.read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def enter_epoch(disk: Disk, *, journal: str) -> int:
+    """Make the disk one of this journal; how many blocks of another one were removed.
+
+    Blocks without a note are removed, too: what they are of is not known. The note is written last, so a process that
+    is killed in between removes the rest when it starts again.
+    """
+    removed = 0
+    if read_epoch(disk) != journal:
+        removed = _empty(disk.blocks) + _empty(disk.spool)
+        for folder in (disk.partial, disk.manifests, disk.assignments, disk.checks):
+            _empty(folder)
+        disk.prepare()
+        draft = disk.epoch.with_suffix(".new")
+        draft.write_text(journal + "\n")
+        os.replace(draft, disk.epoch)
+    disk.prepare()
+    return removed
+
+
+async def asked_patiently(ask: Callable[[], Awaitable[str]], *, patience: float) -> str:
+    """The journal's identity, as soon as the master says it.
+
+    Raises:
+        RpcFailureError: It did not within `patience` seconds.
+    """
+    begin, failures = time.monotonic(), 0
+    while True:
+        try:
+            return await ask()
+        except RpcFailureError as failure:
+            failures += 1
+            if time.monotonic() - begin > patience:
+                raise
+            _log.info("the master does not say its journal's identity yet (%s)", failure.code.name)
+            await asyncio.sleep(pause(failures, most=_MOST_PAUSE))
+
+
+def _empty(folder: Path) -> int:
+    """Remove all that lies in a folder, which stays as it is; how many files."""
+    count = 0
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return 0
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+            count += 1
+    return count

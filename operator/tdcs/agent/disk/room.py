@@ -1,0 +1,82 @@
+"""What may still be written: bounds of the cache's capacity and of the disk.
+
+The worker must never evict by itself (it would take blocks that were placed), so room is reserved before each block.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+SLACK_BYTES: Final = 32 << 20
+"""What stays free on the disk: for folders that grow, manifests, and the worker's own files."""
+
+_LOOK_SECONDS: Final = 0.5
+
+
+class Room:
+    """Bytes that blocks may take. Thread-safe.
+
+    Args:
+        capacity: what the worker may hold.
+        free: bytes that the file system has left.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self, *, capacity: int, free: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.capacity: Final = capacity
+        self._free = free
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._used = 0
+        self._reserved = 0
+        self._looked = float("-inf")
+        self._left = 0
+
+    @property
+    def used(self) -> int:
+        """Bytes of all blocks that lie here."""
+        return self._used
+
+    def reserve(self, length: int) -> str:
+        """Reserve room for a block; why not, or an empty text."""
+        with self._lock:
+            taken = self._used + self._reserved + length
+            if taken > self.capacity:
+                over = taken - self.capacity
+                return f"the cache's capacity of {self.capacity} bytes would be exceeded by {over} bytes"
+            now = self._clock()
+            if now - self._looked > _LOOK_SECONDS:
+                self._looked, self._left = now, self._free() - self._reserved
+            if self._left < length + SLACK_BYTES:
+                return f"the disk has {max(0, self._left)} bytes left, and the block needs {length}"
+            self._left -= length
+            self._reserved += length
+            return ""
+
+    def keep(self, length: int) -> None:
+        """What was reserved has become a block."""
+        with self._lock:
+            self._reserved -= length
+            self._used += length
+
+    def cancel(self, length: int) -> None:
+        """What was reserved is not written."""
+        with self._lock:
+            self._reserved -= length
+            self._left += length
+
+    def observe(self, used: int) -> None:
+        """A look at the folders found so many bytes."""
+        with self._lock:
+            self._used = used
+
+    def removed(self, length: int) -> None:
+        """A block was removed."""
+        with self._lock:
+            self._used = max(0, self._used - length)
+            self._looked = float("-inf")

@@ -1,0 +1,132 @@
+"""What lies on the disk, by looking at the folders: only when names in them have changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tdcs.agent.disk.room import Room
+from tdcs.agent.disk.tier import Disk, Ids
+from tdcs.agent.mount.mount import MountWork
+
+_SHARE: Final = 5
+"""A look is made again after this many times its own length at the earliest."""
+_MOST_SECONDS: Final = 4.0
+"""But after so long at the latest: what others do in the folders is known within 5 s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a look found: ids, ascending."""
+
+    spooled: Ids
+    registered: Ids
+
+
+class Inventory:
+    """Keeps the ledgers true to the folders.
+
+    Args:
+        disk: with the folders.
+        room: is given the bytes that are used.
+        lock: of all mounts.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        room: Room,
+        lock: threading.RLock,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._disk: Final = disk
+        self._room: Final = room
+        self._lock: Final = lock
+        self._clock: Final = clock
+        self._seen: tuple[int, int] | None = None
+        self._again = True
+        self._earliest = 0.0
+        self._strangers: dict[int, int] = {}
+        self.complete = False
+        """Whether a look was made: before that it is not known what is missing."""
+        self.looks = 0
+        """How many were made."""
+        self.generation = 0
+        """Grows whenever blocks have gone."""
+        self._ids = np.empty(0, dtype=np.int64)
+        self._last = Look(spooled=np.empty(0, dtype=np.int64), registered=np.empty(0, dtype=np.int64))
+
+    @property
+    def strangers(self) -> dict[int, int]:
+        """Blocks that lie here and belong to no ledger: ids and bytes."""
+        return self._strangers
+
+    @property
+    def stray_spooled(self) -> Ids:
+        """Those of them that lie in the spool: the worker never knew them."""
+        spooled = self._last.spooled
+        return spooled[np.isin(spooled, np.fromiter(self._strangers, dtype=np.int64))]
+
+    def due(self) -> bool:
+        """Whether names have changed since the last look, or just before it (times of files are coarse)."""
+        if self._clock() < self._earliest:
+            return False
+        now = self._disk.changed_at()
+        if now != self._seen:
+            self._seen, self._again = now, True
+            return True
+        again, self._again = self._again, False
+        return again
+
+    def require(self) -> None:
+        """Look at the next occasion, whatever the folders' times say."""
+        self._seen, self._earliest = None, 0.0
+
+    def look(self, mounts: Sequence[MountWork]) -> None:
+        """Read the folders and bring ledgers, room and lists of readable blocks up to date. Run it in a thread."""
+        began = self._clock()
+        for mount in mounts:
+            with mount.lock:
+                if mount.ledger is not None:
+                    mount.ledger.look()
+        # The spool first: a block goes from there to the worker's folder, and is in one of them at any time.
+        spooled = self._disk.spooled()
+        registered = self._disk.registered_ids()
+        self._last = Look(spooled=spooled, registered=registered)
+        strange = found = np.union1d(spooled, registered)
+        if len(np.setdiff1d(self._ids, found, assume_unique=True)):
+            self.generation += 1
+        self._ids = found
+        for mount in mounts:
+            with mount.lock:
+                ledger = mount.ledger
+                if ledger is None:
+                    continue
+                places = [ledger.manifest.blocks_at(ids) for ids in (spooled, registered)]
+                fresh = ledger.observe(
+                    spooled=places[0][places[0] >= 0], registered=places[1][places[1] >= 0]
+                )
+                mine = ledger.manifest.blocks_at(strange) >= 0
+                ids = ledger.manifest.block_ids[fresh].tolist()
+            strange = strange[~mine]
+            if ids:
+                mount.readable.add(ids)
+        before = self._strangers
+        self._strangers = {
+            identity: before[identity] if identity in before else self._disk.size(identity)
+            for identity in strange.tolist()
+        }
+        with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
+            known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
+            self._room.observe(known + sum(self._strangers.values()))
+        self.complete = True
+        self.looks += 1
+        took = self._clock() - began
+        self._earliest = self._clock() + min(_MOST_SECONDS, took * _SHARE)

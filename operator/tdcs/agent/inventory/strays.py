@@ -1,0 +1,71 @@
+"""Removes what lies here and belongs to nothing: blocks of older versions, and spooled ones of no mount."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from tdcs.agent.disk.tier import Disk
+from tdcs.agent.inventory.inventory import Inventory
+from tdcs.agent.worker.registrar import Registrar
+from tdcs.listing.folder import ManifestFolder
+from tdcs.planning.manifest_format import BadManifestError
+
+_AT_ONCE: Final = 256
+
+
+class Strays:
+    """The strangers among a disk's blocks. All in one event loop.
+
+    Args:
+        disk, manifests: where blocks and the manifests of older versions lie.
+        inventory: knows the strangers.
+        registrar: removes blocks that the worker knows.
+    """
+
+    def __init__(
+        self, *, disk: Disk, manifests: ManifestFolder, inventory: Inventory, registrar: Registrar
+    ) -> None:
+        self._disk: Final = disk
+        self._manifests: Final = manifests
+        self._inventory: Final = inventory
+        self._registrar: Final = registrar
+        self._seen = 0
+
+    def due(self) -> bool:
+        """Whether there may be some to remove: after a look at which all that were left were others'."""
+        return self._seen != self._inventory.looks
+
+    async def remove(self, *, current: Collection[str]) -> tuple[int, int]:
+        """Remove some; how many were, and how many of older versions there were.
+
+        Args:
+            current: digests of the manifests that are worked by. All other manifests name older versions.
+        """
+        looks = self._inventory.looks
+        old = await asyncio.to_thread(self._outdated, current)
+        removed = 0
+        for identity in old[:_AT_ONCE]:
+            removed += await self._registrar.remove(identity)
+        for identity in self._inventory.stray_spooled.tolist()[:_AT_ONCE]:
+            await asyncio.to_thread(self._disk.unspool, identity)
+            removed += 1
+        if removed:
+            self._inventory.require()
+        elif not old:
+            self._seen = looks
+        return removed, len(old)
+
+    def _outdated(self, current: Collection[str]) -> list[int]:
+        """Strangers that an earlier manifest names."""
+        strangers = np.fromiter(self._inventory.strangers, dtype=np.int64)
+        found: list[int] = []
+        for digest in self._manifests.digests().difference(current):
+            with suppress(FileNotFoundError, BadManifestError):
+                manifest = self._manifests.open(digest)
+                found += strangers[manifest.blocks_at(strangers) >= 0].tolist()
+        return found

@@ -1,0 +1,108 @@
+"""Which blocks of a manifest could not be brought: why, how often, and when each is tried again.
+
+No I/O and no clock: times are seconds that only grow, given by the caller. A block is known by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tdcs.agent.backoff import pause
+from tdcs.engine.agents import FailureCode, FileFailure
+from tdcs.planning.manifest import Manifest
+
+Mask = npt.NDArray[np.bool_]
+
+NAMED_FAILURES: Final = 50
+"""Files that cannot be had that are named in a state; the others are counted."""
+_CODES: Final[tuple[FailureCode, ...]] = (
+    "Unreadable",
+    "Missing",
+    "Changed",
+    "Denied",
+    "BadName",
+    "NoRoom",
+    "Wrong",
+    "SourceAway",
+)
+_MOST_ATTEMPTS: Final = 255
+_WRONG: Final = "the copy here differs from the source, also when it was loaded again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a block could not be brought."""
+
+    code: FailureCode
+    reason: str
+
+
+class BlockFailures:
+    """The failures of one version of a mount.
+
+    Args:
+        count: blocks of the manifest.
+
+    Attributes:
+        failed: blocks of which the last attempt failed.
+        refused: blocks that a comparison found wrong: they are neither held nor brought.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.failed: Mask = np.zeros(count, dtype=np.bool_)
+        self.refused: Mask = np.zeros(count, dtype=np.bool_)
+        self._attempts = np.zeros(count, dtype=np.uint8)
+        self._codes = np.zeros(count, dtype=np.uint8)
+        self._retry_at = np.zeros(count, dtype=np.float64)
+        self._reasons: dict[int, str] = {}
+
+    def note(self, block: int, failure: Failure, *, now: float) -> None:
+        """A block could not be brought; it is tried again after a pause that grows."""
+        attempts = min(int(self._attempts[block]) + 1, _MOST_ATTEMPTS)
+        self._attempts[block] = attempts
+        self._retry_at[block] = now + pause(attempts)
+        self.failed[block] = True
+        self._codes[block] = _CODES.index(failure.code)
+        if block in self._reasons or len(self._reasons) < NAMED_FAILURES:
+            self._reasons[block] = failure.reason
+
+    def brought(self, block: int) -> None:
+        """A block lies here now."""
+        self.failed[block] = False
+        self._attempts[block] = 0
+        self._retry_at[block] = 0.0
+        self._reasons.pop(block, None)
+
+    def keep(self, wanted: Mask) -> None:
+        """Forget the failures of blocks that are not wanted any more."""
+        self.failed &= wanted
+        self._reasons = {block: text for block, text in self._reasons.items() if self.failed[block]}
+
+    def retry(self) -> None:
+        """Try all of them at once: the source has other credentials, or another address."""
+        self._retry_at[:] = 0.0
+
+    def may_try(self, part: slice, *, now: float) -> Mask:
+        """Blocks of a stretch that may be brought now."""
+        return np.asarray((self._retry_at[part] <= now) & ~self.refused[part])
+
+    def named(
+        self, *, manifest: Manifest, failed: Mask, path: Callable[[int], str]
+    ) -> tuple[int, tuple[FileFailure, ...]]:
+        """How many files these failed blocks are of, and the first of them."""
+        blocks = np.flatnonzero(failed)
+        _, first = np.unique(manifest.files_of(blocks), return_index=True)
+        named = tuple(
+            FileFailure(path=path(block), code="Wrong", reason=_WRONG)
+            if self.refused[block]
+            else FileFailure(
+                path=path(block), code=_CODES[self._codes[block]], reason=self._reasons.get(block, "")
+            )
+            for block in blocks[first][:NAMED_FAILURES].tolist()
+        )
+        return len(first), named

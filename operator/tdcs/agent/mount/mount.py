@@ -1,0 +1,344 @@
+"""One mount as this agent works on it: its ledger, its source, its peers, and what went wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tdcs.agent.backoff import pause
+from tdcs.agent.disk.room import Room
+from tdcs.agent.mount.failures import Failure
+from tdcs.agent.mount.ledger import Ledger
+from tdcs.agent.mount.peer_health import Patience, PeerHealth
+from tdcs.agent.mount.rate import Rate
+from tdcs.agent.mount.readable import ReadableBlocks
+from tdcs.agent.source.access import open_source
+from tdcs.agent.source.limits import RateLimit
+from tdcs.agent.source.reader import SourceFailureError, SourceReader
+from tdcs.engine.agents import NO_SLOTS, Assignment, FileFailure, MountState, Peer, SourceAccess
+from tdcs.policy import slots
+
+_log: Final = logging.getLogger(__name__)
+
+
+_REFUSALS: Final = 32
+"""Files that the source refuses in a row before it is given a pause as a whole."""
+
+_MOST_PAUSE: Final = 60.0
+_ROOM_PAUSE: Final = 2.0
+
+
+@dataclass
+class MountWork:
+    """A mount. Every access to the ledger holds `lock`.
+
+    Attributes:
+        lock: one for all mounts of the agent; what lies here and the room that it takes change together under it.
+        ledger: None until the manifest is here.
+        forgotten: everything of it is to be dropped.
+        source_until, room_until: pulling rests until then.
+        source_lanes: threads that read from the source.
+        pieces_waiting: pieces of large blocks under way that no thread reads yet.
+        refused: ids of blocks that a comparison found wrong.
+    """
+
+    path: str
+    lock: threading.RLock
+    room: Room
+    clock: Callable[[], float] = time.monotonic
+    patience: Patience = field(default_factory=Patience)
+    ledger: Ledger | None = None
+    wanted: Assignment | None = None
+    forgotten: bool = False
+    readable: ReadableBlocks = field(default_factory=ReadableBlocks)
+    limit: RateLimit = field(default_factory=RateLimit)
+    source: SourceReader | None = None
+    source_bytes: Rate = field(default_factory=Rate)
+    peer_bytes: Rate = field(default_factory=Rate)
+    peers: dict[str, Peer] = field(default_factory=dict)
+    health: dict[str, PeerHealth] = field(default_factory=dict)
+    source_lanes: int = 0
+    pieces_waiting: int = 0
+    source_until: float = 0.0
+    source_failures: int = 0
+    source_failure: FileFailure | None = None
+    room_until: float = 0.0
+    room_failure: FileFailure | None = None
+    wrong_from_peers: dict[int, int] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
+    _access: SourceAccess | None = None
+    _waiting_since: float | None = None
+    _rest_at: tuple[int, int] | None = None
+    _counted: tuple[tuple[int, int], MountState] | None = None
+
+    def assign(self, assignment: Assignment) -> None:
+        """Work by this assignment; its manifest is that of the ledger, or follows."""
+        with self.lock:
+            self.wanted = assignment
+            self.forgotten = False
+            self.limit.set(assignment.bandwidth)
+            self.peers = {peer.node: peer for peer in assignment.peers}
+            self.health = {
+                node: self.health.get(node) or PeerHealth(progress_at=self.clock()) for node in self.peers
+            }
+            if assignment.source != self._access:
+                self._open(assignment.source)
+            if self.ledger is not None and self.ledger.manifest.digest == assignment.manifest:
+                self.ledger.assign(assignment)
+
+    def _open(self, access: SourceAccess | None) -> None:
+        self._access, self.source = access, None
+        self.source_failures, self.source_until, self.source_failure = 0, 0.0, None
+        if access is None:
+            return
+        try:
+            self.source = open_source(access)
+        except (SourceFailureError, ValueError) as error:
+            _log.warning("the source of %s cannot be opened: %s", self.path, error)
+            self.source_failure = FileFailure(path="", code="SourceAway", reason=str(error))
+
+    # What those who bring blocks say.
+
+    def brought(self, ledger: Ledger, block: int) -> None:
+        """A claimed block, for which room was reserved, lies in the spool now."""
+        length = int(ledger.manifest.block_lengths[block])
+        with self.lock:
+            if self._note(ledger, block, spooled=True, registered=False):
+                self.room.cancel(length)  # a look at the folders has counted it
+            else:
+                self.room.keep(length)
+            self.room_failure = None
+        self.readable.add((int(ledger.manifest.block_ids[block]),))
+
+    def located(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> None:
+        """A claimed block lies in these folders from now on, or in none."""
+        with self.lock:
+            before = self._note(ledger, block, spooled=spooled, registered=registered)
+            if before and not (spooled or registered):
+                self.room.removed(int(ledger.manifest.block_lengths[block]))
+
+    def _note(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> bool:
+        """Note where a block lies, also in the ledger of a newer version; whether it was counted already."""
+        before = bool(ledger.in_spool[block] or ledger.registered[block])
+        ledger.located(block, spooled=spooled, registered=registered)
+        current = self.ledger
+        if current is not None and current is not ledger:
+            number = current.manifest.block_at(int(ledger.manifest.block_ids[block]))
+            if number is not None:
+                before = bool(current.in_spool[number] or current.registered[number])
+                current.located(number, spooled=spooled, registered=registered)
+        return before
+
+    def source_answered(self, length: int) -> None:
+        """A piece came from the source."""
+        self.source_bytes.add(length)
+        if self.source_failures:
+            self.source_failures, self.source_failure = 0, None
+
+    def source_refused(self, ledger: Ledger, block: int, error: SourceFailureError) -> None:
+        """A block could not be read from the source."""
+        now = self.clock()
+        with self.lock:
+            if error.code == "SourceAway":
+                # Not the file's fault: it counts as missing, not as failed, and is tried when the source answers again.
+                self.source_failure = FileFailure(path=ledger.path(block), code=error.code, reason=str(error))
+                ledger.release([block])
+            else:
+                ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
+            if not error.common or now < self.source_until:
+                return
+            self.source_failures += 1
+            if error.code == "SourceAway":
+                self.source_until = now + pause(self.source_failures, most=_MOST_PAUSE)
+            elif self.source_failures % _REFUSALS == 0:
+                # All files, or many single ones? Go on slowly, so that those that can be had are found.
+                most = self.patience.refused
+                self.source_until = now + pause(
+                    self.source_failures // _REFUSALS, first=min(1.0, most), most=most
+                )
+
+    def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
+        """Blocks do not fit for now: they are given back, and tried in a moment."""
+        with self.lock:
+            given = list(blocks)
+            ledger.release(given)
+            self.room_until = self.clock() + _ROOM_PAUSE
+            path = ledger.path(given[0]) if given else ""
+            self.room_failure = FileFailure(path=path, code="NoRoom", reason=reason)
+
+    def wrong_from_peer(self, ledger: Ledger, block: int) -> None:
+        """What a peer gave was not the block; after two such answers the source is asked."""
+        with self.lock:
+            count = self.wrong_from_peers.get(block, 0) + 1
+            self.wrong_from_peers[block] = count
+            if count > 1:
+                ledger.from_source_instead(block)
+                self.wrong_from_peers.pop(block)
+
+    # What comparisons find.
+
+    def refuse(self, ids: Iterable[int]) -> None:
+        """Copies of these blocks are wrong: they are dropped, and no others are brought."""
+        with self.lock:
+            self.refused.update(ids)
+            self._mark_refused()
+
+    def admit(self, ids: Iterable[int]) -> None:
+        """These blocks may lie here again."""
+        with self.lock:
+            gone = self.refused.intersection(ids)
+            self.refused -= gone
+            if self.ledger is not None:
+                self.ledger.refuse(self._numbers(gone), refused=False)
+
+    def opened(self, ledger: Ledger) -> None:
+        """Count by this ledger from now on."""
+        with self.lock:
+            before, self.ledger = self.ledger, ledger
+            if before is not None:
+                ledger.adopt(before)
+            if self.wanted is not None and self.wanted.manifest == ledger.manifest.digest:
+                ledger.assign(self.wanted)
+            # What is no part of this version has other blocks in it, and is removed as a stranger.
+            self.refused.intersection_update(ledger.manifest.block_ids[self._numbers(self.refused)].tolist())
+            self._mark_refused()
+        self.readable.restart(())
+
+    def _mark_refused(self) -> None:
+        if self.ledger is not None and self.refused:
+            self.ledger.refuse(self._numbers(self.refused))
+
+    def _numbers(self, ids: Iterable[int]) -> list[int]:
+        """Blocks of the ledger with these ids."""
+        if self.ledger is None:
+            return []
+        found = self.ledger.manifest.blocks_at(np.array(sorted(ids), dtype=np.int64))
+        return [int(number) for number in found[found >= 0]]
+
+    # What is to be done.
+
+    def at_rest(self) -> bool:
+        """Whether nothing is to be done; looked at anew only after a change."""
+        ledger = self.ledger
+        if ledger is None or self.forgotten or self.wanted is None:
+            return False
+        if self.wanted.manifest != ledger.manifest.digest:
+            return False
+        with self.lock:
+            now = (id(ledger), ledger.changes)
+            if self._rest_at != now:
+                self._rest_at = now if ledger.done() else None
+            return self._rest_at == now
+
+    def source_lanes_wanted(self) -> int:
+        """Threads that should read from the source now, besides those that do."""
+        ledger, source, now = self.ledger, self.source, self.clock()
+        if (
+            ledger is None
+            or source is None
+            or not ledger.looked_at
+            or self.forgotten
+            or now < max(self.source_until, self.room_until)
+        ):
+            return 0
+        most = 1 if self.source_failures else source.lanes
+        if self.source_lanes >= most:
+            return 0
+        with self.lock:
+            ready = ledger.ready(now=now, from_peers=False) + self.pieces_waiting
+            return min(most - self.source_lanes, ready)
+
+    def peers_wanted(self, *, most: int) -> list[Peer]:
+        """Peers that should be asked now, those with complete slots first."""
+        ledger, now = self.ledger, self.clock()
+        if ledger is None or not ledger.looked_at or self.forgotten or not self.peers:
+            return []
+        if now < self.room_until:
+            return []
+        with self.lock:
+            if not ledger.ready(now=now, from_peers=True):
+                return []
+            missing = ledger.missing_slots(from_peers=True)
+        active = sum(1 for health in self.health.values() if health.lanes)
+        candidates = sorted(
+            (
+                (-slots.count(slots.intersection(missing, peer.complete)), node)
+                for node, peer in self.peers.items()
+                if not self.health[node].lanes
+                and now >= self.health[node].pause_until
+                and slots.intersection(missing, peer.slots) != NO_SLOTS
+            ),
+        )
+        return [self.peers[node] for _, node in candidates[: max(0, most - active)]]
+
+    def peer_waits(self, node: str) -> None:
+        """A peer answers, and has nothing of what is missing yet."""
+        if (health := self.health.get(node)) is not None:
+            health.silent_since = None
+
+    def peer_gave(self, node: str) -> None:
+        """A peer gave a block. (One that only promises some has not done anything yet.)"""
+        if (health := self.health.get(node)) is not None:
+            health.failures, health.silent_since, health.progress_at = 0, None, self.clock()
+
+    def peer_failed(self, node: str) -> None:
+        """A peer did not answer, or not as it should."""
+        health, now = self.health.get(node), self.clock()
+        if health is not None:
+            health.failures += 1
+            health.pause_until = now + pause(health.failures, most=_MOST_PAUSE / 4)
+            health.silent_since = now if health.silent_since is None else health.silent_since
+
+    def pass_over_silent_peers(self) -> None:
+        """Let slots that no peer gives, for a bounded time by now, be read from the source."""
+        ledger, now = self.ledger, self.clock()
+        if ledger is None or self.source is None or self.wanted is None:
+            return
+        with self.lock:
+            lonely = ledger.missing_slots(from_peers=True)
+            if lonely == NO_SLOTS:
+                self._waiting_since = None
+                return
+            if self._waiting_since is None:
+                self._waiting_since = now
+            if now - self._waiting_since < self.patience.silent:
+                return
+            for node, peer in self.peers.items():
+                health = self.health[node]
+                silent = health.silent_since is not None and now - health.silent_since > self.patience.silent
+                moved_at = max(health.progress_at, self._waiting_since)
+                if not silent and now - moved_at <= self.patience.stalled:
+                    lonely = slots.difference(lonely, peer.slots)
+            if lonely != NO_SLOTS:
+                _log.info("no peer gives some slots of %s: they are read from the source", self.path)
+                ledger.slots_from_source(lonely)
+
+    def state(self) -> MountState:
+        """What the operator hears of it."""
+        with self.lock:
+            ledger = self.ledger
+            if ledger is None:
+                state = MountState(mount=self.path, busy=self.wanted is not None)
+            else:
+                now = (id(ledger), ledger.changes)
+                if self._counted is None or self._counted[0] != now:
+                    self._counted = (now, ledger.state())
+                state = self._counted[1]
+            common = [each for each in (self.source_failure, self.room_failure) if each is not None]
+            return msgspec.structs.replace(
+                state,
+                failed=(*common, *state.failed),
+                failed_count=state.failed_count + len(common),
+                source_bytes=self.source_bytes.total,
+                peer_bytes=self.peer_bytes.total,
+                source_rate=self.source_bytes.sample(),
+                peer_rate=self.peer_bytes.sample(),
+                busy=state.busy or self.forgotten,
+            )

@@ -1,0 +1,1 @@
+"""The block service: how agents and readers get blocks from an agent."""

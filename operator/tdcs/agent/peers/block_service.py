@@ -1,0 +1,199 @@
+"""Gives blocks to other agents and to readers, over raw TCP (`frames`), a thread for each connection."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import xxhash
+
+from tdcs.agent.disk.tier import Disk, content_hash, hash_of
+from tdcs.agent.peers import frames
+from tdcs.agent.peers.frames import FrameError, News, SourceWanted, Wanted
+from tdcs.agent.source.reader import SourceFailureError
+
+_log: Final = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 256
+IDLE_SECONDS: Final = 60
+"""After so long without a request, or without a byte taken, a connection is closed."""
+MOST_WAIT_MS: Final = 20_000
+
+Feed = Callable[[str, int, int, float], News]
+"""Mount, instance, place, and seconds to wait: what became readable after that place."""
+
+
+ReadSource = Callable[[SourceWanted], bytes]
+"""Reads a piece of a file from its source; raises SourceFailureError."""
+
+_CHANGES: Final = frozenset({"Changed", "Missing"})
+
+
+class BlockService:
+    """Serves the blocks of one disk.
+
+    Args:
+        disk: where they lie.
+        journal: that the blocks belong to; callers of another one are refused.
+        feed: answers requests for what became readable; may block for as long as it is asked to wait.
+        read_source: reads what is nowhere in the cache, for readers; None refuses.
+    """
+
+    def __init__(
+        self, *, disk: Disk, journal: str, feed: Feed, read_source: ReadSource | None = None
+    ) -> None:
+        self._disk: Final = disk
+        self._journal: Final = journal
+        self._feed: Final = feed
+        self._read_source: Final = read_source
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+        self.sent_bytes = 0
+
+    def start(self, *, host: str, port: int) -> int:
+        """Listen; the port, which is another one for 0."""
+        listener = socket.create_server((host, port), backlog=256)
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), name="block-service", daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more, and end all connections."""
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            self._listener.close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    continue
+                return
+            with self._lock:
+                full = len(self._connections) >= MOST_CONNECTIONS
+                if not full:
+                    self._connections.add(connection)
+            if full:
+                with suppress(OSError):
+                    connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="block-reader", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            set_timeout(connection, seconds=IDLE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._greet(connection):
+                while self._answer(connection):
+                    pass
+        except (FrameError, OSError, struct.error, UnicodeDecodeError) as error:
+            _log.debug("a connection of a reader of blocks ended: %s", error)
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _greet(self, connection: socket.socket) -> bool:
+        version, _, length = frames.parse_greeting(receive(connection, frames.GREETING.size))
+        journal = receive(connection, length).decode()
+        status = frames.ACCEPTED
+        if version != frames.VERSION:
+            status = frames.OTHER_VERSION
+        elif journal != self._journal:
+            status = frames.OTHER_JOURNAL
+        connection.sendall(frames.greeting(journal=self._journal, status=status))
+        return status == frames.ACCEPTED
+
+    def _answer(self, connection: socket.socket) -> bool:
+        head = connection.recv(frames.REQUEST.size, socket.MSG_WAITALL)
+        if len(head) < frames.REQUEST.size:
+            return False
+        kind, _, count = frames.REQUEST.unpack(head)
+        if kind == frames.READ and count <= frames.MOST_READS:
+            body = receive(connection, count * frames.ASKED.size)
+            for wanted in frames.parse_wanted(body):
+                self._send(connection, wanted)
+        elif kind == frames.SOURCE and count <= frames.LONGEST_SOURCE:
+            self._relay(connection, frames.parse_source_wanted(receive(connection, count)))
+        elif kind == frames.FEED and count <= frames.LONGEST_NAME:
+            body = receive(connection, frames.PLACE.size + count)
+            instance, place, wait_ms = frames.PLACE.unpack(body[: frames.PLACE.size])
+            mount = body[frames.PLACE.size :].decode()
+            found = self._feed(mount, instance, place, min(wait_ms, MOST_WAIT_MS) / 1000)
+            connection.sendall(frames.news(instance=found.instance, place=found.place, blocks=found.blocks))
+        else:
+            raise FrameError(f"a request of kind {kind} for {count}")
+        return True
+
+    def _relay(self, connection: socket.socket, wanted: SourceWanted) -> None:
+        try:
+            if self._read_source is None:
+                raise SourceFailureError("SourceAway", "this agent reads no sources for others")
+            data = self._read_source(wanted)
+        except SourceFailureError as error:
+            code = frames.CHANGED if error.code in _CHANGES else frames.UNREADABLE
+            reason = str(error).encode("utf-8", "replace")
+            connection.sendall(frames.PIECE.pack(wanted.block, frames.REFUSED, len(reason), code) + reason)
+            return
+        found = xxhash.xxh3_64_intdigest(data)
+        connection.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), socket.MSG_MORE)
+        connection.sendall(data)
+        self.sent_bytes += len(data)
+
+    def _send(self, connection: socket.socket, wanted: Wanted) -> None:
+        file = self._disk.open(wanted.block)
+        if file is None:
+            connection.sendall(frames.PIECE.pack(wanted.block, -1, -1, 0))
+            return
+        try:
+            size = os.fstat(file).st_size
+            length = max(0, size - wanted.offset)
+            if wanted.length != frames.WHOLE:
+                length = min(length, wanted.length)
+            if length == size:
+                found = content_hash(file, size=size)
+            else:
+                found = hash_of(file, offset=wanted.offset, length=length)
+            more = socket.MSG_MORE if length else 0
+            connection.send(frames.PIECE.pack(wanted.block, length, size, found), more)
+            done = 0
+            while done < length:
+                sent = os.sendfile(connection.fileno(), file, wanted.offset + done, length - done)
+                if not sent:
+                    raise FrameError(f"block {wanted.block} became shorter while it was sent")
+                done += sent
+            self.sent_bytes += length
+        finally:
+            os.close(file)
+
+
+def set_timeout(connection: socket.socket, *, seconds: float) -> None:
+    """Let the kernel end a send or a receive that gets nowhere: Python's own timeouts cost a poll for each call."""
+    value = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def receive(connection: socket.socket, length: int) -> bytes:
+    """Exactly so many bytes; raises FrameError when the connection ends before."""
+    data = connection.recv(length, socket.MSG_WAITALL) if length else b""
+    if len(data) < length:
+        raise FrameError("the connection ended in the middle of a frame")
+    return data

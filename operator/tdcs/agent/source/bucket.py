@@ -1,0 +1,162 @@
+"""Reads objects of an S3-compatible store.
+
+Each request names the ETag of the listing (If-Match), so no second request is needed to know the version.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+from obstore.store import S3Store
+from urllib3 import PoolManager, Timeout
+from urllib3.exceptions import HTTPError
+
+from tdcs.agent.source.reader import Extent, SourceFailureError, Write, changed, listed_time
+from tdcs.agent.source.signed_request import object_url
+from tdcs.engine.agents import SourceAccess
+from tdcs.engine.redaction import redact
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_REASON: Final = 300
+
+
+class BucketReader:
+    """A bucket, or a prefix in one, of an S3-compatible store."""
+
+    lanes = 16
+
+    def __init__(self, access: SourceAccess) -> None:
+        parts = urlsplit(access.uri)
+        options = access.options
+        endpoint = options.get("endpoint", "").rstrip("/")
+        path_style = options.get("pathStyle", "true" if endpoint else "false") == "true"
+        self._secrets: Final = (access.secret_access_key, access.access_key_id)
+        self._address: Final[dict[str, Any]] = {
+            "endpoint": endpoint,
+            "bucket": parts.netloc,
+            "region": options.get("region", "us-east-1"),
+            "path_style": path_style,
+            "access_key_id": access.access_key_id,
+            "secret_access_key": access.secret_access_key,
+        }
+        self._plain_http: Final = PoolManager(timeout=Timeout(connect=10, read=30))
+        prefix = access.uri.removeprefix(f"s3://{parts.netloc}").strip("/")
+        self._prefix: Final = f"{prefix}/" if prefix else ""
+        keys: dict[str, Any] = (
+            {"access_key_id": access.access_key_id, "secret_access_key": access.secret_access_key}
+            if access.access_key_id
+            else {"skip_signature": True}
+        )
+        if endpoint:
+            keys["endpoint"] = endpoint
+        self._store: Final = S3Store(
+            parts.netloc,
+            region=options.get("region", "us-east-1"),
+            virtual_hosted_style_request=not path_style,
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": "10s",
+                "read_timeout": "30s",
+                "timeout": "1h",  # a slow source is no broken one; `read_timeout` finds those that hang
+            },
+            retry_config={"max_retries": 0},  # the agent has one back-off rule, for all that it brings
+            **keys,
+        )
+
+    def read(self, extent: Extent, write: Write) -> None:
+        """Read a piece of an object that has the listed ETag and length."""
+        try:
+            key = self._prefix + extent.path.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise SourceFailureError("BadName", "the file's name is no UTF-8, as S3 demands") from error
+        if _CONTROL.search(key):
+            self._read_signed(key, extent, write)
+            return
+        asked: dict[str, Any] = {"if_match": extent.tag} if extent.tag.startswith('"') else {}
+        if extent.length != extent.size:
+            asked["range"] = (extent.offset, extent.offset + extent.length)
+        try:
+            answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
+            if answer.meta["size"] != extent.size:
+                raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
+            listed = listed_time(extent.tag)
+            if listed is not None and int(answer.meta["last_modified"].timestamp()) != listed // 1000:
+                raise changed("its time is another one")
+            data = memoryview(answer.bytes())
+        except SourceFailureError:
+            raise
+        except PreconditionError as error:
+            raise changed("its ETag is another one (412)") from error
+        except FileNotFoundError as error:
+            raise self._absent(error) from error
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            reason = "the source refuses the credentials or the file (403)"
+            raise SourceFailureError("Denied", reason, common=True) from error
+        except ValueError as error:
+            raise SourceFailureError(
+                "BadName", f"the name cannot be asked for: {self._plain(error)}"
+            ) from error
+        except BaseError as error:
+            raise self._failure(error) from error
+        if len(data) != extent.length:
+            raise SourceFailureError("Changed", f"{len(data)} bytes came, and {extent.length} were asked for")
+        write(data)
+
+    def _read_signed(self, key: str, extent: Extent, write: Write) -> None:
+        """Read an object with control characters in its name, which the client library refuses to ask for."""
+        headers = {"Range": f"bytes={extent.offset}-{extent.offset + extent.length - 1}"}
+        if extent.tag.startswith('"'):
+            headers["If-Match"] = extent.tag
+        url = object_url(**self._address, key=key, now=datetime.now(UTC))
+        try:
+            answer = self._plain_http.request("GET", url, headers=headers, redirect=False, retries=False)
+        except HTTPError as error:
+            reason = f"the source does not answer: {type(error).__name__}"
+            raise SourceFailureError("SourceAway", reason, common=True) from error
+        if answer.status == 412:
+            raise changed("its ETag is another one (412)")
+        if answer.status == 416:
+            raise changed("it became shorter (416)")
+        if answer.status == 404:
+            raise SourceFailureError("Missing", "the file is not at the source any more (404)")
+        if answer.status in (401, 403):
+            reason = "the source refuses the credentials or the file (403)"
+            raise SourceFailureError("Denied", reason, common=True)
+        if answer.status == 400:
+            raise SourceFailureError("BadName", "the source refuses the file's name (400)")
+        if answer.status not in (200, 206):
+            reason = f"the source does not answer: status {answer.status}"
+            raise SourceFailureError("SourceAway", reason, common=True)
+        size = answer.headers.get("Content-Range", "").rpartition("/")[2]
+        if len(answer.data) != extent.length or (size.isdecimal() and int(size) != extent.size):
+            raise changed(f"{len(answer.data)} bytes came of {size or 'its'} bytes")
+        listed, time = listed_time(extent.tag), answer.headers.get("Last-Modified")
+        if listed is not None and time and int(parsedate_to_datetime(time).timestamp()) != listed // 1000:
+            raise changed("its time is another one")
+        write(memoryview(answer.data))
+
+    def _absent(self, error: Exception) -> SourceFailureError:
+        if "NoSuchBucket" in str(error):
+            return SourceFailureError("SourceAway", "there is no such bucket", common=True)
+        return SourceFailureError("Missing", "the file is not at the source any more (404)")
+
+    def _failure(self, error: Exception) -> SourceFailureError:
+        text = self._plain(error)
+        if "416" in text or "InvalidRange" in text:
+            return SourceFailureError("Changed", "the file became shorter at the source (416)")
+        if "status code: 400" in text or "KeyTooLong" in text:
+            return SourceFailureError("BadName", f"the source refuses the request: {text}")
+        return SourceFailureError("SourceAway", f"the source does not answer: {text}", common=True)
+
+    def _plain(self, error: Exception) -> str:
+        """The first line, without secrets and without what differs each time."""
+        line = str(error).partition("\n")[0]
+        with suppress(ValueError):
+            line = line[: line.index(" in ")] + line[line.index(" - ") :]
+        return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]

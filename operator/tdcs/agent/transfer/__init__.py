@@ -1,0 +1,1 @@
+"""Bringing blocks from sources and from other agents."""

@@ -1,0 +1,1 @@
+"""Agents in memory, for tests and simulation."""

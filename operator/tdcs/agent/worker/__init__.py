@@ -1,0 +1,1 @@
+"""Blocks made known to the worker, and removed from it."""

@@ -1,0 +1,234 @@
+"""Comparisons with the source: what differs is loaded again, and is never served when it differs still."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tests.support.agents import (
+    MOUNT,
+    RunningAgent,
+    Version,
+    fill,
+    folder_version,
+    running_agent,
+)
+from tests.support.waiting import eventually_async
+
+from tdcs.agent.check import checker as checks
+from tdcs.agent.check.findings import Findings, FindingsFolder
+from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
+from tdcs.engine.agents import Check, CheckState
+
+FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    return folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
+
+
+@pytest.mark.parametrize("percent", [100, 30])
+async def test_a_check_finds_a_block_that_differs_and_loads_it_again(
+    tmp_path: Path, version: Version, percent: int
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        for block in range(version.manifest.blocks):
+            spoiled = one.disk.spool / str(version.manifest.block_ids[block])
+            os.chmod(spoiled, 0o644)
+            if block % 40 == 0:
+                spoiled.write_bytes(b"x" * 2_000)
+        one.give(version.assignment(version=2, check=Check(id="first", percent=percent)))
+        await eventually_async(
+            lambda: (check := one.mount().check) is not None and check.id == "first" and check.done,
+            deadline=30,
+        )
+        check = one.mount().check
+        assert check is not None
+        assert (check.wrong_count, check.wrong) == (0, ())
+        in_it = version.manifest.block_slots < -(-4096 * percent // 100)
+        assert check.files == int(in_it.sum())
+        content = one.content(version)
+        names = sorted(FILES)
+        for block in range(version.manifest.blocks):
+            if in_it[block]:
+                assert content[names[block]] == FILES[names[block]]
+
+
+async def test_a_check_says_which_files_cannot_be_compared(tmp_path: Path, version: Version) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        (tmp_path / "source" / "003").unlink()
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: (check := one.mount().check) is not None and check.done, deadline=30)
+        check = one.mount().check
+        assert check is not None
+        assert [(each.path, each.code) for each in check.wrong] == [("003", "Missing")]
+
+
+class FailsFirst:
+    """A source that fails for each file so many times before it gives it."""
+
+    lanes = 4
+
+    def __init__(self, source: SourceReader, *, times: int, failure: SourceFailureError) -> None:
+        self._source = source
+        self._left: defaultdict[bytes, int] = defaultdict(lambda: times)
+        self._failure = failure
+
+    def read(self, extent: Extent, write: Write) -> None:
+        if self._left[extent.path]:
+            self._left[extent.path] -= 1
+            raise self._failure
+        self._source.read(extent, write)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        SourceFailureError("SourceAway", "the connection was reset", common=True),
+        SourceFailureError("Unreadable", "the file cannot be read: Input/output error"),
+    ],
+    ids=lambda failure: str(failure.code),
+)
+async def test_a_failure_that_passes_does_not_fail_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: SourceFailureError
+) -> None:
+    few = dict(list(FILES.items())[:6])
+    version = folder_version(fill(tmp_path / "source", few), store=tmp_path / "manifests")
+    monkeypatch.setattr(checks, "pause", lambda *_, **__: 0.01)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        source = one.agent.mounts[MOUNT].source
+        assert source is not None
+        one.agent.mounts[MOUNT].source = FailsFirst(source, times=1, failure=failure)
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: (check := one.mount().check) is not None and check.done, deadline=30)
+        check = one.mount().check
+        assert check is not None
+        assert (check.wrong, check.files) == ((), len(few))
+
+
+class Lies:
+    """A source that gives other bytes of one file each time."""
+
+    lanes = 4
+
+    def __init__(self, source: SourceReader, *, path: bytes) -> None:
+        self._source = source
+        self._path = path
+
+    def read(self, extent: Extent, write: Write) -> None:
+        if extent.path == self._path:
+            write(memoryview(os.urandom(extent.length)))
+        else:
+            self._source.read(extent, write)
+
+
+async def compared(one: RunningAgent, *, check: str = "first") -> CheckState:
+    def done() -> bool:
+        state = one.mount().check
+        return state is not None and state.id == check and state.done
+
+    await eventually_async(done, deadline=30, describe=lambda: repr(one.mount()))
+    found = one.mount().check
+    assert found is not None
+    return found
+
+
+async def test_a_block_that_differs_twice_is_not_served_and_stays_so_over_a_restart(
+    tmp_path: Path, version: Version
+) -> None:
+    block = int(version.manifest.block_ids[3])
+    others = {name: content for name, content in FILES.items() if name != "003"}
+
+    def refused(agent: RunningAgent) -> bool:
+        state = agent.mount()
+        named = [(one.path, one.code) for one in state.failed]
+        return state.held_bytes == version.bytes - 2_000 and named == [("003", "Wrong")]
+
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        mount = one.agent.mounts[MOUNT]
+        assert mount.source is not None
+        mount.source = Lies(mount.source, path=b"003")
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        found = await compared(one)
+        assert [(each.path, each.code) for each in found.wrong] == [("003", "Wrong")]
+        await eventually_async(lambda: refused(one), deadline=30, describe=lambda: repr(one.mount()))
+        assert one.content(version) == others
+        assert not (one.disk.spool / str(block)).exists()
+    left = tmp_path / "one" / "agent" / "spool" / str(block)
+    left.write_bytes(b"x" * 2_000)  # of an agent that was killed before it could drop the wrong copy
+
+    async with running_agent(tmp_path / "one") as again:
+        assert not left.exists()
+        await eventually_async(lambda: refused(again), deadline=30, describe=lambda: repr(again.mount()))
+        again.give(version.assignment(version=1, check=Check(id="first")))
+        assert await compared(again) == found
+        await eventually_async(lambda: not again.mount().busy or again.mount().parts, deadline=30)
+        assert again.mount().source_bytes == 0, "what was compared is not compared again"
+        left.write_bytes(b"y" * 2_000)  # whoever puts it back
+        await eventually_async(lambda: not left.exists(), deadline=30)
+        assert again.disk.open(block) is None
+
+        again.give(version.assignment(version=2))  # the comparison is not asked for any more
+        await again.holds(version)
+        assert again.content(version) == FILES
+
+
+async def test_another_comparison_gives_refused_blocks_another_chance(
+    tmp_path: Path, version: Version
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        mount = one.agent.mounts[MOUNT]
+        honest = mount.source
+        assert honest is not None
+        mount.source = Lies(honest, path=b"003")
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        assert (await compared(one)).wrong_count == 1
+        mount.source = honest
+        one.give(version.assignment(version=3, check=Check(id="second")))
+        assert (await compared(one, check="second")).wrong_count == 0
+        await one.holds(version)
+        assert one.content(version) == FILES
+
+
+async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader(
+    tmp_path: Path, version: Version
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        block = int(version.manifest.block_ids[3])
+        one.disk.blocks.mkdir()  # its worker has it, and is away
+        os.rename(one.disk.spool / str(block), one.disk.blocks / str(block))
+        await eventually_async(lambda: one.mount().registered_bytes == 2_000, deadline=30)
+        os.chmod(one.disk.blocks / str(block), 0o644)
+        (one.disk.blocks / str(block)).write_bytes(b"x" * 2_000)
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: one.mount().held_bytes == version.bytes - 2_000, deadline=30)
+        assert one.disk.open(block) is None
+        assert (one.disk.blocks / str(block)).exists()
+
+
+def test_what_is_remembered_of_wrong_blocks_is_bounded_and_damaged_notes_are_left_out(tmp_path: Path) -> None:
+    folder = FindingsFolder(tmp_path)
+    found = Findings(
+        mount=MOUNT, check=Check(id="first"), state=CheckState(id="first"), refused=tuple(range(20_000))
+    )
+    folder.write(found)
+    (tmp_path / "damaged").write_bytes(b"no msgpack")
+    (kept,) = folder.read()
+    assert kept.refused == tuple(range(10_000))
+    folder.remove(MOUNT)
+    assert folder.read() == []

@@ -1,0 +1,165 @@
+"""Looks at the folders: what lies there, what others change, and what it takes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.agents import (
+    MOUNT,
+    Version,
+    fill,
+    folder_version,
+    running_agent,
+)
+from tests.support.waiting import eventually_async
+
+from tdcs.agent.disk import room
+from tdcs.agent.disk.tier import Disk, Ids
+from tdcs.agent.inventory.inventory import Inventory
+from tdcs.agent.inventory.view_bytes import KeptByViews
+from tdcs.agent.mount.ledger import Ledger
+from tdcs.agent.mount.mount import MountWork
+
+FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
+FOREIGN_CHANGE_SECONDS = 5.0
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    return folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
+
+
+async def test_what_others_remove_is_seen_within_five_seconds_and_brought_again(
+    tmp_path: Path, version: Version
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        one.give(version.assignment(version=2, source=None))  # so that the loss stays to be seen
+        for file in list(one.disk.spool.iterdir())[:50]:
+            file.unlink()
+        await eventually_async(
+            lambda: one.mount().held_bytes == version.bytes - 50 * 2_000, deadline=FOREIGN_CHANGE_SECONDS
+        )
+        one.give(version.assignment(version=3))
+        await one.holds(version)
+
+
+async def test_nothing_is_done_at_rest(tmp_path: Path, version: Version) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        looks = []
+        original = one.agent.inventory.look
+        one.agent.inventory.look = lambda mounts: (looks.append(1), original(mounts))  # type: ignore
+        await eventually_async(lambda: not one.agent.inventory._again, deadline=30)
+        looks.clear()
+        end = time.monotonic() + 2.5
+        await eventually_async(lambda: time.monotonic() > end, deadline=5)
+        assert not looks
+
+
+def test_what_is_brought_during_a_look_at_the_folders_takes_its_room(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, taken = Disk(tmp_path / "one"), room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    disk.prepare()
+    lock, ledger = threading.RLock(), Ledger(version.manifest)
+    mount = MountWork(path=MOUNT, lock=lock, room=taken, ledger=ledger)
+    mount.assign(version.assignment())
+    looking = Inventory(disk=disk, room=taken, lock=lock)
+    looking.look([mount])
+    bring, drop = ledger.take(now=0.0, most=2, most_bytes=1 << 20)
+    for _ in (bring, drop):
+        assert taken.reserve(2_000) == ""
+    mount.brought(ledger, drop)
+    assert taken.used == 2_000
+    (disk.spool / str(version.manifest.block_ids[drop])).write_bytes(b"x" * 2_000)
+    (disk.spool / "77").write_bytes(b"a stranger")
+
+    def meanwhile(block: int) -> int:
+        mount.brought(ledger, bring)
+        mount.located(ledger, drop, spooled=False, registered=False)
+        return 10
+
+    monkeypatch.setattr(disk, "size", meanwhile)
+    looking.look([mount])
+    assert taken.used == 2_000 + 10
+    assert ledger.held[bring]
+    assert not ledger.held[drop]
+
+
+async def test_a_mount_that_comes_during_a_slow_look_is_looked_at_after_it(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, looking, ticks = threading.Event(), threading.Event(), itertools.count()
+    original = Disk.registered_ids
+
+    def slow(disk: Disk) -> Ids:
+        looking.set()
+        assert go_on.wait(20)
+        return original(disk)
+
+    async with running_agent(tmp_path / "one") as one:
+        monkeypatch.setattr(one.agent.kept, "due", lambda **_: bool(next(ticks)) and False)
+        monkeypatch.setattr(Disk, "registered_ids", slow)
+        one.agent.inventory.require()
+        await eventually_async(looking.is_set, deadline=10, interval=0.01)
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.agent.mounts[MOUNT].ledger is not None, deadline=10)
+        after = next(ticks)
+
+        def many_ticks() -> bool:
+            one.agent.wake()
+            return next(ticks) > after + 20
+
+        await eventually_async(many_ticks, deadline=10, interval=0.01)
+        go_on.set()
+        await one.holds(version)
+
+
+def test_bytes_that_only_views_keep_alive_are_counted(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.prepare()
+    disk.blocks.mkdir()
+    view = tmp_path / "views" / "d" / "v1"
+    view.mkdir(parents=True)
+    for block, size in ((1, 1_000), (2, 500)):
+        (disk.blocks / str(block)).write_bytes(b"x" * size)
+        os.link(disk.blocks / str(block), view / str(block))
+    kept = KeptByViews(disk=disk)
+    kept.look()
+    assert kept.bytes == 0
+    (disk.blocks / "1").unlink()
+    kept.look()
+    assert kept.bytes == 1_000
+    (view / "1").unlink()
+    kept.look()
+    assert kept.bytes == 0
+
+
+def test_a_mount_is_counted_anew_only_after_a_change(
+    version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(version.manifest)
+    room_ = room.Room(capacity=1 << 30, free=lambda: 1 << 30)
+    mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room_, ledger=ledger)
+    mount.assign(version.assignment())
+    assert not mount.at_rest()
+    everything = np.arange(version.manifest.blocks)
+    ledger.observe(spooled=everything[:0], registered=everything)
+    assert mount.at_rest()
+    assert mount.state().held_bytes == version.bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "held", property(lambda _: pytest.fail("all blocks were looked at")))
+        assert mount.at_rest()
+        assert mount.state().held_bytes == version.bytes
+    ledger.observe(spooled=everything[:0], registered=everything[1:])
+    assert not mount.at_rest()
+    assert mount.state().held_bytes == version.bytes - 2_000

@@ -1,0 +1,181 @@
+"""Peers that die, lie or hang: what is missing comes from others, and nothing wrong is kept."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.support.agents import JOURNAL, Version, fill, folder_version, running_agent
+from tests.support.waiting import eventually_async
+
+from tdcs.agent.mount.peer_health import Patience
+from tdcs.agent.peers import frames
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Peer
+
+Behaviour = Callable[[socket.socket, Version], None]
+
+
+def _greeted(connection: socket.socket) -> None:
+    head = connection.recv(frames.GREETING.size, socket.MSG_WAITALL)
+    connection.recv(frames.parse_greeting(head)[2], socket.MSG_WAITALL)
+    connection.sendall(frames.greeting(journal=JOURNAL))
+
+
+def _promised(connection: socket.socket, version: Version) -> list[int]:
+    """Say that every block is here, and read the request that follows; the ids that it asks for."""
+    _greeted(connection)
+    head = connection.recv(frames.REQUEST.size, socket.MSG_WAITALL)
+    connection.recv(frames.PLACE.size + frames.REQUEST.unpack(head)[2], socket.MSG_WAITALL)
+    ids = version.manifest.block_ids.tolist()
+    connection.sendall(frames.news(instance=1, place=len(ids), blocks=ids))
+    count = frames.REQUEST.unpack(connection.recv(frames.REQUEST.size, socket.MSG_WAITALL))[2]
+    body = connection.recv(count * frames.ASKED.size, socket.MSG_WAITALL)
+    return [wanted.block for wanted in frames.parse_wanted(body)]
+
+
+def dies_in_the_middle_of_a_block(connection: socket.socket, version: Version) -> None:
+    block = _promised(connection, version)[0]
+    length = int(version.manifest.block_lengths[version.manifest.block_at(block) or 0])
+    connection.sendall(frames.PIECE.pack(block, length, length, 1) + b"x" * (length // 2))
+
+
+def answers_garbage(connection: socket.socket, version: Version) -> None:
+    _promised(connection, version)
+    connection.sendall(os.urandom(100_000))
+
+
+def greets_with_garbage(connection: socket.socket, version: Version) -> None:
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 1000)
+
+
+def never_answers(connection: socket.socket, version: Version) -> None:
+    _promised(connection, version)
+    connection.recv(1 << 20)  # until the other side gives up
+    while connection.recv(1 << 20):
+        pass
+
+
+def gives_other_bytes(connection: socket.socket, version: Version) -> None:
+    asked = _promised(connection, version)
+    for block in asked:
+        number = version.manifest.block_at(block)
+        length = int(version.manifest.block_lengths[number if number is not None else 0])
+        connection.sendall(frames.PIECE.pack(block, length, length, 12345) + b"x" * length)
+    while connection.recv(1 << 20):
+        pass
+
+
+@contextmanager
+def peer_that(behaviour: Behaviour, version: Version) -> Iterator[Peer]:
+    """A peer that does the same to every connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            try:
+                behaviour(connection, version)
+            except (OSError, struct.error):  # the other side is gone
+                return
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield Peer(
+            node="bad", address=f"127.0.0.1:{listener.getsockname()[1]}", slots=ALL_SLOTS, complete=ALL_SLOTS
+        )
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+BEHAVIOURS = [
+    dies_in_the_middle_of_a_block,
+    answers_garbage,
+    greets_with_garbage,
+    never_answers,
+    gives_other_bytes,
+]
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.__name__)
+async def test_what_a_bad_peer_does_not_give_comes_from_a_good_one(
+    behaviour: Behaviour, tmp_path: Path
+) -> None:
+    files = {f"{number:03}": os.urandom(3_000) for number in range(150)}
+    version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        with peer_that(behaviour, version) as bad:
+            two.give(
+                version.assignment(origin=NO_SLOTS, source=None, peers=[bad, one.peer()]), manifests=version
+            )
+            await two.holds(version)
+        assert two.content(version) == files
+        assert not list(two.disk.partial.iterdir())
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.__name__)
+async def test_what_no_peer_gives_is_read_from_the_source_after_a_bounded_time(
+    behaviour: Behaviour, tmp_path: Path
+) -> None:
+    files = {f"{number:03}": os.urandom(3_000) for number in range(40)}
+    version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
+    patience = Patience(answer=0.4, silent=0.6, stalled=1.5)
+    async with running_agent(tmp_path / "one", patience=patience) as one:
+        with peer_that(behaviour, version) as bad:
+            one.give(version.assignment(origin=NO_SLOTS, peers=[bad]), manifests=version)
+            await one.holds(version)
+        assert one.content(version) == files
+
+
+async def test_an_agent_of_another_journal_gives_nothing(tmp_path: Path) -> None:
+    files = {"a": os.urandom(3_000)}
+    version = folder_version(fill(tmp_path / "source", files), store=tmp_path / "manifests")
+    async with (
+        running_agent(tmp_path / "one", journal="old") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        two.give(version.assignment(origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=version)
+        health = two.agent.mounts[version.manifest.path].health["node-1"]
+        await eventually_async(lambda: health.failures > 0, deadline=10)
+        assert two.mount().held_bytes == 0
+        assert two.mount().busy
+
+
+async def test_two_agents_with_different_versions_exchange_what_both_have_and_no_more(tmp_path: Path) -> None:
+    source = fill(tmp_path / "source", {name: name.encode() * 1000 for name in ("a", "b", "c")})
+    old = folder_version(source, store=tmp_path / "manifests")
+    (source / "b").write_bytes(b"B" * 1500)
+    new = folder_version(source, store=tmp_path / "manifests", first_ids={"b": 1 << 40})
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(new.assignment(), manifests=new)
+        await one.holds(new)
+        two.give(old.assignment(version=7, origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=old)
+        await eventually_async(lambda: two.mount().held_bytes == 2000, deadline=10)
+        assert set(two.content(old)) == {"a", "c"}
+
+        two.give(new.assignment(version=8, origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=new)
+        await two.holds(new)
+        assert two.content(new) == {"a": b"a" * 1000, "b": b"B" * 1500, "c": b"c" * 1000}

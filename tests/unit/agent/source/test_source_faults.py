@@ -1,0 +1,252 @@
+"""Sources that refuse, change, hang or go away: each file says why, all others are brought, and it is tried again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from tests.support.agents import (
+    Version,
+    cached_files,
+    fill,
+    folder_version,
+    make_version,
+    running_agent,
+)
+from tests.support.waiting import eventually_async
+
+from tdcs.engine.agents import SourceAccess
+
+SECRET = "very-secret-key-9c1f"
+
+
+class Bucket:
+    """An S3 server of one bucket, as far as GET goes: its answers can be spoiled."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.status: dict[str, int] = {}
+        self.etags: dict[str, str] = {}
+        self.all_status = 0
+        self.hangs = threading.Event()
+        self.hangs.set()
+        self.requests: list[str] = []
+        self.sent = 0
+        bucket = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                bucket.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def access(self) -> SourceAccess:
+        return SourceAccess(
+            uri="s3://bucket/data",
+            options={"endpoint": self.endpoint},
+            access_key_id="an-account",
+            secret_access_key=SECRET,
+        )
+
+    def etag(self, name: str) -> str:
+        return self.etags.get(name, f'"{name}-1"')
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        name = unquote(request.path.partition("?")[0]).removeprefix("/bucket/data/")
+        self.requests.append(name)
+        self.hangs.wait()
+        status = self.all_status or self.status.get(name, 200)
+        content = self.files.get(name, b"")
+        if status == 200 and name not in self.files:
+            status = 404
+        if status == 200 and request.headers.get("If-Match") not in (None, self.etag(name)):
+            status = 412
+        if status == 200 and (wanted := request.headers.get("Range")):
+            begin, _, end = wanted.removeprefix("bytes=").partition("-")
+            body = content[int(begin) : int(end) + 1]
+            request.send_response(206)
+            request.send_header("Content-Range", f"bytes {begin}-{end}/{len(content)}")
+        else:
+            body = content if status == 200 else b"<Error><Code>Spoiled</Code></Error>"
+            request.send_response(status)
+        request.send_header("ETag", self.etag(name))
+        request.send_header("Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT")
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+        self.sent += len(body) if status == 200 else 0
+
+    def close(self) -> None:
+        self.hangs.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[Bucket]:
+    made = Bucket({f"{number:03}": os.urandom(2_000) for number in range(300)})
+    yield made
+    made.close()
+
+
+def version_of(bucket: Bucket, tmp_path: Path, *, block_size: int = 1 << 30) -> Version:
+    listed = cached_files(fill(tmp_path / "listed", bucket.files), block_size=block_size)
+    files = [
+        type(file)(path=file.path, length=file.length, blocks=file.blocks, tag=bucket.etag(file.path))
+        for file in listed
+    ]
+    return make_version(files, folder=tmp_path / "manifests", source=bucket.access)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(404, "Missing"), (412, "Changed"), (403, "Denied"), (400, "BadName")]
+)
+async def test_200_files_that_are_refused_hold_up_no_other_file(
+    bucket: Bucket, tmp_path: Path, status: int, code: str
+) -> None:
+    version = version_of(bucket, tmp_path)
+    refused = sorted(bucket.files)[:200]
+    bucket.status = dict.fromkeys(refused, status)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.mount().held_bytes == 100 * 2_000, deadline=60)
+        await eventually_async(lambda: one.mount().failed_count == 200, deadline=60)
+
+        state = one.mount()
+        assert {failure.code for failure in state.failed} == {code}
+        assert len(state.failed) == 50, "the list is bounded"
+        assert {failure.path for failure in state.failed} <= set(refused)
+        assert all(SECRET not in failure.reason for failure in state.failed)
+        (part,) = state.parts
+        assert part.held_bytes + part.failed_bytes == part.wanted_bytes
+        bucket.status = {}
+        await one.holds(version, deadline=60)
+        assert one.mount().failed_count == 0
+
+
+async def test_each_byte_is_asked_for_once_and_the_etag_pins_it(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.files["large"] = os.urandom(9_000_000)
+    version = version_of(bucket, tmp_path)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        assert one.content(version) == bucket.files
+        assert bucket.sent == version.bytes
+        assert len(bucket.requests) == 300 + 3, (
+            "one request for each small file, one for each piece of a large one"
+        )
+
+
+async def test_a_file_of_several_blocks_is_put_together_rightly(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.files = {"parts": os.urandom(5_000_123), "one": b"1"}
+    version = version_of(bucket, tmp_path, block_size=1 << 20)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        assert one.content(version) == bucket.files
+
+
+async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.files = {"large": os.urandom(20_000_000), "small": b"s"}
+    version = version_of(bucket, tmp_path)
+    bucket.hangs.clear()
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: len(bucket.requests) >= 3, deadline=20)
+        bucket.etags["large"] = '"another"'
+        bucket.hangs.set()
+        await eventually_async(lambda: [each.code for each in one.mount().failed] == ["Changed"], deadline=20)
+        assert one.content(version) == {"small": b"s"}
+        assert not list(one.disk.partial.iterdir())
+
+
+async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    version = version_of(bucket, tmp_path)
+    bucket.all_status = 503
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(
+            lambda: [failure.code for failure in one.mount().failed] == ["SourceAway"], deadline=20
+        )
+        (part,) = one.mount().parts
+        assert (part.held_bytes, part.failed_bytes) == (0, 0)
+        assert one.mount().busy
+        assert len(bucket.requests) < 100, "not one request for each file"
+        bucket.all_status = 0
+        await one.holds(version, deadline=30)
+        assert one.mount().failed_count == 0
+
+
+async def test_new_credentials_are_tried_at_once(bucket: Bucket, tmp_path: Path) -> None:
+    version = version_of(bucket, tmp_path)
+    bucket.all_status = 403
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.mount().failed_count > 20, deadline=30)
+        bucket.all_status = 0
+        access = SourceAccess(
+            uri=version.source.uri,
+            options=dict(version.source.options),
+            access_key_id="another-account",
+            secret_access_key="another-key",
+        )
+        one.give(version.assignment(version=2, source=access))
+        await one.holds(version, deadline=10)
+
+
+async def test_the_share_of_the_bandwidth_is_kept(bucket: Bucket, tmp_path: Path) -> None:
+    version = version_of(bucket, tmp_path)  # 600,000 bytes
+    async with running_agent(tmp_path / "one") as one:
+        began = time.monotonic()
+        one.give(version.assignment(bandwidth=300_000), manifests=version)
+        await one.holds(version, deadline=30)
+        took = time.monotonic() - began
+        assert took > 1.7, "600,000 bytes at 300,000 a second"
+
+
+async def test_files_of_a_folder_that_cannot_be_read_are_named_with_their_reasons(tmp_path: Path) -> None:
+    source = fill(tmp_path / "source", dict.fromkeys(("changed", "gone", "good", "longer"), b"x" * 1000))
+    version = folder_version(source, store=tmp_path / "manifests")
+    os.utime(source / "changed", ns=(1, 1))
+    (source / "gone").unlink()
+    times = (source / "longer").stat()
+    (source / "longer").write_bytes(b"y" * 1001)
+    os.utime(source / "longer", ns=(times.st_atime_ns, times.st_mtime_ns))
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.mount().failed_count == 3, deadline=10)
+        found = {failure.path: failure.code for failure in one.mount().failed}
+        assert found == {"changed": "Changed", "gone": "Missing", "longer": "Changed"}
+        assert one.content(version) == {"good": b"x" * 1000}
+
+
+async def test_a_folder_that_is_not_mounted_yet_is_waited_for(tmp_path: Path) -> None:
+    source = fill(tmp_path / "source", {"a": b"x"})
+    version = folder_version(source, store=tmp_path / "manifests")
+    source.rename(tmp_path / "elsewhere")
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(
+            lambda: [each.code for each in one.mount().failed] == ["SourceAway"], deadline=10
+        )
+        (tmp_path / "elsewhere").rename(source)
+        await one.holds(version, deadline=20)
