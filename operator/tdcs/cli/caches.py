@@ -22,7 +22,7 @@ from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
-from tdcs.listing.transfer import ManifestFetcher, manifest_routes
+from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 
 
 def alluxio_caches(
@@ -73,7 +73,7 @@ def agent_addresses(workers: Sequence[WorkerInfo]) -> dict[str, AgentAddress]:
 
 @asynccontextmanager
 async def serve_manifests(
-    folder: ManifestFolder, *, port: int, states: States = lambda _: {}
+    folder: ManifestFolder, *, port: int, states: States = lambda _: {}, obtain: Obtain | None = None
 ) -> AsyncIterator[None]:
     """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
 
@@ -81,12 +81,13 @@ async def serve_manifests(
         folder: of the manifests.
         port: 0: nothing is served.
         states: of the agents of a cache cluster.
+        obtain: puts a manifest into the folder that is not there, when it is to be had.
     """
     if not port:
         yield
         return
     app = web.Application()
-    app.add_routes([*manifest_routes(folder), *holder_routes(states)])
+    app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(states)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -200,7 +200,9 @@ def command(
             )
             if metrics_port:
                 start_http_server(metrics_port, registry=operator.metrics.registry)
-            async with serve_manifests(folder, port=manifest_port, states=caches.states):
+            async with serve_manifests(
+                folder, port=manifest_port, states=caches.states, obtain=caches.obtain
+            ):
                 await kopf_adapter.run(
                     operator=operator, access=access, liveness_endpoint=endpoint, stop=stop
                 )

@@ -1,6 +1,7 @@
 """The caches that the operator works with: of each cache cluster its engine, its agents, and what lists its mounts."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +11,12 @@ from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
-from tdcs.listing.transfer import ManifestFetcher
+from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
+
+_log = logging.getLogger(__name__)
+
+OBTAIN_SECONDS = 20.0
+"""So long whoever asks for a manifest waits for its transfer from an agent, which goes on for the next one who asks."""
 
 PATIENCE = 5.0
 """Seconds that one engine call waits for a master that is away; then it is reported and tried again."""
@@ -36,7 +42,10 @@ class Caches(Protocol):
     Attributes:
         folder: the manifests that the operator has.
         manifest_url: where agents and node plugins find these, without the digest; empty when they are not served.
+        on_lost: called with the digest of a manifest that is asked for, and that no agent gives either.
     """
+
+    on_lost: Callable[[str], None]
 
     @property
     def folder(self) -> ManifestFolder: ...
@@ -69,6 +78,9 @@ class CachePool:
         folder: where manifests are.
         manifest_url: see `Caches`.
         fetcher: gets manifests that the operator has lost; None when it alone has any.
+
+    Attributes:
+        on_lost: called with the digest of a manifest that is asked for, and that no agent gives either.
     """
 
     def __init__(
@@ -82,6 +94,7 @@ class CachePool:
         self._make = make
         self._caches: dict[str, Cache] = {}
         self._fetcher = fetcher
+        self.on_lost: Callable[[str], None] = lambda digest: None
         self.folder = folder
         self.manifest_url = manifest_url
 
@@ -100,6 +113,25 @@ class CachePool:
         """See `Caches`."""
         if self._fetcher is not None:
             await self._fetcher.fetch(digest=digest, urls=urls)
+
+    async def obtain(self, digest: str) -> None:
+        """Take a manifest that this process has lost from an agent that works by it."""
+        states = [state for cache in self._caches.values() for state in cache.agents.states().values()]
+        urls = tuple(
+            f"{state.url}{MANIFEST_PATH}{digest}"
+            for state in states
+            if state.url and any(mount.manifest == digest for mount in state.mounts.values())
+        )
+        try:
+            if self._fetcher is None:
+                raise ManifestUnavailableError(f"manifest {digest} is not here, and nowhere else")
+            async with asyncio.timeout(OBTAIN_SECONDS):
+                await self._fetcher.fetch(digest=digest, urls=urls)
+        except TimeoutError:
+            return
+        except ManifestUnavailableError as error:
+            _log.info("%s", error)
+            self.on_lost(digest)
 
     async def totals(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
         """See `Caches`."""

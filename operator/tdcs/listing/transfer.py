@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import IO, Final
 
 import aiohttp
@@ -23,6 +23,7 @@ __all__ = [
     "MANIFEST_PATH",
     "ManifestFetcher",
     "ManifestUnavailableError",
+    "Obtain",
     "manifest_routes",
     "manifest_url",
 ]
@@ -35,11 +36,19 @@ _IDLE_SECONDS: Final = 30.0
 _LARGEST: Final = 64 << 30
 
 
-def manifest_routes(folder: ManifestFolder) -> list[web.RouteDef]:
+Obtain = Callable[[str], Awaitable[None]]
+"""Puts a manifest into a folder, when it is to be had elsewhere."""
+
+
+def manifest_routes(folder: ManifestFolder, *, obtain: Obtain | None = None) -> list[web.RouteDef]:
     """Routes that serve the folder's manifests; 404 for others.
 
     `GET /v1/manifests/{digest}` gives a manifest, sent by the kernel; `GET /v1/manifests/{digest}/totals` the sums
     over its files (`Listed`), which is all that decisions need.
+
+    Args:
+        folder: where they are.
+        obtain: is asked for a manifest that is not in the folder.
     """
 
     def missing(digest: str) -> web.HTTPNotFound:
@@ -47,8 +56,13 @@ def manifest_routes(folder: ManifestFolder) -> list[web.RouteDef]:
 
     async def get(request: web.Request) -> web.StreamResponse:
         digest = request.match_info["digest"]
-        if not is_digest(digest) or not await asyncio.to_thread(folder.has, digest):
+        if not is_digest(digest):
             raise missing(digest)
+        if not await asyncio.to_thread(folder.has, digest):
+            if obtain is not None:
+                await obtain(digest)
+            if not await asyncio.to_thread(folder.has, digest):
+                raise missing(digest)
         return web.FileResponse(folder.file(digest), headers={"Content-Type": _BYTES})
 
     async def totals(request: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.caches import MemoryCaches
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.context import WorkKey
@@ -191,6 +192,21 @@ async def test_a_source_without_files_says_so_and_is_looked_at_again(cluster: Cl
     )
     cluster.engine.sources["s3://pictures"] = {"a": MB}
     await cluster.until_state("Ready")
+
+
+async def test_a_manifest_that_is_lost_everywhere_is_listed_again_when_a_node_asks_for_it(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    caches = cluster.context.caches
+    assert isinstance(caches, MemoryCaches)
+    (digest,) = caches.folder.digests()
+    caches.folder.remove(digest)
+    for _ in range(3):  # as nodes do while they wait
+        await caches.obtain(digest)
+    await cluster.until(lambda: caches.folder.has(digest))
+    await caches.obtain("0" * 32)  # of no mount: nothing is listed
 
 
 async def test_what_somebody_freed_is_seen_and_loaded_again_without_a_listing(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +15,8 @@ import pytest
 from aiohttp import web
 from tests.support.waiting import eventually_async
 
+from tdcs.controllers.caches import Cache, CachePool
+from tdcs.engine.agents import AgentState, Assignment, MountState
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import EngineError, EngineUnavailableError, NoSuchPathError, Source
 from tdcs.listing.folder import ManifestFolder
@@ -293,3 +295,57 @@ async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFo
         return True
 
     await eventually_async(ended, deadline=30)
+
+
+async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for_from_an_agent(
+    tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    engine = await mounted({"a": 5})
+    listed = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
+    agent = web.Application()
+    agent.add_routes(manifest_routes(folder))
+    states = {
+        node: AgentState(
+            node=node,
+            instance="1",
+            revision=1,
+            url=f"http://{address}",
+            mounts={MOUNT: MountState(mount=MOUNT, manifest=listed.digest)},
+        )
+        for node, address in (("gone", "127.0.0.1:9"), ("there", await serve(agent)))
+    }
+    empty = ManifestFolder(tmp_path / "empty")
+    cache = Cache(engine=engine, agents=Followed(states), lister=LocalLister(engine=engine, folder=empty))
+    pool = CachePool(
+        make=lambda _: cache, folder=empty, fetcher=ManifestFetcher(folder=empty, session=session)
+    )
+    pool.get(cluster="default")
+    lost: list[str] = []
+    pool.on_lost = lost.append
+    operator = web.Application()
+    operator.add_routes(manifest_routes(empty, obtain=pool.obtain))
+    address = await serve(operator)
+
+    async with session.get(manifest_url(address=address, digest=listed.digest)) as response:
+        assert response.status == 200
+        assert await response.read() == folder.file(listed.digest).read_bytes()
+    async with session.get(manifest_url(address=address, digest="0" * 32)) as response:
+        assert response.status == 404
+    assert empty.digests() == {listed.digest}
+    assert lost == ["0" * 32]
+
+
+class Followed:
+    """Agents with these last states."""
+
+    def __init__(self, states: dict[str, AgentState]) -> None:
+        self._states = states
+
+    def states(self) -> dict[str, AgentState]:
+        return self._states
+
+    async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None: ...
+
+    async def forget(self, *, node: str, mounts: Sequence[str]) -> None: ...
+
+    async def close(self) -> None: ...

@@ -87,6 +87,7 @@ class DatasetController:
             queue_order=lambda: self.queue_order(),
         )
         self._orphans = Orphans(world=self._world)
+        context.caches.on_lost = self._manifest_lost
         self.on_cache: Callable[[str], None] = lambda cluster: None
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
 
@@ -403,6 +404,12 @@ class DatasetController:
                 self._mounts.assigner(mount.cluster).stop(mount.path)
                 left |= await self._orphans.sweep(mount.cluster)
         return self._context.settings.survey_seconds if left else None
+
+    def _manifest_lost(self, digest: str) -> None:
+        """Somebody needs a manifest that is nowhere: what it is of is listed."""
+        for mount in self._mounts:
+            if mount.manifests.lost(digest):
+                self._wake(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
 
     def _cache_changed(self, cluster: str) -> None:
         self._wake(cluster, None)

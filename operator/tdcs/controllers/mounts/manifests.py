@@ -241,6 +241,13 @@ class MountManifests:
         self._totals = {}
         self._checked_at, self._again_at = None, -math.inf
 
+    def lost(self, digest: str) -> bool:
+        """The manifest of a version cannot be had: whether it is the last one, and is listed anew."""
+        mine = self._listed is not None and self._listed.digest == digest and self._listing is None
+        if mine and self._checked_at != -math.inf:
+            self.relist()
+        return mine
+
     def relist(self) -> None:
         """List the source again, but not at once."""
         self._checked_at, self._again_at = -math.inf, self._clock() + self._pause
