@@ -4,16 +4,15 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator
-from functools import partial
-from typing import Any
 
 import pytest
 from tests.unit.controllers.cluster import QUICK, Cluster, Server
+from tests.unit.controllers.killer import Killer
 from tests.unit.controllers.test_cachecluster_stories import cleaned, worker_sets
 
 from tdcs.api import names
 from tdcs.engine.memory import MemoryEngine, Operation
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, STATEFUL_SETS, Resource
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, STATEFUL_SETS
 
 NAMES = ("a", "b", "c")
 LENGTH = 1000
@@ -302,33 +301,6 @@ async def test_a_worker_that_is_just_being_restarted_still_gets_its_share(
     assert not notes(cluster, "DataLeftBehind")
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
     assert cluster.engine.source_bytes_read == read
-
-
-class Killer:
-    """Ends the operator with its write of a number: the write reaches the server, its answer reaches nobody."""
-
-    WRITES = ("create", "apply", "apply_status", "merge", "delete")
-
-    def __init__(self, cluster: Cluster, *, after: int) -> None:
-        self.dead = asyncio.Event()
-        self._server, self._left = cluster.server, after
-        self._real = {name: getattr(cluster.server, name) for name in self.WRITES}
-        for name in self.WRITES:
-            setattr(cluster.server, name, partial(self._write, name))
-
-    async def _write(self, verb: str, resource: Resource, /, **asked: Any) -> Any:
-        if not self.dead.is_set():
-            answer = await self._real[verb](resource, **asked)
-            self._left -= 1
-            if self._left > 0:
-                return answer
-            self.dead.set()
-        return await asyncio.Event().wait()
-
-    def release(self) -> None:
-        """The next operator's writes are answered."""
-        for name, real in self._real.items():
-            setattr(self._server, name, real)
 
 
 @pytest.mark.parametrize("after", range(1, 13))
