@@ -238,7 +238,7 @@ class AgentError(Exception):
 class Agents(Protocol):
     """The agents of one cache cluster, as the operator sees them. Calls are bounded in time.
 
-    Implementations: `tdcs.engine.agent_client.HttpAgents` and the twin `tdcs.agent.memory.MemoryAgents`.
+    Implementations: `tdcs.engine.agent_client.HttpAgents` and the twin `tdcs.agent.twin.agents.MemoryAgents`.
     """
 
     def states(self) -> Mapping[str, AgentState]:
