@@ -10,16 +10,47 @@ from tdcs.controllers.usage import Usage
 from tdcs.planning.placement import NodeView
 
 
-def node_views(*, nodes: Store, usage: Usage) -> dict[str, NodeView]:
-    """All nodes by name, with the GPUs that no pod holds, whether of a TrainingJob or of others."""
-    return {
-        name: NodeView(
-            name=name,
-            labels=node["metadata"].get("labels", {}),
-            free_gpus=max(gpus_of(node) - usage.taken(name).get(names.GPU_RESOURCE, 0), 0),
-        )
-        for (_, name), node in nodes.items()
-    }
+class NodeDirectory:
+    """The nodes as planners see them, made anew only where something has changed.
+
+    A pass over one object does not look into hundreds of nodes for that: equal views are the same objects.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[object, object, NodeView]] = {}
+        self._views: Mapping[str, NodeView] = {}
+        self._labelled = 0
+
+    def of(self, *, nodes: Store, usage: Usage) -> Mapping[str, NodeView]:
+        """All nodes by name, with the GPUs that no pod holds, whether of a TrainingJob or of others."""
+        same = len(nodes) == len(self._seen)
+        labelled = not same
+        for (_, name), node in nodes.items():
+            taken, known = usage.taken(name), self._seen.get(name)
+            if known is not None and known[0] is node and known[1] is taken:
+                continue
+            view = NodeView(
+                name=name,
+                labels=node["metadata"].get("labels", {}),
+                free_gpus=max(gpus_of(node) - taken.get(names.GPU_RESOURCE, 0), 0),
+            )
+            if known is not None and known[2] == view:
+                view = known[2]
+            else:
+                same = False
+                labelled = labelled or known is None or known[2].labels != view.labels
+            self._seen[name] = (node, taken, view)
+        if not same:
+            there = {name for _, name in nodes}
+            self._seen = {name: one for name, one in self._seen.items() if name in there}
+            self._views = {name: one[2] for name, one in self._seen.items()}
+        self._labelled += labelled
+        return self._views
+
+    def labelled(self, *, nodes: Store, usage: Usage) -> int:
+        """How often a node came or went, or was labelled otherwise."""
+        self.of(nodes=nodes, usage=usage)
+        return self._labelled
 
 
 def gpus_of(node: Mapping[str, Any]) -> int:

@@ -5,6 +5,7 @@ Only what counts is kept of a pod, because a large cluster has a hundred thousan
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
@@ -14,6 +15,10 @@ from tdcs.kube.objects import UNENDED_PODS, Key
 
 BOUND_AND_UNENDED = f"spec.nodeName!=,{UNENDED_PODS}"
 """Field selector of the pods that hold resources of a node."""
+
+
+NOTHING: Amounts = MappingProxyType({})
+"""What no pod takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,7 @@ class Usage:
 
     def taken(self, node: str) -> Mapping[str, int]:
         """What the pods of a node take of it."""
-        return self._nodes.get(node, {})
+        return self._nodes.get(node, NOTHING)
 
     def foreign(self, node: str) -> Mapping[str, int]:
         """What pods of no TrainingJob take of a node."""

@@ -6,18 +6,18 @@ policies. What finds no room, or no quota, is not granted; a mount that was gran
 order of its slots. So what leaves the cache is what has least worth, and nothing is promised twice.
 
 Equal input gives equal grants, and each mount keeps its nodes where it can, so that the grants of a cache at rest stay.
+A pass that follows another one places only those mounts anew that ask for something else, or find no more the room that
+they had.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from tdcs.planning.manifest_format import Totals
-from tdcs.planning.placement import Candidate, PlacementInput, WantPlacement, occupied, place
+from tdcs.planning.placement import Candidate, PlacementInput, WantPlacement, matches, occupied, place
 from tdcs.planning.wants import Want
-
-Place = Callable[[PlacementInput], tuple[WantPlacement, ...]]
-"""`place`, or what remembers its results."""
+from tdcs.policy.placement import CacheNode
 
 
 class Tier(IntEnum):
@@ -90,17 +90,17 @@ class MountGrant:
 
     Attributes:
         tier: in which it chose.
-        given: the placement was made from this.
         placements: what each want comes to.
         node_bytes: bytes that it may take on each node.
         evicted: whether it has to leave the cache as a whole.
+        largest_cache: bytes of the largest cache among its candidates.
     """
 
     tier: Tier
-    given: PlacementInput
     placements: tuple[WantPlacement, ...] = ()
     node_bytes: Mapping[str, int] = field(default_factory=dict)
     evicted: bool = False
+    largest_cache: int = 0
 
     @property
     def crowded_out(self) -> tuple[WantPlacement, ...]:
@@ -132,76 +132,203 @@ class MountGrant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A grant with placements, and what it was made from.
+
+    Attributes:
+        demand: what was asked for.
+        room: what was free on the candidates, and left of the quotas; only of a grant that is not all that was asked
+            for, which more room would change.
+    """
+
+    demand: MountDemand
+    grant: MountGrant
+    room: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
-    """What all mounts of a cache cluster are granted, by their paths, and what is left of nodes and quotas."""
+    """What all mounts of a cache cluster are granted, by their paths, and what is left of nodes and quotas.
+
+    Attributes:
+        placed: the same grants with what they were made from, for the next pass.
+    """
 
     mounts: Mapping[str, MountGrant]
     free: Mapping[str, int]
     quotas: Mapping[str, int]
+    placed: Mapping[str, Placed] = field(default_factory=dict)
 
 
-def grant(given: GrantInput, *, place_one: Place = place) -> Grants:
+def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
     """Let the mounts of a cache cluster choose, one after the other.
 
     Args:
         given: the mounts and the room.
-        place_one: places the wants of one mount.
+        before: the grants that are in force: who finds the room for these keeps them, although others might lie
+            better: what moves has to be read again.
     """
     free, quotas = dict(given.usable), dict(given.quotas)
-    found: dict[str, MountGrant] = {}
+    found: dict[str, Placed] = {}
+    known = before.placed if before is not None else {}
     for mount in sorted(given.mounts, key=lambda one: one.order):
         mount = _with_known_quotas(mount, quotas)
-        chosen = _chosen(mount, free=free, quotas=quotas, place_one=place_one)
-        for node, size in chosen.node_bytes.items():
+        chosen = _chosen(mount, free=free, quotas=quotas, before=known.get(mount.path))
+        for node, size in chosen.grant.node_bytes.items():
             free[node] = free.get(node, 0) - size
-        for one in chosen.placements:
+        for one in chosen.grant.placements:
             for quota in mount.payers.get(one.want.key, ()):
                 quotas[quota] -= one.charged_bytes
         found[mount.path] = chosen
-    return Grants(mounts=found, free=free, quotas=quotas)
+    grants = {path: one.grant for path, one in found.items()}
+    return Grants(mounts=grants, free=free, quotas=quotas, placed=found)
 
 
 def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDemand:
     """The mount without quotas that were removed since it was looked at."""
+    if all(quota in quotas for names in mount.payers.values() for quota in names):
+        return mount
     known = {key: tuple(quota for quota in names if quota in quotas) for key, names in mount.payers.items()}
-    return mount if known == mount.payers else replace(mount, payers=known)
+    return replace(mount, payers=known)
 
 
 def _chosen(
-    mount: MountDemand, *, free: Mapping[str, int], quotas: Mapping[str, int], place_one: Place
-) -> MountGrant:
-    wants = () if mount.tier is Tier.DUE else mount.wants
-    needed = {quota for want in wants for quota in mount.payers.get(want.key, ())}
-    inputs = PlacementInput(
-        mount=mount.path,
-        manifest=mount.manifest,
-        wants=wants,
-        totals=mount.totals,
-        candidates=tuple(_with_room(mount.candidates, free)),
-        held_before=mount.held_before,
-        payers=mount.payers,
-        quotas={quota: _quota_left(mount, quotas[quota]) for quota in sorted(needed)},
-    )
+    mount: MountDemand, *, free: Mapping[str, int], quotas: Mapping[str, int], before: Placed | None
+) -> Placed:
     if mount.tier is Tier.DUE:
-        return MountGrant(tier=mount.tier, given=inputs, evicted=True)
-    if not wants:
+        return Placed(demand=mount, grant=MountGrant(tier=mount.tier, evicted=True))
+    if not mount.wants:
         # Reads have filled it. It stays as it is, or leaves as a whole: what is read most is not known here.
         stays = mount.tier in (Tier.PINNED, Tier.ACTIVE) or all(
             size <= free.get(node, 0) for node, size in mount.filled.items()
         )
-        return MountGrant(
-            tier=mount.tier, given=inputs, node_bytes=mount.filled if stays else {}, evicted=not stays
-        )
-    placements = place_one(inputs)
-    return MountGrant(
-        tier=mount.tier, given=inputs, placements=placements, node_bytes=occupied(inputs, placements)
+        kept = mount.filled if stays else {}
+        return Placed(demand=mount, grant=MountGrant(tier=mount.tier, node_bytes=kept, evicted=not stays))
+    needed = {quota for want in mount.wants for quota in mount.payers.get(want.key, ())}
+    left = {quota: _quota_left(mount, quotas[quota]) for quota in sorted(needed)}
+    if before is not None and before.grant.placements and same_placement(before.demand, mount):
+        known = before.grant
+        same_room = before.room is not None and before.room == _room(mount, free, left)
+        if same_room or still_fits(mount, known.placements, known.node_bytes, free=free, quotas=left):
+            if known.tier is not mount.tier:
+                known = replace(known, tier=mount.tier)
+            return Placed(demand=mount, grant=known, room=before.room)
+    inputs = PlacementInput(
+        mount=mount.path,
+        manifest=mount.manifest,
+        wants=mount.wants,
+        totals=mount.totals,
+        candidates=tuple(_with_room(mount.candidates, free)),
+        held_before={**mount.held_before, **(_held(before.grant.placements) if before is not None else {})},
+        payers=mount.payers,
+        quotas=left,
     )
+    placements = place(inputs)
+    made = MountGrant(
+        tier=mount.tier,
+        placements=placements,
+        node_bytes=occupied(placements),
+        largest_cache=max((one.node.capacity_bytes for one in mount.candidates), default=0),
+    )
+    whole = all(_has_all(one) for one in placements)
+    return Placed(demand=mount, grant=made, room=None if whole else _room(mount, free, left))
+
+
+def _held(placements: Iterable[WantPlacement]) -> dict[str, dict[str, frozenset[str]]]:
+    """The nodes of each copy: what was granted last is newer than what statuses say."""
+    return {
+        one.want.key: {copy.id: frozenset(copy.nodes) for copy in one.copies}
+        for one in placements
+        if one.copies
+    }
+
+
+def _room(mount: MountDemand, free: Mapping[str, int], quotas: Mapping[str, int]) -> object:
+    return [free.get(one.node.name, 0) for one in mount.candidates], dict(quotas)
+
+
+def _has_all(placement: WantPlacement) -> bool:
+    """Whether more room would change nothing of a placement."""
+    want = placement.want
+    grows = want.mode == "Replicate" and want.node_count is None and not want.nodes
+    return not placement.unplaced_bytes and len(placement.copies) >= want.copies and not grows
+
+
+def still_fits(
+    mount: MountDemand,
+    placements: Sequence[WantPlacement],
+    node_bytes: Mapping[str, int],
+    *,
+    free: Mapping[str, int],
+    quotas: Mapping[str, int],
+) -> bool:
+    """Whether a placement that has all that was asked for finds its room also in what is free now."""
+    if not all(_has_all(one) for one in placements):
+        return False
+    if any(size > free.get(node, 0) for node, size in node_bytes.items()):
+        return False
+    charged: dict[str, int] = {}
+    for one in placements:
+        for quota in mount.payers.get(one.want.key, ()):
+            charged[quota] = charged.get(quota, 0) + one.charged_bytes
+    return all(size <= quotas[quota] for quota, size in charged.items())
+
+
+def same_placement(one: MountDemand, other: MountDemand) -> bool:
+    """Whether two demands of a mount call for the same placement, given the same room: but for what has arrived by now
+    of what was granted, and for a limit of bandwidth, a start or a comparison."""
+    return one is other or (
+        one.manifest == other.manifest
+        and lasting(one.wants) == lasting(other.wants)
+        and one.payers == other.payers
+        and _same_candidates(one, other)
+    )
+
+
+def lasting(wants: Iterable[Want]) -> tuple[Want, ...]:
+    """Wants without what is no matter of place."""
+    return tuple(replace(want, bandwidth=None, load=True, verify="None", check="") for want in wants)
+
+
+def _same_candidates(one: MountDemand, other: MountDemand) -> bool:
+    if one.candidates is other.candidates:
+        return True
+    if len(one.candidates) != len(other.candidates):
+        return False
+    selectors = [want.node_selector for want in other.wants if want.node_selector]
+    for mine, theirs in zip(one.candidates, other.candidates, strict=True):
+        if mine is theirs:
+            continue
+        if _lasting_node(mine.node) != _lasting_node(theirs.node):
+            return False
+        if mine.labels is not theirs.labels and any(
+            matches(mine.labels, selector) != matches(theirs.labels, selector) for selector in selectors
+        ):
+            return False
+    return True
+
+
+def _lasting_node(node: CacheNode) -> object:
+    return node.name, node.capacity_bytes, node.has_readers
 
 
 def _with_room(candidates: Iterable[Candidate], free: Mapping[str, int]) -> Iterable[Candidate]:
     for one in candidates:
-        left = max(free.get(one.node.name, 0), 0)
-        yield one if one.node.free_bytes == left else replace(one, node=replace(one.node, free_bytes=left))
+        node, left = one.node, max(free.get(one.node.name, 0), 0)
+        if node.free_bytes == left:
+            yield one
+            continue
+        yield Candidate(
+            node=CacheNode(
+                name=node.name,
+                capacity_bytes=node.capacity_bytes,
+                free_bytes=left,
+                held_bytes=node.held_bytes,
+                free_gpus=node.free_gpus,
+                has_readers=node.has_readers,
+            ),
+            labels=one.labels,
+        )
 
 
 def _quota_left(mount: MountDemand, left: int) -> int:

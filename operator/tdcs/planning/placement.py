@@ -20,6 +20,10 @@ RESERVE_RATIO = 0.02
 """Share of a node's capacity that is never planned for: a worker that is exactly full evicts on its own."""
 
 
+NOWHERE = -1
+"""In a table of the node of each slot: none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
     """A node of the cluster as the placement needs it: its labels, and its GPUs that no pod holds."""
@@ -85,7 +89,7 @@ class WantPlacement:
         subset_bytes: bytes of one copy in whole slots.
         wanted_bytes: bytes of all copies that shall lie on nodes.
         unplaced_bytes: bytes of all copies for which there is no room.
-        charged_bytes: those that it adds to what wants before it have on the same nodes.
+        added_bytes: bytes on each node that it adds to what wants before it have there.
         short_of: the quota that kept some of it out; empty when none did.
     """
 
@@ -98,8 +102,13 @@ class WantPlacement:
     subset_bytes: int
     wanted_bytes: int
     unplaced_bytes: int
-    charged_bytes: int = 0
+    added_bytes: Mapping[str, int] = field(default_factory=dict)
     short_of: str = ""
+
+    @property
+    def charged_bytes(self) -> int:
+        """Bytes that it costs the quotas that pay for it."""
+        return sum(self.added_bytes.values())
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -125,47 +134,49 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
     nodes_of: dict[str, set[str]] = {}
     found = []
     for want in given.wants:
-        totals = given.totals[want.paths]
+        paths = want.paths
+        totals = given.totals[paths]
         limit = want.subset.limit(totals.block_bytes)
         chosen = slots.prefix(slots.prefix_within(totals.sizes, limit))
-        candidates = [
-            replace(one.node, free_bytes=room.free(one.node.name, paths=want.paths, chosen=chosen))
+        fitting_nodes = [
+            one.node
             for one in given.candidates
-            if matches(one.labels, want.node_selector)
+            if (not want.node_selector or matches(one.labels, want.node_selector))
             and (not want.nodes or one.node.name in want.nodes)
             and not (want.beside and one.node.name in nodes_of.get(want.beside, ()))
         ]
+        candidates = room.left(fitting_nodes, paths=paths, chosen=chosen)
         size = slots.bytes_in(chosen, totals.sizes)
         candidates = _beside_readers(given, want, candidates, size=size, quotas=quotas)
         copies: list[PlacedCopy] = []
-        unplaced = charged = 0
+        wanted = unplaced = 0
+        added: dict[str, int] = {}
         payers = given.payers.get(want.key, ())
         short_of = ""
         keeps = given.held_before.get(want.key, {})
         for copy_id, plan in _plans(
             mount=given.mount, want=want, size=size, candidates=candidates, keeps=keeps
         ):
-            copy = room.fit(
+            fitting = room.fit(
                 _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
-                paths=want.paths,
+                paths=paths,
             )
             tightest = min(payers, key=lambda quota: (quotas[quota], quota), default="")
-            if tightest:
-                copy, cost, whole = room.within(copy, paths=want.paths, limit=quotas[tightest])
-                short_of = short_of or ("" if whole else tightest)
-            else:
-                cost = int(room.added(copy, paths=want.paths).sum())
-            placed = sum(slots.bytes_in(held, totals.sizes) for held in copy.nodes.values())
-            lacks = size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - placed
+            if tightest and fitting.cost > quotas[tightest]:
+                fitting = room.within(fitting.copy, paths=paths, limit=quotas[tightest])
+                short_of = short_of or tightest
+            copy, cost = fitting.copy, fitting.cost
+            lacks = size * (len(copy.nodes) if plan.mode is Mode.REPLICATE else 1) - fitting.size
             unplaced += lacks
             if want.beside and lacks:
                 continue  # a part of a further copy is of no use to anybody
-            charged += cost
+            wanted += fitting.size
             quotas |= {quota: quotas[quota] - cost for quota in payers}
             nodes_of.setdefault(want.beside or want.key, set()).update(copy.nodes)
             copies.append(copy)
             for node, held in copy.nodes.items():
-                room.take(node, paths=want.paths, taken=held)
+                added[node] = added.get(node, 0) + fitting.added[node]
+                room.take(node, paths=paths, taken=held)
         found.append(
             WantPlacement(
                 want=want,
@@ -175,11 +186,9 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
                 eligible=len(candidates),
                 asked_bytes=limit,
                 subset_bytes=size,
-                wanted_bytes=sum(
-                    slots.bytes_in(held, totals.sizes) for copy in copies for held in copy.nodes.values()
-                ),
+                wanted_bytes=wanted,
                 unplaced_bytes=unplaced,
-                charged_bytes=charged,
+                added_bytes=added,
                 short_of=short_of,
             )
         )
@@ -216,14 +225,13 @@ def _beside_readers(
     return found
 
 
-def occupied(given: PlacementInput, placements: Iterable[WantPlacement]) -> dict[str, int]:
+def occupied(placements: Iterable[WantPlacement]) -> dict[str, int]:
     """Bytes that a placement takes on each node: what several wants mean counts once."""
-    room = _Room(given)
+    found: dict[str, int] = {}
     for one in placements:
-        for copy in one.copies:
-            for node, held in copy.nodes.items():
-                room.take(node, paths=one.want.paths, taken=held)
-    return room.taken()
+        for node, size in one.added_bytes.items():
+            found[node] = found.get(node, 0) + size
+    return found
 
 
 def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
@@ -263,30 +271,38 @@ def partition_within(
     capacities = shares if limited and masked.any() else weights
     if not any(capacities.values()):
         return dict.fromkeys(weights, bytes(slots.BITMAP_BYTES))
-    owned = slots.partition(mount=mount, capacities=capacities, sizes=masked)
-    masks = {name: slots.mask_of(owned[name]) & mask for name in weights}
-    _keep_limits(masks, sizes=masked, limits=limits)
-    return {name: slots.of_mask(each) for name, each in masks.items()}
+    names = sorted(weights)
+    found, owners = slots.owners(mount=mount, capacities=capacities, sizes=masked)
+    owners = np.where(mask, np.searchsorted(names, found)[owners], NOWHERE)
+    _keep_limits(owners, sizes=masked, limits=np.array([limits[name] for name in names], dtype=np.int64))
+    bitmaps = dict(zip(names, slots.of_owners(owners, count=len(names)), strict=True))
+    return {name: bitmaps[name] for name in weights}
 
 
-def _keep_limits(
-    masks: Mapping[str, npt.NDArray[np.bool_]], *, sizes: slots.Sizes, limits: Mapping[str, int]
-) -> None:
-    """Move slots from nodes that have more than their limit to those with room; what finds none is left out."""
-    left = {name: limits[name] - int(sizes[mask].sum()) for name, mask in masks.items()}
+def _keep_limits(owners: npt.NDArray[np.int64], *, sizes: slots.Sizes, limits: npt.NDArray[np.int64]) -> None:
+    """Move slots from nodes that have more than their limit to those with room; what finds none is left out.
+
+    Args:
+        owners: the number of the node of each slot; changed.
+        sizes: bytes of each slot.
+        limits: bytes that each node may take.
+    """
+    given = np.flatnonzero(owners != NOWHERE)
+    held = np.bincount(owners[given], weights=sizes[given], minlength=len(limits))
+    left = limits - held.astype(np.int64)
     loose: list[int] = []
-    for name, mask in masks.items():
-        for slot in np.flatnonzero(mask & (sizes > 0))[::-1] if left[name] < 0 else ():
-            if left[name] >= 0:
+    for node in np.flatnonzero(left < 0):
+        for slot in np.flatnonzero((owners == node) & (sizes > 0))[::-1]:
+            if left[node] >= 0:
                 break
-            mask[slot] = False
-            left[name] += int(sizes[slot])
+            owners[slot] = NOWHERE
+            left[node] += sizes[slot]
             loose.append(int(slot))
     for slot in sorted(loose):
-        taker = max(left, key=lambda name: (left[name], name))
+        taker = len(left) - 1 - int(np.argmax(left[::-1]))  # of equal ones the last
         if left[taker] >= sizes[slot]:
-            masks[taker][slot] = True
-            left[taker] -= int(sizes[slot])
+            owners[slot] = taker
+            left[taker] -= sizes[slot]
 
 
 def _slots_of(plan: CopyPlan, *, id_: str, mount: str, chosen: bytes, totals: Totals) -> PlacedCopy:
@@ -322,16 +338,7 @@ def _plans(
         ranked = [
             # What a copy lay on before counts as if it held more than any other node, and what is another copy's
             # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
-            replace(
-                node,
-                held_bytes=node.held_bytes + most
-                if node.name in own
-                else -1
-                if node.name in others
-                else node.held_bytes,
-                # What another copy lies on is beside its readers already.
-                has_readers=node.has_readers and node.name not in others,
-            )
+            _beside_others(node, own=own, others=others, most=most)
             for node in nodes
             if node.name not in taken
         ]
@@ -344,6 +351,31 @@ def _plans(
         taken.update(node.name for node in plan.nodes)
 
 
+def _beside_others(
+    node: CacheNode, *, own: Collection[str], others: Collection[str], most: int
+) -> CacheNode:
+    """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
+    if node.name in own:
+        return replace(node, held_bytes=node.held_bytes + most)
+    if node.name in others:  # that copy is beside the readers there already
+        return replace(node, held_bytes=-1, has_readers=False)
+    return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitting:
+    """What of a copy finds room: its bytes, and bytes on each node that it adds to what others were promised there."""
+
+    copy: PlacedCopy
+    size: int
+    added: Mapping[str, int]
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it adds on all nodes."""
+        return sum(self.added.values())
+
+
 class _Room:
     """What the wants before have left of the nodes' room. Slots of the same paths are promised once."""
 
@@ -352,63 +384,60 @@ class _Room:
         self._totals = given.totals
         self._taken: dict[str, dict[tuple[str, ...], bytes]] = {}
 
-    def free(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
-        """Bytes that a want may take on a node: what others mean as well does not count against it."""
-        promised = self._taken.get(node)
-        if not promised:
-            return self._free[node]
+    def left(self, nodes: Iterable[CacheNode], *, paths: tuple[str, ...], chosen: bytes) -> list[CacheNode]:
+        """Nodes with the bytes that a want may take there: what others mean as well does not count against it."""
+        return [
+            replace(node, free_bytes=self._left(node.name, paths=paths, chosen=chosen))
+            if node.name in self._taken
+            else node
+            for node in nodes
+        ]
+
+    def _left(self, node: str, *, paths: tuple[str, ...], chosen: bytes) -> int:
+        promised = self._taken[node]
         own = slots.bytes_in(chosen, self._totals[paths].sizes)
         with_own = {**promised, paths: slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), chosen)}
-        return max(self._free[node] - (self._sum(with_own) - own), 0)
+        return max(self._free[node] - (int(self._slot_bytes(with_own).sum()) - own), 0)
 
-    def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> PlacedCopy:
+    def fit(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> _Fitting:
         """The copy without what a node has no room for beside what others were promised there. What these mean as well
         takes no room; of the rest the end of the order of slots is left out."""
-        nodes = {}
+        nodes = dict(copy.nodes)
+        sizes = self._totals[paths].sizes
+        placed = dict(zip(nodes, slots.bytes_of(tuple(nodes.values()), sizes), strict=True))
+        added = dict(placed)
         for node, held in copy.nodes.items():
-            promised = self._taken.get(node, {})
-            before = self._slot_bytes(promised)
-            after = self._slot_bytes(
-                {**promised, paths: slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)}
-            )
-            more = after - before
-            fitting = slots.prefix_within(more, self._free[node] - int(before.sum()))
+            if node not in self._taken and placed[node] <= self._free[node]:
+                continue
+            more, before = self._more(node, paths=paths, held=held)
+            fitting = slots.prefix_within(more, self._free[node] - before)
             kept = slots.mask_of(held) & ((more == 0) | slots.mask_of(slots.prefix(fitting)))
             nodes[node] = slots.of_mask(kept)
-        return replace(copy, nodes=nodes)
+            placed[node], added[node] = int(sizes[kept].sum()), int(more[kept].sum())
+        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed.values()), added=added)
 
-    def added(self, copy: PlacedCopy, *, paths: tuple[str, ...]) -> slots.Sizes:
-        """Bytes of each slot that a copy adds to what others were promised on its nodes, over all of these."""
-        more = np.zeros(slots.SLOTS, dtype=np.int64)
-        for node, held in copy.nodes.items():
-            promised = self._taken.get(node, {})
-            own = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
-            more += self._slot_bytes({**promised, paths: own}) - self._slot_bytes(promised)
-        return more
-
-    def within(self, copy: PlacedCopy, *, paths: tuple[str, ...], limit: int) -> tuple[PlacedCopy, int, bool]:
-        """The copy with so many slots, from the beginning of their order, that it adds no more than a limit; what it
-        adds then; and whether that is all of it."""
-        more = self.added(copy, paths=paths)
-        total = int(more.sum())
-        if total <= limit:
-            return copy, total, True
+    def within(self, copy: PlacedCopy, *, paths: tuple[str, ...], limit: int) -> _Fitting:
+        """The copy with so many slots, from the beginning of their order, that it adds no more than a limit."""
+        each = {node: self._more(node, paths=paths, held=held)[0] for node, held in copy.nodes.items()}
+        more = np.sum(list(each.values()), axis=0)
         kept = slots.mask_of(slots.prefix(slots.prefix_within(more, max(limit, 0))))
         fits = (more == 0) | kept
         nodes = {node: slots.of_mask(slots.mask_of(held) & fits) for node, held in copy.nodes.items()}
-        return replace(copy, nodes=nodes), int(more[kept].sum()), False
-
-    def taken(self) -> dict[str, int]:
-        """Bytes that were promised on each node."""
-        return {node: self._sum(promised) for node, promised in self._taken.items()}
+        placed = slots.bytes_of(tuple(nodes.values()), self._totals[paths].sizes)
+        added = {node: int(mine[kept].sum()) for node, mine in each.items()}
+        return _Fitting(copy=replace(copy, nodes=nodes), size=sum(placed), added=added)
 
     def take(self, node: str, *, paths: tuple[str, ...], taken: bytes) -> None:
         """A want is given slots on a node."""
         promised = self._taken.setdefault(node, {})
-        promised[paths] = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), taken)
+        promised[paths] = slots.union(promised[paths], taken) if paths in promised else taken
 
-    def _sum(self, promised: Mapping[tuple[str, ...], bytes]) -> int:
-        return int(self._slot_bytes(promised).sum())
+    def _more(self, node: str, *, paths: tuple[str, ...], held: bytes) -> tuple[slots.Sizes, int]:
+        """Bytes of each slot that slots of a want add to what others were promised on a node, and the bytes of that."""
+        promised = self._taken.get(node, {})
+        before = self._slot_bytes(promised)
+        own = slots.union(promised.get(paths, bytes(slots.BITMAP_BYTES)), held)
+        return self._slot_bytes({**promised, paths: own}) - before, int(before.sum())
 
     def _slot_bytes(self, promised: Mapping[tuple[str, ...], bytes]) -> slots.Sizes:
         """Bytes in each slot of a union of selections: folders may lie in each other, but no slot has more than all of

@@ -161,7 +161,8 @@ def node_bytes(plan: CopyPlan) -> dict[str, int]:
                 rest -= more
             break
         left -= sum(node.limit_bytes for node in full)
-        open_nodes = [node for node in open_nodes if node not in full]
+        spent = {node.name for node in full}
+        open_nodes = [node for node in open_nodes if node.name not in spent]
     return held
 
 

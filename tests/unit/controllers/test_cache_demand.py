@@ -11,7 +11,7 @@ from tdcs.api.sharing import Access
 from tdcs.controllers.cachemanager.clones import clones
 from tdcs.controllers.cachemanager.demand import Claimant, DatasetJobs, DatasetUse, standing, use_of
 from tdcs.controllers.cachemanager.quotas import selects
-from tdcs.controllers.cachemanager.room import NodeSpace, crowded_nodes, usable_bytes, waiting_nodes
+from tdcs.controllers.cachemanager.room import NodeSpace, has_to_wait, is_crowded, usable_bytes
 from tdcs.engine.agents import AgentState, MountState
 from tdcs.planning.grants import Tier
 from tdcs.policy.eviction import lrfu, lru, next_use
@@ -144,13 +144,13 @@ def test_what_is_not_known_yet_keeps_its_room() -> None:
 
 
 def test_what_was_granted_waits_for_what_has_to_leave() -> None:
-    nodes = {"a": NodeSpace(capacity=1000, state=state(1000, old=900))}
-    granted = {"/old": {"a": 100}, "/new": {"a": 800}}
-    assert crowded_nodes(nodes, granted=granted) == {"a"}
-    assert waiting_nodes(nodes, path="/new", granted=granted["/new"]) == {"a"}
-    left = {"a": NodeSpace(capacity=1000, state=state(1000, old=100))}
-    assert not crowded_nodes(left, granted=granted)
-    assert not waiting_nodes(left, path="/new", granted=granted["/new"])
+    node = NodeSpace(capacity=1000, state=state(1000, old=900))
+    granted = {"/old": 100, "/new": 800}
+    assert is_crowded(node, granted)
+    assert has_to_wait(node, path="/new", granted=800)
+    left = NodeSpace(capacity=1000, state=state(1000, old=100))
+    assert not is_crowded(left, granted)
+    assert not has_to_wait(left, path="/new", granted=800)
 
 
 @given(st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")))

@@ -184,10 +184,11 @@ def test_no_node_and_no_quota_is_promised_twice_and_the_same_again_is_the_same(
     found = granted(*mounts, room=room, **quotas)
     for node in NODES:
         assert sum(one.node_bytes.get(node, 0) for one in found.mounts.values()) <= room
-        for one in found.mounts.values():
+        for demand in mounts:
+            one = found.mounts[demand.path]
             masks = holder_masks(one)
             if node in masks:
-                sizes = one.given.totals[()].sizes
+                sizes = demand.totals[()].sizes
                 assert int(sizes[masks[node]].sum()) == one.node_bytes[node]
     for quota, limit in quotas.items():
         paid = [mount for mount in mounts if any(quota in each for each in mount.payers.values())]
@@ -236,3 +237,44 @@ def test_a_smaller_grant_holds_a_part_of_what_a_larger_one_holds(size: int, room
     ]
     small, large = (holder_masks(one.mounts["/a"]).get("a", np.zeros(slots.SLOTS, bool)) for one in both)
     assert not (small & ~large).any()
+
+
+def again(before: Grants, *mounts: MountDemand, room: int = 500, **quotas: int) -> Grants:
+    """The pass that follows another one."""
+    usable = dict.fromkeys(NODES, room)
+    return grant(GrantInput(mounts=mounts, usable=usable, quotas=quotas), before=before)
+
+
+def test_a_pass_after_another_one_places_only_what_asks_for_something_else_or_finds_no_room() -> None:
+    mounts = [mount("a", value=2), mount("b", value=1)]
+    first = granted(*mounts)
+    same = again(first, *mounts)
+    assert all(same.mounts[path] is first.mounts[path] for path in first.mounts)
+    renewed = [replace(mounts[0], tier=Tier.ACTIVE), mount("b", value=1, wants=[want("b", bandwidth=5)])]
+    after = again(first, *renewed)
+    assert after.mounts["/a"].tier is Tier.ACTIVE
+    assert all(after.mounts[path].placements is first.mounts[path].placements for path in first.mounts)
+    larger = again(first, mounts[0], replace(mount("b", size=900, value=1), manifest="b2"))
+    assert larger.mounts["/a"] is first.mounts["/a"]
+    assert held(larger, "b") == 900
+    tight = again(first, *mounts, room=300)
+    assert (held(tight, "a"), held(tight, "b") < 1000) == (1000, True)
+    assert held(again(tight, *mounts), "b") == 1000
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    shapes=st.lists(MOUNT, min_size=1, max_size=5), rooms=st.lists(st.integers(1, 30), min_size=2, max_size=3)
+)
+def test_what_is_kept_from_pass_to_pass_is_never_more_than_there_is(
+    shapes: list[dict[str, Any]], rooms: list[int]
+) -> None:
+    mounts = [built(number, shape) for number, shape in enumerate(shapes)]
+    quotas = {"one": 3000, "two": 1500}
+    found = granted(*mounts, room=rooms[0] * 100, **quotas)
+    for room in rooms[1:]:
+        found = again(found, *mounts, room=room * 100, **quotas)
+        for node in NODES:
+            assert sum(one.node_bytes.get(node, 0) for one in found.mounts.values()) <= room * 100
+        assert min(found.quotas.values()) >= 0
+    assert again(found, *mounts, room=rooms[-1] * 100, **quotas) == found

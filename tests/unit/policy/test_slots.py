@@ -139,6 +139,35 @@ def test_a_node_that_leaves_gives_its_slots_to_the_others(seed: int, nodes: int)
     assert kept >= 1 - 1.25 / nodes - 0.01
 
 
+@settings(max_examples=10, deadline=None)
+@given(SEEDS, st.integers(13, 120))
+def test_many_nodes_get_their_shares_within_a_few_slots_and_little_moves_for_another_one(
+    seed: int, nodes: int
+) -> None:
+    sizes = sizes_of(seed)
+    weights = np.random.default_rng(seed).integers(5, 15, nodes)
+    capacities = {f"node-{number}": int(weight) * 10**11 for number, weight in enumerate(weights)}
+    parts = slots.partition(mount=f"/datasets/{seed}", capacities=capacities, sizes=sizes)
+    assert slots.union(*parts.values()) == slots.prefix(SLOTS)
+    assert sum(slots.count(part) for part in parts.values()) == SLOTS
+    total, largest = float(sizes.sum()), float(sizes.max())
+    for node, size in zip(parts, slots.bytes_of(tuple(parts.values()), sizes), strict=True):
+        assert size == slots.bytes_in(parts[node], sizes)
+        share = total * capacities[node] / sum(capacities.values())
+        assert size <= max(share * 1.02, share + largest) + 1
+        assert size >= share * 0.95 - 4 * largest
+    wider = {**capacities, "new": 10**12}
+    after = slots.partition(mount=f"/datasets/{seed}", capacities=wider, sizes=sizes)
+    moved = sum(slots.bytes_in(slots.difference(after[node], parts[node]), sizes) for node in parts) / total
+    assert moved <= 0.03
+
+
+def test_the_owners_of_slots_make_the_bitmaps_of_their_nodes() -> None:
+    owners = np.full(SLOTS, -1)
+    owners[[0, 5, 9]] = [1, 0, 1]
+    assert slots.of_owners(owners, count=3) == [slots.bitmap([5]), slots.bitmap([0, 9]), slots.bitmap([])]
+
+
 def test_the_part_that_is_held_is_spread_evenly_however_small_it_is() -> None:
     sizes = np.where(slots.mask_of(slots.prefix(200)), sizes_of(3), 0)
     parts = slots.partition(mount="/datasets/1f", capacities=dict.fromkeys("abcd", 10**12), sizes=sizes)

@@ -5,35 +5,92 @@ What was granted before a restart is in the Datasets' statuses (`held_before` of
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tdcs.controllers.cachemanager.room import Granted, NodeSpace, crowded_nodes, usable_bytes, waiting_nodes
-from tdcs.planning.grants import GrantInput, Grants, MountDemand, MountGrant, grant
-from tdcs.planning.placement import PlacementInput, WantPlacement, matches, occupied, place
+from tdcs.controllers.cachemanager.room import Granted, NodeSpace, has_to_wait, is_crowded, usable_on
+from tdcs.planning.grants import GrantInput, Grants, MountDemand, MountGrant, grant, same_placement
+from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """The last placement of a mount, what it was made for, and the room that there was."""
-
-    key: object
-    room: object
-    placements: tuple[WantPlacement, ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Cluster:
-    """What is known of one cache cluster."""
+    """What is known of one cache cluster.
+
+    Attributes:
+        demands: what each mount asks for.
+        nodes: the caches as last seen, and `usable` what all mounts together may take there.
+        quotas: bytes of each quota.
+        due: whether something has changed since the last pass began.
+        grants: what that came to; `on_nodes` the same by node.
+        changes: how often each mount was granted something else.
+    """
 
     demands: dict[str, MountDemand] = field(default_factory=dict)
-    keys: dict[str, object] = field(default_factory=dict)
-    placed: dict[str, Placed] = field(default_factory=dict)
-    given: object = None
-    changes: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, NodeSpace] = field(default_factory=dict)
+    usable: dict[str, int] = field(default_factory=dict)
+    quotas: dict[str, int] = field(default_factory=dict)
+    due: bool = True
     grants: Grants = field(default_factory=lambda: Grants(mounts={}, free={}, quotas={}))
+    on_nodes: dict[str, dict[str, int]] = field(default_factory=dict)
+    changes: dict[str, int] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def take_demand(self, demand: MountDemand) -> None:
+        """Take in what a mount asks for."""
+        before = self.demands.get(demand.path)
+        if before is not None and not calls_for_pass(before, demand):
+            # The same demand of an unchanged mount: the next pass recognizes it at a glance.
+            if before.held_before == demand.held_before and before.candidates == demand.candidates:
+                return
+            self.demands[demand.path] = demand
+            return
+        self.demands[demand.path] = demand
+        self.due = True
+        if before is None:
+            self._measure(node for node, one in self.nodes.items() if demand.path in one.state.mounts)
+
+    def take_nodes(self, nodes: Mapping[str, NodeSpace], quotas: Mapping[str, int]) -> None:
+        """Take in what the caches say, those of them that say something new."""
+        changed = [node for node, one in nodes.items() if self.nodes.get(node) is not one]
+        for node in self.nodes.keys() - nodes.keys():
+            del self.nodes[node], self.usable[node]
+            self.due = True
+        self.nodes.update((node, nodes[node]) for node in changed)
+        self._measure(changed)
+        if self.quotas != quotas:
+            self.quotas, self.due = dict(quotas), True
+
+    def _measure(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            usable = usable_on(self.nodes[node], managed=self.demands.keys())
+            if self.usable.get(node) != usable:
+                self.usable[node], self.due = usable, True
+
+    def take_grants(self, grants: Grants) -> list[str]:
+        """Take in what a pass came to; the mounts that are granted something else."""
+        before, self.grants = self.grants, grants
+        found = []
+        for path in before.mounts.keys() | grants.mounts.keys():
+            was, now = before.mounts.get(path), grants.mounts.get(path)
+            if was is now:
+                continue
+            for node in was.node_bytes if was is not None else ():
+                self.on_nodes.get(node, {}).pop(path, None)
+            for node, size in now.node_bytes.items() if now is not None else ():
+                self.on_nodes.setdefault(node, {})[path] = size
+            if now is not None and _differ(was, now):
+                self.changes[path] = self.changes.get(path, 0) + 1
+                found.append(path)
+        return found
+
+    def forget(self, path: str) -> None:
+        """A mount is gone."""
+        del self.demands[path]
+        self.changes.pop(path, None)
+        self._measure([node for node, one in self.nodes.items() if path in one.state.mounts])
+        self.due = True
 
 
 class CacheManager:
@@ -54,45 +111,61 @@ class CacheManager:
         demand: MountDemand,
         nodes: Mapping[str, NodeSpace],
         quotas: Mapping[str, int],
-    ) -> Granted:
+    ) -> MountGrant:
         """What a mount is granted. Others that get something else for it are named to `on_change`.
+
+        Mounts that ask at the same time are served by one pass.
 
         Args:
             cluster: the cache cluster.
             demand: what the mount asks for.
-            nodes: the caches of its nodes.
+            nodes: the caches of its nodes; of one that has nothing new to say the same object as before.
             quotas: the bytes of its quotas.
         """
         state = self._clusters.setdefault(cluster, _Cluster())
+        state.take_nodes(nodes, quotas)
+        state.take_demand(demand)
         async with state.lock:
-            state.demands[demand.path] = demand
-            usable = usable_bytes(nodes, managed=state.demands.keys())
-            key = key_of(demand)
-            given = (usable, dict(quotas))
-            if state.keys.get(demand.path) != key or state.given != given:
-                state.keys[demand.path], state.given = key, given
-                inputs = GrantInput(mounts=tuple(state.demands.values()), usable=usable, quotas=quotas)
-                before = state.grants
-                state.grants = await asyncio.to_thread(
-                    grant, inputs, place_one=lambda one: _placed(state.placed, one)
+            if demand.path not in state.demands:
+                state.take_demand(demand)
+            if state.due or demand.path not in state.grants.mounts:
+                state.due = False
+                inputs = GrantInput(
+                    mounts=tuple(state.demands.values()),
+                    usable=dict(state.usable),
+                    quotas=dict(state.quotas),
                 )
-                for path, found in state.grants.mounts.items():
-                    if _differ(before.mounts.get(path), found):
-                        state.changes[path] = state.changes.get(path, 0) + 1
-                        if path != demand.path:
-                            self._on_change(cluster, path)
+                grants = await asyncio.to_thread(grant, inputs, before=state.grants)
+                for path in state.take_grants(grants):
+                    if path != demand.path:
+                        self._on_change(cluster, path)
             own = state.grants.mounts[demand.path]
-            own = replace(own, placements=_with_wants(own.placements, demand.wants))
-            granted = {path: one.node_bytes for path, one in state.grants.mounts.items()}
-            return Granted(
-                grant=own,
-                room={
-                    node: max(free, 0) + own.node_bytes.get(node, 0)
-                    for node, free in state.grants.free.items()
-                },
-                crowded=crowded_nodes(nodes, granted=granted),
-                waits=waiting_nodes(nodes, path=demand.path, granted=own.node_bytes),
-            )
+            return replace(own, placements=_with_wants(own.placements, demand.wants))
+
+    def granted(self, *, cluster: str, path: str, own: MountGrant, nodes: Iterable[str]) -> Granted:
+        """What a mount may have of the cache now.
+
+        Args:
+            cluster: the cache cluster.
+            path: the mount.
+            own: what it is granted.
+            nodes: those that concern it.
+        """
+        state = self._clusters[cluster]
+        room: dict[str, int] = {}
+        crowded: set[str] = set()
+        waits: set[str] = set()
+        for node in {*nodes, *own.node_bytes}:
+            size = own.node_bytes.get(node, 0)
+            room[node] = max(state.grants.free.get(node, 0), 0) + size
+            space = state.nodes.get(node)
+            if space is None:
+                continue
+            if is_crowded(space, state.on_nodes.get(node, {})):
+                crowded.add(node)
+            if size and has_to_wait(space, path=path, granted=size):
+                waits.add(node)
+        return Granted(grant=own, room=room, crowded=frozenset(crowded), waits=frozenset(waits))
 
     def changes(self, *, cluster: str, path: str) -> int:
         """How often a mount was granted something else."""
@@ -103,9 +176,7 @@ class CacheManager:
         """Take in what mounts ask for, without a pass."""
         state = self._clusters.setdefault(cluster, _Cluster())
         for demand in demands:
-            state.demands[demand.path] = demand
-            state.keys[demand.path] = key_of(demand)
-        state.given = None
+            state.take_demand(demand)
 
     def grants(self, cluster: str) -> Grants:
         """What the mounts of a cluster were granted last."""
@@ -115,81 +186,25 @@ class CacheManager:
     def forget(self, *, cluster: str, path: str) -> None:
         """A mount is gone: what it was granted is for the others."""
         state = self._clusters.get(cluster)
-        if state is None or state.demands.pop(path, None) is None:
+        if state is None or path not in state.demands:
             return
-        state.keys.pop(path, None)
-        state.placed.pop(path, None)
-        state.given = None
+        state.forget(path)
         for other in state.demands:
-            self._on_change(cluster, other)
+            placed = state.grants.placed.get(other)
+            if placed is None or placed.room is not None or placed.grant.evicted:
+                # It has less than it asks for: what has become free may be for it.
+                state.changes[other] = state.changes.get(other, 0) + 1
+                self._on_change(cluster, other)
 
 
-def key_of(demand: MountDemand) -> object:
-    """What of a demand calls for another pass: not what has arrived by now of what was granted, and neither a limit of
-    bandwidth nor a start."""
+def calls_for_pass(before: MountDemand, after: MountDemand) -> bool:
+    """Whether what a mount asks for now calls for another pass: not for what has arrived by now of what was granted,
+    and neither for a limit of bandwidth nor a start."""
     return (
-        demand.manifest,
-        _lasting(demand.wants),
-        [(one.node.name, one.node.has_readers) for one in demand.candidates],
-        [[matches(one.labels, want.node_selector) for one in demand.candidates] for want in demand.wants],
-        [one.node.capacity_bytes for one in demand.candidates],
-        demand.tier,
-        demand.value,
-        dict(demand.payers),
-        dict(demand.filled),
+        not same_placement(before, after)
+        or (before.tier, before.value) != (after.tier, after.value)
+        or before.filled != after.filled
     )
-
-
-def _placed(known: dict[str, Placed], given: PlacementInput) -> tuple[WantPlacement, ...]:
-    """The placement of a mount: the last one while it was made for the same, or still finds all of its room."""
-    before = known.get(given.mount)
-    key = (
-        given.manifest,
-        _lasting(given.wants),
-        [(one.node.name, one.node.capacity_bytes, one.node.has_readers) for one in given.candidates],
-        [[matches(one.labels, want.node_selector) for one in given.candidates] for want in given.wants],
-        dict(given.payers),
-    )
-    room = ({one.node.name: one.node.free_bytes for one in given.candidates}, dict(given.quotas))
-    if (
-        before is None
-        or before.key != key
-        or (before.room != room and not still_fits(given, before.placements))
-    ):
-        if before is not None:
-            # What it was placed on by this process is newer than what statuses say.
-            earlier = {
-                one.want.key: {copy.id: frozenset(copy.nodes) for copy in one.copies}
-                for one in before.placements
-                if one.copies
-            }
-            given = replace(given, held_before={**given.held_before, **earlier})
-        before = Placed(key=key, room=room, placements=place(given))
-    known[given.mount] = replace(before, room=room)
-    return _with_wants(before.placements, given.wants)
-
-
-def still_fits(given: PlacementInput, placements: Sequence[WantPlacement]) -> bool:
-    """Whether a placement that has all that was asked for finds its room also in what is free now.
-
-    It is kept then, although another one might lie better: what moves has to be read again.
-    """
-    for one in placements:
-        grows = one.want.mode == "Replicate" and one.want.node_count is None and not one.want.nodes
-        if one.unplaced_bytes or len(one.copies) < one.want.copies or grows:
-            return False
-    free = {one.node.name: one.node.free_bytes for one in given.candidates}
-    if any(size > free.get(node, 0) for node, size in occupied(given, placements).items()):
-        return False
-    charged: dict[str, int] = {}
-    for one in placements:
-        for quota in given.payers.get(one.want.key, ()):
-            charged[quota] = charged.get(quota, 0) + one.charged_bytes
-    return all(size <= given.quotas[quota] for quota, size in charged.items())
-
-
-def _lasting(wants: tuple[Want, ...]) -> tuple[Want, ...]:
-    return tuple(replace(want, bandwidth=None, load=True, verify="None", check="") for want in wants)
 
 
 def _with_wants(placements: tuple[WantPlacement, ...], wants: tuple[Want, ...]) -> tuple[WantPlacement, ...]:

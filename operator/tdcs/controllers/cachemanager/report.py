@@ -25,7 +25,7 @@ def is_evicted(grant: MountGrant, mine: WantPlacement | None) -> bool:
     if mine is None or grant.tier not in (Tier.KEPT, Tier.IDLE) or mine.short_of:
         return False
     # A cache that could not hold one slot of it if it were empty is too small: that is no eviction.
-    room = max((one.node.capacity_bytes for one in grant.given.candidates), default=0) * (1 - RESERVE_RATIO)
+    room = grant.largest_cache * (1 - RESERVE_RATIO)
     could = mine.eligible > 0 and 0 < int(mine.totals.sizes.max()) <= room
     return could and mine.subset_bytes > 0 and not mine.wanted_bytes
 

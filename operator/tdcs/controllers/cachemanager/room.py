@@ -26,13 +26,13 @@ class NodeSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What a mount may have of the cache now.
+    """What a mount may have of the cache now, on the nodes that concern it.
 
     Attributes:
         grant: what the pass came to.
-        room: bytes that it may take on each node, its own included, beside what others are granted.
-        crowded: nodes that hold more than was granted there: what is not granted leaves these at once.
-        waits: nodes on which others have to leave before it finds the room that it is granted.
+        room: bytes that it may take on each of them, its own included, beside what others are granted.
+        crowded: those that hold more than was granted there: what is not granted leaves these at once.
+        waits: those on which others have to leave before it finds the room that it is granted.
     """
 
     grant: MountGrant
@@ -47,18 +47,20 @@ def usable_bytes(nodes: Mapping[str, NodeSpace], *, managed: Collection[str]) ->
     Left out are a reserve, bytes that belong to no version (views keep them alive, or they are about to go), what
     other programs have of the disk, and what mounts hold there of which nothing else is known yet.
     """
-    found = {}
-    for name, node in nodes.items():
-        state, capacity = node.state, node.capacity
-        held = {path: one.held_bytes for path, one in state.mounts.items()}
-        strangers = sum(size for path, size in held.items() if path not in managed)
-        free = capacity - int(capacity * RESERVE_RATIO) - strangers
-        step = max(capacity // STEPS, 1)
-        free -= -(-state.kept_bytes // step) * step
-        if 0 < state.disk_free_bytes < capacity - state.used_bytes:
-            free = min(free, sum(held.values()) - strangers + state.disk_free_bytes // step * step)
-        found[name] = max(free, 0)
-    return found
+    return {name: usable_on(node, managed=managed) for name, node in nodes.items()}
+
+
+def usable_on(node: NodeSpace, *, managed: Collection[str]) -> int:
+    """The same of one node."""
+    state, capacity = node.state, node.capacity
+    held = {path: one.held_bytes for path, one in state.mounts.items()}
+    strangers = sum(size for path, size in held.items() if path not in managed)
+    free = capacity - int(capacity * RESERVE_RATIO) - strangers
+    step = max(capacity // STEPS, 1)
+    free -= -(-state.kept_bytes // step) * step
+    if 0 < state.disk_free_bytes < capacity - state.used_bytes:
+        free = min(free, sum(held.values()) - strangers + state.disk_free_bytes // step * step)
+    return max(free, 0)
 
 
 def physical_bytes(node: NodeSpace) -> int:
@@ -66,36 +68,20 @@ def physical_bytes(node: NodeSpace) -> int:
     return node.capacity - int(node.capacity * RESERVE_RATIO) - node.state.kept_bytes
 
 
-def crowded_nodes(
-    nodes: Mapping[str, NodeSpace], *, granted: Mapping[str, Mapping[str, int]]
-) -> frozenset[str]:
-    """The nodes on which there is more than was granted, so that what was granted finds no room yet.
+def is_crowded(node: NodeSpace, granted: Mapping[str, int]) -> bool:
+    """Whether there is more on a node than was granted, so that what was granted finds no room yet.
 
     Args:
-        nodes: the caches.
-        granted: bytes on each node by mount.
+        node: its cache.
+        granted: bytes there by mount.
     """
-    found = set()
-    for name, node in nodes.items():
-        held = {path: one.held_bytes for path, one in node.state.mounts.items()}
-        asked = sum(
-            max(held.get(path, 0), granted.get(path, {}).get(name, 0))
-            for path in held.keys() | granted.keys()
-        )
-        if asked > physical_bytes(node):
-            found.add(name)
-    return frozenset(found)
+    held = {path: one.held_bytes for path, one in node.state.mounts.items()}
+    asked = sum(max(held.get(path, 0), granted.get(path, 0)) for path in held.keys() | granted.keys())
+    return asked > physical_bytes(node)
 
 
-def waiting_nodes(nodes: Mapping[str, NodeSpace], *, path: str, granted: Mapping[str, int]) -> frozenset[str]:
-    """The nodes on which a mount has to wait with what it is granted, until others have left."""
-    found = set()
-    for name, size in granted.items():
-        node = nodes.get(name)
-        if node is None:
-            continue
-        held = {mount: one.held_bytes for mount, one in node.state.mounts.items()}
-        others = sum(there for mount, there in held.items() if mount != path)
-        if size > held.get(path, 0) and others + size > physical_bytes(node):
-            found.add(name)
-    return frozenset(found)
+def has_to_wait(node: NodeSpace, *, path: str, granted: int) -> bool:
+    """Whether a mount has to wait on a node with what it is granted there, until others have left."""
+    held = {mount: one.held_bytes for mount, one in node.state.mounts.items()}
+    others = sum(there for mount, there in held.items() if mount != path)
+    return granted > held.get(path, 0) and others + granted > physical_bytes(node)

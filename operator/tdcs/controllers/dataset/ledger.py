@@ -13,7 +13,7 @@ def ledger_of(
 ) -> MountLedger[WorkKey]:
     """The ledger of a mount, by what its last pass found and decided."""
     return MountLedger(
-        path=decision.given.mount,
+        path=decision.mount,
         readers=frozenset(users),
         sizes=listed.totals.sizes,
         nodes={

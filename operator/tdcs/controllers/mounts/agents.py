@@ -61,6 +61,7 @@ class Assigner:
         self._clock = clock
         self._retry_first = retry_first
         self._wanted: dict[str, dict[str, Assignment]] = {}
+        self._nodes: dict[str, set[str]] = {}
         self._sent: dict[tuple[str, str], _Sent] = {}
         self._forget: dict[str, set[str]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
@@ -74,16 +75,16 @@ class Assigner:
             path: the mount.
             assignments: by node; their versions are set when they are sent.
         """
-        idle = {
-            node: _emptied(mine[path])
-            for node, mine in self._wanted.items()
-            if path in mine and node not in assignments
-        }
+        nodes = self._nodes.setdefault(path, set())
+        idle = {node: _emptied(self._wanted[node][path]) for node in nodes - assignments.keys()}
+        nodes.update(assignments)
+        states = self._agents.states()
         for node, assignment in {**assignments, **idle}.items():
             mine = self._wanted.setdefault(node, {})
             if mine.get(path) != assignment:
                 mine[path] = assignment
-            if self._due(node):
+            state = states.get(node)
+            if state is not None and self._is_due(mine[path], sent=self._sent.get((node, path)), state=state):
                 self._wake(node)
 
     def stop(self, path: str) -> None:
@@ -95,16 +96,16 @@ class Assigner:
         states = self._agents.states()
         brings = [
             node
-            for node, mine in self._wanted.items()
-            if node in states and path in mine and any(part.pull == "Peers" for part in mine[path].parts)
+            for node in self._nodes.get(path, ())
+            if node in states and any(part.pull == "Peers" for part in self._wanted[node][path].parts)
         ]
         current = self.current(path, states=states) if brings else frozenset[str]()
         return any(node not in current or states[node].mounts[path].busy for node in brings)
 
     def forget(self, path: str) -> None:
         """Let every agent that knows of a mount drop all of it."""
-        for mine in self._wanted.values():
-            mine.pop(path, None)
+        for node in self._nodes.pop(path, ()):
+            self._wanted[node].pop(path, None)
         for node, state in self._agents.states().items():
             self._sent.pop((node, path), None)
             if path in state.mounts:
@@ -118,9 +119,10 @@ class Assigner:
     def parts(self, path: str, *, states: Mapping[str, AgentState]) -> dict[str, tuple[Part, ...]]:
         """The parts that the progress in these states is about, where the assignment is known that it belongs to."""
         found = {}
-        for node, state in states.items():
-            sent, reported = self._sent.get((node, path)), state.mounts.get(path)
-            if sent is None or reported is None or sent.instance != state.instance:
+        for node in self._nodes.get(path, ()):
+            state, sent = states.get(node), self._sent.get((node, path))
+            reported = state.mounts.get(path) if state is not None else None
+            if state is None or sent is None or reported is None or sent.instance != state.instance:
                 continue
             if reported.version in sent.parts:
                 found[node] = sent.parts[reported.version]
@@ -129,9 +131,9 @@ class Assigner:
     def current(self, path: str, *, states: Mapping[str, AgentState]) -> frozenset[str]:
         """The agents with a state that answers what they shall do for a mount now."""
         found = set()
-        for node, state in states.items():
-            mine, sent = self._wanted.get(node, {}).get(path), self._sent.get((node, path))
-            if mine is None or sent is None or sent.instance != state.instance:
+        for node in self._nodes.get(path, ()):
+            state, mine, sent = states.get(node), self._wanted[node][path], self._sent.get((node, path))
+            if state is None or sent is None or sent.instance != state.instance:
                 continue
             reported = state.mounts.get(path)
             if reported is None or reported.version != sent.assignment.version:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts import problem
 from tdcs.controllers.mounts.problem import Problem
@@ -296,15 +295,11 @@ class MountManifests:
             self._answered.update(done.answers)
 
 
-def manifest_urls(own_url: str, path: str, view: CacheView, *, digest: str) -> tuple[str, ...]:
+def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:
     """Where a manifest can be had: from the operator, and from agents that work by it."""
     own = [f"{own_url}{MANIFEST_PATH}{digest}"] if own_url else []
-    holders = [
-        state.url
-        for _, state in sorted(view.agents.items())
-        if state.url and manifest_of(state, path) == digest
-    ]
-    return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in holders[:MANIFEST_HOLDERS]))
+    known = [state.url for state in holders if state.url and manifest_of(state, path) == digest]
+    return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in known[:MANIFEST_HOLDERS]))
 
 
 def manifest_of(state: AgentState, path: str) -> str:

@@ -20,14 +20,14 @@ class MountUser:
         source: its source with its keys; None when these cannot be read.
         serves: whether it was mounted when it was last reported on.
         outranked: whether the mount has, or had before a restart, the keys of another one.
-        conflict: why its source cannot be mounted beside what is mounted; None when it can.
+        conflict: says why its source cannot be mounted beside what is mounted; None when it can.
     """
 
     key: WorkKey
     source: Source | None
     serves: bool
     outranked: bool
-    conflict: str | None
+    conflict: Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +158,9 @@ class Mounting:
             )
         mark = identity.mark(source)
         failure = self._failures.pop(user.key, None)
-        if isinstance(failure, MountConflictError) and user.conflict is not None:
-            return MountOutcome(problem=Problem(reason="MountConflict", message=user.conflict))
+        conflict = user.conflict() if isinstance(failure, MountConflictError) else None
+        if conflict is not None:
+            return MountOutcome(problem=Problem(reason="MountConflict", message=conflict))
         if isinstance(failure, SourceError) and there and user.serves:
             cause = problem.of_engine(failure, mounted=True)
             self._refusals[user.key] = _Refusal(mark=mark, cause=cause, again_at=self._clock() + self._pause)

@@ -18,12 +18,106 @@ Store = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheNodes:
+    """The nodes of a cache as all mounts see them.
+
+    Attributes:
+        view: the cache as it was heard of; the rest follows from it and from the cluster's nodes.
+        nodes: the cluster's nodes.
+        draining: nodes with draining workers.
+        members: nodes that shall have a worker. What goes from others is not coming back.
+        agents: the agents that can be reached.
+        silent: nodes with live workers of which no agent was heard.
+        candidates: nodes that may hold something, by name, in order; what one mount has there is left out.
+        spaces: the caches of the nodes.
+        holders: nodes with agents that know something of a mount, by its path.
+    """
+
+    view: CacheView
+    nodes: Mapping[str, NodeView]
+    draining: frozenset[str]
+    members: Collection[str]
+    agents: Mapping[str, AgentState]
+    silent: frozenset[str]
+    candidates: Mapping[str, Candidate]
+    spaces: Mapping[str, NodeSpace]
+    holders: Mapping[str, tuple[str, ...]]
+
+
+def cache_nodes(
+    *,
+    view: CacheView,
+    nodes: Mapping[str, NodeView],
+    cluster: Object | None,
+    before: CacheNodes | None = None,
+) -> CacheNodes:
+    """The nodes of a cache.
+
+    Args:
+        view: the cache.
+        nodes: the cluster's nodes.
+        cluster: its CacheCluster.
+        before: what was found the last time: what has not changed stays the same object.
+    """
+    draining = draining_nodes(cluster)
+    known = member_nodes(cluster)
+    members: Collection[str] = nodes.keys() if known is None else known
+    here = {node: state for node, state in view.agents.items() if node in nodes}
+    live = {worker.name for worker in view.workers if worker.live}
+    capacities = {worker.name: worker.capacity_bytes for worker in view.workers}
+    spaces: dict[str, NodeSpace] = {}
+    for node, state in {**{node: one.state for node, one in view.away.items()}, **view.agents}.items():
+        capacity = state.capacity_bytes or capacities.get(node, 0)
+        space = before.spaces.get(node) if before is not None else None
+        same = space is not None and space.state is state and space.capacity == capacity
+        spaces[node] = space if space is not None and same else NodeSpace(capacity=capacity, state=state)
+    candidates: dict[str, Candidate] = {}
+    for node in sorted(here):
+        if node in draining or node not in members:
+            continue
+        made = _candidate(nodes[node], capacity=spaces[node].capacity)
+        earlier = before.candidates.get(node) if before is not None else None
+        candidates[node] = earlier if earlier == made and earlier is not None else made
+    holders: dict[str, list[str]] = {}
+    for node in sorted(here):
+        for path in here[node].mounts:
+            holders.setdefault(path, []).append(node)
+    return CacheNodes(
+        view=view,
+        nodes=nodes,
+        draining=draining,
+        members=members,
+        agents=here,
+        silent=frozenset((live & nodes.keys()) - here.keys() - view.away.keys() - draining),
+        candidates=candidates,
+        spaces=spaces,
+        holders={path: tuple(found) for path, found in holders.items()},
+    )
+
+
+def _candidate(
+    node: NodeView, *, capacity: int, held: int = 0, has_readers: bool = False
+) -> Candidate:
+    return Candidate(
+        node=CacheNode(
+            name=node.name,
+            capacity_bytes=capacity,
+            free_bytes=0,  # what it may take is for the cache manager to grant
+            held_bytes=held,
+            free_gpus=node.free_gpus,
+            has_readers=has_readers,
+        ),
+        labels=node.labels,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
     """The nodes of a cache as one mount sees them.
 
     Attributes:
         candidates: nodes that may hold some of it.
-        states: what those that can be reached say of it.
+        states: what those that can be reached say of it; of others nothing of it is known.
         agents: the agents that can be reached, and those of draining workers that may be back in a moment: what only
             they have is not read from the source meanwhile.
         draining: nodes with draining workers.
@@ -46,10 +140,7 @@ class Hosts:
 def hosts(
     *,
     path: str,
-    view: CacheView,
-    nodes: Mapping[str, NodeView],
-    draining: frozenset[str],
-    members: Collection[str] | None,
+    known: CacheNodes,
     expected: Collection[str],
     now: float,
     patience: float,
@@ -61,28 +152,28 @@ def hosts(
 
     Args:
         path: the mount.
-        view: the cache.
-        nodes: the cluster's nodes.
-        draining: nodes with draining workers.
-        members: nodes that shall have a worker; None while that is not known. What goes from others is not coming back.
+        known: the cache's nodes.
         expected: nodes on which some of it lay.
         now: seconds that only grow.
         patience: seconds that an agent may be away.
         readers: nodes on which it is read, where the data follows the jobs.
     """
-    members = nodes.keys() if members is None else members
-    here = {node: state for node, state in view.agents.items() if node in nodes}
-    live = {worker.name for worker in view.workers if worker.live}
-    unheard = (
-        live | (set(expected) & set(members))
-    ) & nodes.keys() - here.keys() - view.away.keys() - draining
-    waiting = unheard if now - view.since < patience else set[str]()
+    view, nodes, draining, members = known.view, known.nodes, known.draining, known.members
+    silent = known.silent | {
+        node
+        for node in expected
+        if node in members
+        and node in nodes
+        and node not in known.agents
+        and node not in view.away
+        and node not in draining
+    }
     back_soon = {
         node: one.state
         for node, one in view.away.items()
         if node in nodes
         and node in members
-        and node not in here
+        and node not in known.agents
         and now - one.since < patience
         and path in one.state.mounts
         and one.state.mounts[path].held_bytes
@@ -90,40 +181,33 @@ def hosts(
     leaving = {
         node: one.state
         for node, one in view.away.items()
-        if node in nodes and node in draining and node not in here and now - one.since < patience
+        if node in nodes and node in draining and node not in known.agents and now - one.since < patience
     }
-    here = {**here, **leaving}
-    capacities = {worker.name: worker.capacity_bytes for worker in view.workers}
-    candidates = []
-    for node, state in sorted({**here, **back_soon}.items()):
-        if node in draining or node not in members:
-            continue
-        capacity = state.capacity_bytes or capacities.get(node, 0)
-        candidates.append(
-            Candidate(
-                node=CacheNode(
-                    name=node,
-                    capacity_bytes=capacity,
-                    free_bytes=0,  # what it may take is for the cache manager to grant
-                    held_bytes=_of(state, path).held_bytes,
-                    free_gpus=nodes[node].free_gpus,
-                    has_readers=node in readers,
-                ),
-                labels=nodes[node].labels,
-            )
+    states = {node: known.agents[node].mounts[path] for node in known.holders.get(path, ())}
+    states |= {node: state.mounts[path] for node, state in leaving.items() if path in state.mounts}
+    held = {**states, **{node: state.mounts[path] for node, state in back_soon.items()}}
+    own = {
+        node: _candidate(
+            nodes[node],
+            capacity=known.spaces[node].capacity,
+            held=held[node].held_bytes if node in held else 0,
+            has_readers=node in readers,
         )
+        for node in {*held, *(set(readers) & known.candidates.keys())}
+        if node not in draining and node in members
+    }
+    candidates = {**known.candidates, **own}
+    if back_soon:
+        candidates = {node: candidates[node] for node in sorted(candidates)}
     return Hosts(
-        candidates=tuple(candidates),
-        states={node: _of(state, path) for node, state in here.items()},
-        agents=here,
+        candidates=tuple(candidates.values()),
+        states=states,
+        agents={**known.agents, **leaving} if leaving else known.agents,
         draining=draining,
-        waiting=frozenset(waiting),
-        held={node: _of(state, path) for node, state in {**here, **back_soon}.items()},
+        waiting=silent if now - view.since < patience else frozenset[str](),
+        held=held,
         gone_at=min((view.away[node].since + patience for node in {**back_soon, **leaving}), default=None),
-        spaces={
-            node: NodeSpace(capacity=state.capacity_bytes or capacities.get(node, 0), state=state)
-            for node, state in {**{node: one.state for node, one in view.away.items()}, **view.agents}.items()
-        },
+        spaces=known.spaces,
     )
 
 
@@ -167,10 +251,6 @@ def nodes_of(held_before: Mapping[str, Mapping[str, frozenset[str]]]) -> frozens
     return frozenset[str]().union(*(nodes for copies in held_before.values() for nodes in copies.values()))
 
 
-def _of(state: AgentState, path: str) -> MountState:
-    return state.mounts.get(path) or MountState(mount=path)
-
-
 def _is_mounted(conditions: Iterable[Mapping[str, object]]) -> bool:
     return any(one.get("type") == names.MOUNTED and one.get("status") == "True" for one in conditions)
 
@@ -195,23 +275,23 @@ def agent_views(
     granted: Granted,
     parts: Mapping[str, tuple[Part, ...]],
     *,
-    only: frozenset[str] | None,
+    path: str,
+    only: frozenset[str],
 ) -> tuple[AgentView, ...]:
-    """The agents as assignments see them: all that can be reached, or those of some nodes."""
+    """The agents of some nodes as assignments see them."""
     nodes = {one.node.name: one.node for one in found.candidates}
-    nothing = CacheNode(name="", capacity_bytes=1, free_bytes=0)
+    unknown = MountState(mount=path)
     return tuple(
         AgentView(
             node=node,
-            address=state.address,
+            address=found.agents[node].address,
             draining=node in found.draining,
             room=granted.room.get(node, 0) if node in nodes else 0,
-            capacity=max(nodes.get(node, nothing).capacity_bytes, 1),
+            capacity=max(nodes[node].capacity_bytes, 1) if node in nodes else 1,
             waits=node in granted.waits,
             crowded=node in granted.crowded,
-            state=found.states[node],
+            state=found.states.get(node, unknown),
             parts=parts.get(node, ()),
         )
-        for node, state in sorted(found.agents.items())
-        if only is None or node in only
+        for node in sorted(only & found.agents.keys())
     )

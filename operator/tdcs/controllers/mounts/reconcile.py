@@ -21,10 +21,10 @@ from tdcs.controllers.mounts.manifests import manifest_of, manifest_urls
 from tdcs.controllers.mounts.mount import Mount, Mounts
 from tdcs.controllers.mounts.mounting import MountUser
 from tdcs.controllers.mounts.path_settings import wanted_settings
-from tdcs.controllers.mounts.placement import Hosts
+from tdcs.controllers.mounts.placement import CacheNodes, Hosts
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import Decision, MountReport
-from tdcs.controllers.nodes import node_views
+from tdcs.controllers.nodes import NodeDirectory
 from tdcs.engine.agents import FileFailure, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
 from tdcs.kube.objects import Key
@@ -49,6 +49,21 @@ class World:
     clock: Callable[[], float] = time.monotonic
     queue_order: Callable[[], Sequence[Key]] = lambda: ()
     policies: Mapping[str, Policy] = field(default_factory=installed_policies)
+    nodes: NodeDirectory = field(default_factory=NodeDirectory)
+    cache_nodes: dict[str, tuple[object, CacheNodes]] = field(default_factory=dict)
+
+    def nodes_of(self, cluster: str) -> CacheNodes:
+        """The nodes of a cache cluster, made anew when something of them has changed."""
+        stores, view = self.context.stores, self.observer.view(cluster)
+        obj = stores.cache_cluster(cluster)
+        nodes = self.nodes.of(nodes=stores.nodes, usage=stores.usage)
+        known = self.cache_nodes.get(cluster)
+        if known is not None and known[0] is obj and known[1].view is view and known[1].nodes is nodes:
+            return known[1]
+        before = known[1] if known is not None else None
+        found = placement.cache_nodes(view=view, nodes=nodes, cluster=obj, before=before)
+        self.cache_nodes[cluster] = (obj, found)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +108,15 @@ class _Snapshot:
 
     Attributes:
         view: how often the cache has said something else.
-        objects: versions of the Datasets, their Preloads, the nodes and the CacheCluster.
+        nodes: how often a node came or went, or was labelled otherwise.
+        objects: versions of the Datasets, their Preloads and the CacheCluster.
         source: what tells the user's source and keys from others.
         use: who uses the Datasets and where, and how their namespaces are labelled.
         granted: how often the mount was granted something else.
     """
 
     view: int
+    nodes: int
     objects: tuple[object, ...]
     source: object
     use: object
@@ -119,10 +136,11 @@ class _Snapshot:
                 stores=stores, namespace=user.key.namespace, dataset=user.key.name
             )
         ]
-        objects += stores.nodes.values()
-        objects += [obj for (_, name), obj in stores.cache_clusters.items() if name == mount.cluster]
+        cluster = stores.cache_cluster(mount.cluster)
+        objects += [cluster] if cluster is not None else []
         return cls(
             view=view.generation,
+            nodes=world.nodes.labelled(nodes=stores.nodes, usage=stores.usage),
             objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
             source=identity.mark(asked.source) if asked.source is not None else None,
             use=_use(world, mount, users),
@@ -184,13 +202,15 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         return replace(before, there=False, problem=outcome.problem)
     before = replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
     # Its version.
+    known = world.nodes_of(mount.cluster)
+    holders = [known.agents[node] for node in known.holders.get(mount.path, ())]
     published = view.versions.get(mount.path, "")
-    heard = any(published == manifest_of(state, mount.path) for state in view.agents.values())
+    heard = any(published == manifest_of(state, mount.path) for state in holders)
     mount.manifests.advance(
         due=asked.check_due and outcome.trouble is None,
         changed=any(one.code in {"Changed", "Missing"} for one in before.failures.files),
         digest=published,
-        urls=manifest_urls(world.caches.manifest_url, mount.path, view, digest=published),
+        urls=manifest_urls(world.caches.manifest_url, mount.path, holders, digest=published),
         unheard=not heard and world.clock() - view.since < context.settings.return_seconds,
         asked=dict(asked.answers),
     )
@@ -202,7 +222,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         return replace(before, problem=versions.problem)
     # What is wanted, and where it goes.
     wants = readers.all_wants(stores=context.stores, users=users, now=context.now())
-    urls = manifest_urls(world.caches.manifest_url, mount.path, view, digest=versions.listed.digest)
+    urls = manifest_urls(world.caches.manifest_url, mount.path, holders, digest=versions.listed.digest)
     totals = await mount.manifests.totals({want.paths for want in wants}, urls=urls)
     if totals is None:
         return replace(before, listed=versions.listed, decided=False)
@@ -215,10 +235,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     mount.read_on = _read_on(world, mount, users, limits.scaling, held_before)
     found = placement.hosts(
         path=mount.path,
-        view=view,
-        nodes=node_views(nodes=context.stores.nodes, usage=context.stores.usage),
-        draining=placement.draining_nodes(context.stores.cache_cluster(mount.cluster)),
-        members=placement.member_nodes(context.stores.cache_cluster(mount.cluster)),
+        known=known,
         expected=placement.nodes_of(held_before) if wants else (),
         now=world.clock(),
         patience=context.settings.return_seconds,
@@ -233,7 +250,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         now=context.now(),
     )
     quotas = limits.quotas
-    granted = await world.mounts.manager.grant(
+    grant = await world.mounts.manager.grant(
         cluster=mount.cluster,
         demand=MountDemand(
             path=mount.path,
@@ -252,10 +269,18 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         nodes=found.spaces,
         quotas=quota_bytes(quotas),
     )
+    # Act: what each agent shall do, and how the cache treats the path.
+    owned = grant.evicted or any(user.dataset.spec.preload.enabled for user in users)
+    unsure = world.clock() - view.since < UNHEARD_SECONDS
+    before_start = readers.holding_nodes(users=users) | found.draining if unsure else frozenset[str]()
+    concerned = frozenset(found.agents)
+    if owned:
+        concerned = placement.concerned(found, grant.placements, expected=before_start)
+    granted = world.mounts.manager.granted(cluster=mount.cluster, path=mount.path, own=grant, nodes=concerned)
     decision = Decision(
-        given=granted.grant.given,
-        placements=granted.grant.placements,
-        node_bytes=granted.grant.node_bytes,
+        mount=mount.path,
+        placements=grant.placements,
+        node_bytes=grant.node_bytes,
         draining=found.draining,
         live=frozenset(found.agents),
         granted=granted,
@@ -263,10 +288,6 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         claims=claims,
         clones=further,
     )
-    # Act: what each agent shall do, and how the cache treats the path.
-    owned = granted.grant.evicted or any(user.dataset.spec.preload.enabled for user in users)
-    unsure = world.clock() - view.since < UNHEARD_SECONDS
-    before_start = readers.holding_nodes(users=users) | found.draining if unsure else frozenset[str]()
     given = AssignmentInput(
         mount=mount.path,
         manifest=versions.listed.digest,
@@ -277,7 +298,8 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
             found,
             granted,
             world.mounts.assigner(mount.cluster).parts(mount.path, states=found.agents),
-            only=placement.concerned(found, decision.placements, expected=before_start) if owned else None,
+            path=mount.path,
+            only=concerned,
         ),
         owned=owned,
         # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
@@ -348,9 +370,10 @@ def _cluster(world: World, cluster: str) -> CacheClusterSpec:
 
 
 def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], view: CacheView) -> MountUser:
-    conflict = None
-    if asked.source is not None:
-        conflict = readers.conflict(
+    def conflict() -> str | None:
+        if asked.source is None:
+            return None
+        return readers.conflict(
             stores=world.context.stores,
             cluster=mount.cluster,
             path=mount.path,
@@ -358,6 +381,7 @@ def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], vie
             mounts=view.mounts,
             me=asked.me.key,
         )
+
     return MountUser(
         key=asked.me.key,
         source=asked.source,

@@ -11,7 +11,7 @@ from tdcs.engine.agents import CheckState, MountState
 from tdcs.listing.result import Listed
 from tdcs.planning.grants import Tier
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
-from tdcs.planning.placement import PlacementInput, WantPlacement
+from tdcs.planning.placement import WantPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Decision:
     """A placement, and what it was made from.
 
     Attributes:
-        given: equal input means the same placement.
+        mount: its path.
         placements: what each want comes to.
         node_bytes: bytes that each node shall have of the mount.
         draining: the nodes that it makes no use of, because their workers leave.
@@ -30,7 +30,7 @@ class Decision:
         clones: the further copies of each Dataset, by its own want's key.
     """
 
-    given: PlacementInput
+    mount: str
     placements: tuple[WantPlacement, ...]
     node_bytes: Mapping[str, int]
     draining: frozenset[str]
