@@ -18,6 +18,7 @@ from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
 from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Settings
 from tdcs.controllers.operator import Operator
+from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
@@ -169,6 +170,7 @@ def command(
             secrets_role=secrets_role,
             service_account=service_account,
         )
+        spare_lasting_objects()
         api = KubernetesClient(access=access)
         stop = asyncio.Event()
         lost = False

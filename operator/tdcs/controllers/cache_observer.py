@@ -51,6 +51,8 @@ class CacheObserver:
         self._views: dict[str, CacheView] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Event] = {}
+        self._next_looks: dict[str, asyncio.Task[None]] = {}
+        self._looking: dict[str, asyncio.Lock] = {}
 
     def view(self, cluster: str) -> CacheView:
         """What is known of a cache cluster; begins to look at one that is asked for the first time."""
@@ -69,9 +71,16 @@ class CacheObserver:
             self._asked[cluster].set()
 
     async def look(self, cluster: str) -> None:
-        """Look at a master now, and wait for the view."""
+        """Look at a master now, and wait for the view. Who asks before that begins is served by the same look."""
         self.view(cluster)
-        await self._look(cluster)
+        if cluster not in self._next_looks:
+            self._next_looks[cluster] = asyncio.create_task(self._look_next(cluster), name=f"look {cluster}")
+        await asyncio.shield(self._next_looks[cluster])
+
+    async def _look_next(self, cluster: str) -> None:
+        async with self._looking.setdefault(cluster, asyncio.Lock()):
+            self._next_looks.pop(cluster, None)
+            await self._look(cluster)
 
     def forget(self, cluster: str) -> None:
         """The cluster is gone."""
@@ -82,7 +91,7 @@ class CacheObserver:
 
     async def close(self) -> None:
         """Stop looking."""
-        tasks = [task for each in self._tasks.values() for task in each]
+        tasks = [task for each in self._tasks.values() for task in each] + [*self._next_looks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

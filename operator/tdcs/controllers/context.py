@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tdcs.api import names
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
+from tdcs.controllers.dataset_paths import DatasetPaths
 from tdcs.controllers.usage import Usage
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -53,7 +54,7 @@ class Settings:
     listing_seconds: float = 120.0
     return_seconds: float = 20.0
     give_up_seconds: float = 30.0
-    resync_seconds: float = 300.0
+    resync_seconds: float = 600.0
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
 
@@ -81,6 +82,7 @@ class Stores:
 
     Attributes:
         namespace: where the CacheClusters that count live.
+        paths: an index over the Datasets.
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -98,6 +100,7 @@ class Stores:
     resource_quotas: Store = field(default_factory=dict)
     namespaces: Store = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    paths: DatasetPaths = field(default_factory=DatasetPaths)
 
     def cache_cluster(self, name: str) -> Object | None:
         """The CacheCluster of this name in the operator's namespace; None when there is none."""

@@ -47,7 +47,7 @@ def checked_path(path: str) -> str:
 
 def inside(*, inner: str, outer: str) -> bool:
     """Whether `inner` is `outer` or lies below it."""
-    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
+    return inner.startswith(outer) and (inner == outer or inner.startswith(f"{outer.rstrip('/')}/"))
 
 
 def related(one: str, other: str) -> bool:
@@ -66,9 +66,9 @@ def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
     Raises:
         MountConflictError: The path, the source, or a parent or child of either is taken.
     """
+    if mounts.get(path) == uri:
+        return
     for other_path, other_uri in mounts.items():
-        if (path, uri) == (other_path, other_uri):
-            continue
         if related(path, other_path) or related(uri, other_uri):
             raise MountConflictError(
                 attempted=f"mount {uri} at {path}",

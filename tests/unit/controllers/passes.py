@@ -1,5 +1,6 @@
 """The operator's loop for tests: it comes back soon, and keeps the defects that the operator would only log."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from tdcs.controllers.context import WorkKey
@@ -16,6 +17,7 @@ async def work_off(
 ) -> None:
     """Reconcile each key of the queue, until cancelled; what asks to be looked at later waits `most_wait` s at most."""
     while True:
+        await asyncio.sleep(0)  # as an API server's answers let others go on
         key = await queue.get()
         failed = False
         try:

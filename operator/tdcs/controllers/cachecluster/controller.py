@@ -35,6 +35,10 @@ from tdcs.kube.resources import (
 from tdcs.planning.ledger import MountLedger
 
 
+REST_POLLS = 5
+"""A cache cluster at rest is looked at so much less often: what changes wakes it."""
+
+
 class CacheClusterController:
     """Keeps the pods of every cache cluster, and reports what its master knows of the workers.
 
@@ -139,9 +143,14 @@ class CacheClusterController:
             draining=draining,
             wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
         )
-        await self._publish(obj, status, ready, *([chosen.finding] if chosen.finding is not None else ()))
+        further = [chosen.finding] if chosen.finding is not None else []
+        written = await self._publish(obj, status, ready, *further)
         poll = self._context.settings.poll_seconds
-        return min(poll, 1.0) if draining else poll
+        if draining:
+            return min(poll, 1.0)
+        # What changes at the master, the nodes or the children wakes it; the rest of them is looked at less often.
+        rests = not written and ready.status == "True" and not chosen.idle_since
+        return poll * REST_POLLS if rests else poll
 
     async def _refuse(self, obj: Object) -> None:
         """One in another namespace: nothing is made of it, and it says why."""
@@ -286,7 +295,9 @@ class CacheClusterController:
             return FuseView(wanted=1, ready=0)  # the DaemonSet controller has not looked yet
         return FuseView(wanted=found.get("desiredNumberScheduled", 0), ready=found.get("numberReady", 0))
 
-    async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> None:
-        await publish_status(
+    async def _publish(self, obj: Object, wanted: CacheClusterStatus, ready: Finding, *more: Finding) -> bool:
+        """Write the status; whether there was something to write."""
+        after = await publish_status(
             context=self._context, resource=CACHE_CLUSTERS, obj=obj, status=wanted, findings=[ready, *more]
         )
+        return after is not obj

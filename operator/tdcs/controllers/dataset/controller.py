@@ -99,12 +99,12 @@ class DatasetController:
     def ledgers(self, *, cluster: str) -> list[MountLedger[WorkKey]]:
         """What of every mount of a cache cluster lies on which workers, as far as it is known."""
         found = []
-        users_of = readers.users_by_path(stores=self._context.stores, cluster=cluster)
         for mount in sorted(self._mounts, key=lambda one: one.path):
             known, decision = mount.report, mount.decision
             if mount.cluster != cluster or known is None or known.listed is None or decision is None:
                 continue
-            if users := users_of.get(mount.path):
+            users = readers.users_of(stores=self._context.stores, cluster=cluster, path=mount.path)
+            if users:
                 moving = self._mounts.assigner(cluster).moving(mount.path)
                 found.append(ledger_of(decision, known, known.listed, users, moving=moving))
         return found
@@ -189,7 +189,8 @@ class DatasetController:
         problem = credentials.cluster_problem(stores=context.stores, spec=dataset.spec, new=new)
         if problem is not None:
             return await self._blocked(obj, problem)
-        await self._orphans.sweep(cluster)
+        if self._orphans.is_due(cluster):
+            await self._orphans.sweep(cluster)
         live = await volumes.find(context=context, obj=obj)
         if isinstance(live, Problem):
             return await self._blocked(obj, live)
@@ -200,7 +201,7 @@ class DatasetController:
         origin = (
             None if isinstance(keys, Problem) else identity.source_of(spec=dataset.spec, credentials=keys)
         )
-        path = self._path_of(dataset, origin=origin, claimed=volumes.mounted_path(live))
+        path = self._path_of(dataset, origin=origin, claimed=volumes.mounted_path(live.volume))
         if new or (dataset.status is not None and dataset.status.mount_path != path):
             obj, dataset = await self._mounting(obj, path)
         mount = self._mounts.get(cluster=cluster, path=path)
@@ -230,7 +231,9 @@ class DatasetController:
             if before is None or before.placements.keys() != found.placements.keys():
                 for user in users:
                     self._wake_preloads(user.key)
-            return await self._publish(me, mount, found, check=check, trouble=trouble, shared=len(users) > 1)
+            return await self._publish(
+                me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
+            )
 
     async def _publish(
         self,
@@ -238,6 +241,7 @@ class DatasetController:
         mount: Mount,
         found: MountReport,
         *,
+        live: volumes.Volume,
         check: SourceCheck,
         trouble: Problem | None,
         shared: bool,
@@ -260,6 +264,7 @@ class DatasetController:
             claimed = await volumes.provide(
                 context=context,
                 obj=me.obj,
+                live=live,
                 cluster=mount.cluster,
                 path=mount.path,
                 size=found.holdings.total_bytes,
@@ -420,12 +425,18 @@ class DatasetController:
 
     def _wake(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
         """Look soon at the Datasets of some mounts of a cluster, or of all, and at their Preloads."""
-        for (namespace, name), obj in self._context.stores.datasets.items():
-            if names.cache_cluster_of(obj) != cluster:
-                continue
-            if paths is not None and (obj.get("status") or {}).get("mountPath") not in paths:
-                continue
-            key = WorkKey(DATASETS, namespace, name)
+        stores = self._context.stores
+        if paths is None:
+            keys = [
+                WorkKey(DATASETS, *key)
+                for key, obj in stores.datasets.items()
+                if names.cache_cluster_of(obj) == cluster
+            ]
+        else:
+            keys = [
+                key for path in paths for key in readers.users_of(stores=stores, cluster=cluster, path=path)
+            ]
+        for key in keys:
             if after:
                 self._context.queue.add_after(key, after)
             else:

@@ -95,6 +95,7 @@ class Mounting:
         self._on_change = on_change
         self._clock = clock
         self._source: Source | None = None
+        self._mark: Mark | None = None
         self._attempt: _Attempt | None = None
         self._unmount: BackgroundTask[None] | None = None
         self._marks: dict[WorkKey, Mark] = {}
@@ -116,7 +117,7 @@ class Mounting:
     @property
     def mark(self) -> Mark | None:
         """What tells it from others."""
-        return None if self._source is None else identity.mark(self._source)
+        return self._mark
 
     @property
     def busy(self) -> bool:
@@ -198,7 +199,7 @@ class Mounting:
                 work.result()
             except EngineError as error:
                 return error
-            self._source = None
+            self._source = self._mark = None
             return True
         if self._path not in mounts and self._attempt is None:
             return True
@@ -244,9 +245,9 @@ class Mounting:
         except EngineError as error:
             self._failures[done.by] = error
             return
-        self._source, self._suspect = done.source, False
+        self._source, self._mark, self._suspect = done.source, identity.mark(done.source), False
         self._times += done.anew
-        self._marks[done.by] = identity.mark(done.source)
+        self._marks[done.by] = self._mark
 
     def _is_needed(self, user: MountUser, *, mark: Mark, there: bool) -> bool:
         """Whether this user's source is to be mounted: users with different Secrets would else mount in turns, so only

@@ -54,34 +54,23 @@ def serves(dataset: Dataset) -> bool:
 def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Reader]:
     """All Datasets of a mount that are not being deleted, the oldest first; `me` as the pass has read it."""
     found = [me]
-    for (namespace, name), obj in stores.datasets.items():
-        key = WorkKey(DATASETS, namespace, name)
+    for key in users_of(stores=stores, cluster=cluster, path=path):
+        obj = stores.datasets[key.namespace, key.name]
         if key == me.key or obj["metadata"].get("deletionTimestamp"):
-            continue
-        if (obj.get("status") or {}).get("mountPath") != path:
             continue
         try:
             dataset = Dataset.model_validate(obj)
         except ValidationError:
             continue  # its own pass says so
-        if dataset.spec.cache_cluster_ref.name == cluster:
-            found.append(Reader(key=key, obj=obj, dataset=dataset))
+        found.append(Reader(key=key, obj=obj, dataset=dataset))
     return sorted(found, key=lambda reader: reader.age)
 
 
 def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
     """The Datasets that name a mount in their status, deleted ones too."""
-    return users_by_path(stores=stores, cluster=cluster).get(path, [])
-
-
-def users_by_path(*, stores: Stores, cluster: str) -> dict[str, list[WorkKey]]:
-    """The Datasets that name a mount of a cache cluster in their status, deleted ones too, by its path."""
-    found: dict[str, list[WorkKey]] = {}
-    for (namespace, name), obj in stores.datasets.items():
-        path = (obj.get("status") or {}).get("mountPath")
-        if path and names.cache_cluster_of(obj) == cluster:
-            found.setdefault(path, []).append(WorkKey(DATASETS, namespace, name))
-    return found
+    return [
+        WorkKey(DATASETS, *key) for key in stores.paths.users(stores.datasets, cluster=cluster, path=path)
+    ]
 
 
 def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, str, Preload]]:

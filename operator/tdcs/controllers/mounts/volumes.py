@@ -1,6 +1,7 @@
 """The PersistentVolume and the claim through which any pod of the namespace reads a Dataset."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
@@ -18,8 +19,16 @@ UNSEEN_SECONDS = 5.0
 UNSEEN_RETRY = 0.2
 
 
-async def find(*, context: Context, obj: Object) -> Object | Problem | None:
-    """The volume of a Dataset, None when there is none; a problem when a stranger has its name or that of the claim.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The PersistentVolume and the claim of a Dataset, as a pass has read them; None where there is none."""
+
+    volume: Object | None
+    claim: Object | None
+
+
+async def find(*, context: Context, obj: Object) -> Volume | Problem:
+    """The volume of a Dataset and its claim; a problem when a stranger has the name of one.
 
     The other object is left as it is.
     """
@@ -35,10 +44,12 @@ async def find(*, context: Context, obj: Object) -> Object | Problem | None:
         if one is not None and not belongs(one, obj):
             error = foreign(resource=resource, live=one, owner=obj)
             return Problem(reason="NameTaken", message=str(error))
-    return live
+    return Volume(volume=live, claim=claimed)
 
 
-async def provide(*, context: Context, obj: Object, cluster: str, path: str, size: int) -> bool | Problem:
+async def provide(
+    *, context: Context, obj: Object, live: Volume, cluster: str, path: str, size: int
+) -> bool | Problem:
     """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
     made: it cannot change later, and has no meaning for a read-only volume but to be shown.
 
@@ -46,9 +57,6 @@ async def provide(*, context: Context, obj: Object, cluster: str, path: str, siz
     would be refused by the scheduler once and wait for its next round. A problem when a name is taken, or the server
     refused an object.
     """
-    live = await find(context=context, obj=obj)
-    if isinstance(live, Problem):
-        return live
     try:
         return await _provide(context, obj, live, cluster=cluster, path=path, size=size)
     except ForeignObjectError as error:
@@ -58,9 +66,9 @@ async def provide(*, context: Context, obj: Object, cluster: str, path: str, siz
 
 
 async def _provide(
-    context: Context, obj: Object, live: Object | None, *, cluster: str, path: str, size: int
+    context: Context, obj: Object, found: Volume, *, cluster: str, path: str, size: int
 ) -> bool:
-    metadata = obj["metadata"]
+    metadata, live = obj["metadata"], found.volume
     namespace, name = metadata["namespace"], metadata["name"]
     volume_name = names.volume_name(namespace=namespace, dataset=name)
     if live is not None and is_spent(live):
@@ -79,10 +87,10 @@ async def _provide(
     if is_unseen(live, now=context.now()):
         context.queue.add_after(WorkKey(DATASETS, namespace, name), UNSEEN_RETRY)
         return False
-    found = await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
-    asked = found["spec"]["resources"]["requests"]["storage"] if found is not None else storage
-    wanted = claim(dataset=obj, storage=asked, nudged=needs_nudge(claimed=found, bound=live))
-    made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=found, owner=obj)
+    bound = found.claim
+    asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
+    wanted = claim(dataset=obj, storage=asked, nudged=needs_nudge(claimed=bound, bound=live))
+    made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
     if is_unseen(made, now=context.now()):
         context.queue.add_after(WorkKey(DATASETS, namespace, name), UNSEEN_RETRY)
         return False

@@ -31,6 +31,11 @@ class Orphans:
         self._seen: dict[Place, float] = {}
         self._used: set[Place] = set()
 
+    def is_due(self, cluster: str) -> bool:
+        """Whether the mounts of a cache cluster were not looked at for a while."""
+        pause = self._world.context.settings.survey_seconds
+        return self._world.clock() - self._looked.get(cluster, float("-inf")) >= pause / 2
+
     async def sweep(self, cluster: str) -> bool:
         """Look at the mounts of a cache cluster, unless that was done a moment ago; gives whether something of it is
         still to go.
@@ -40,7 +45,7 @@ class Orphans:
         view = world.observer.view(cluster)
         if not view.answered or view.failure is not None:
             return False
-        if now - self._looked.get(cluster, float("-inf")) < pause / 2:
+        if not self.is_due(cluster):
             own = {mount.place for mount in world.mounts if mount.cluster == cluster}
             return bool(self._without_dataset(own - self._used))
         self._looked[cluster] = now
@@ -66,15 +71,15 @@ class Orphans:
     def _without_dataset(self, places: Iterable[Place]) -> set[Place]:
         """The mounts that no Dataset names, and on which no pass works."""
         world = self._world
-        named = {
-            (names.cache_cluster_of(dataset), (dataset.get("status") or {}).get("mountPath"))
-            for dataset in world.context.stores.datasets.values()
-        }
-        taken = named | {mount.place for mount in world.mounts if mount.lock.locked()}
+        stores = world.context.stores
+        named = stores.paths.places(stores.datasets)
+        locked = {mount.place for mount in world.mounts if mount.lock.locked()}
         return {
             place
             for place in places
-            if place[1].startswith(f"{names.ENGINE_DATASETS_ROOT}/") and place not in taken
+            if place[1].startswith(f"{names.ENGINE_DATASETS_ROOT}/")
+            and place not in named
+            and place not in locked
         }
 
     async def _in_use(self, cluster: str) -> set[Place]:
