@@ -351,9 +351,7 @@ def _plans(
         taken.update(node.name for node in plan.nodes)
 
 
-def _beside_others(
-    node: CacheNode, *, own: Collection[str], others: Collection[str], most: int
-) -> CacheNode:
+def _beside_others(node: CacheNode, *, own: Collection[str], others: Collection[str], most: int) -> CacheNode:
     """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
     if node.name in own:
         return replace(node, held_bytes=node.held_bytes + most)

@@ -19,7 +19,7 @@ from tdcs.controllers.dataset_paths import DatasetPaths
 from tdcs.controllers.nodes import NodeDirectory
 from tdcs.controllers.usage import Usage
 from tdcs.engine.agents import AgentState
-from tdcs.planning.grants import GrantInput, Grants, MountDemand
+from tdcs.planning.grants import GrantInput, Grants, MountDemand, grant
 from tdcs.planning.wants import Want
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -117,7 +117,6 @@ async def test_mounts_that_ask_at_once_are_served_by_few_passes(monkeypatch: pyt
         passes.append(len(given.mounts))
         return grant(given, before=before)
 
-    grant = manager_module.grant
     monkeypatch.setattr(manager_module, "grant", counted)
     manager = CacheManager(on_change=lambda cluster, path: None)
     nodes = {name: space(name) for name in "ab"}
@@ -147,7 +146,7 @@ class SlowCaches:
 
     async def mounts(self) -> Mapping[str, str]:
         self.looks += 1
-        await asyncio.sleep(0.01 * random.random())  # noqa: S311 - a delay
+        await asyncio.sleep(0.01 * random.random())
         return {f"/{self.looks}": "s3://x"}
 
     async def workers(self) -> list[Any]:

@@ -34,7 +34,6 @@ from tdcs.kube.resources import (
 )
 from tdcs.planning.ledger import MountLedger
 
-
 REST_POLLS = 5
 """A cache cluster at rest is looked at so much less often: what changes wakes it."""
 
@@ -149,7 +148,7 @@ class CacheClusterController:
         if draining:
             return min(poll, 1.0)
         # What changes at the master, the nodes or the children wakes it; the rest of them is looked at less often.
-        rests = not written and ready.status == "True" and not chosen.idle_since
+        rests = not written and ready.status == "True" and not cluster.spec.scaling.follow_jobs
         return poll * REST_POLLS if rests else poll
 
     async def _refuse(self, obj: Object) -> None:

@@ -95,9 +95,7 @@ def cache_nodes(
     )
 
 
-def _candidate(
-    node: NodeView, *, capacity: int, held: int = 0, has_readers: bool = False
-) -> Candidate:
+def _candidate(node: NodeView, *, capacity: int, held: int = 0, has_readers: bool = False) -> Candidate:
     return Candidate(
         node=CacheNode(
             name=node.name,
