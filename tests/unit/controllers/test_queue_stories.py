@@ -145,6 +145,30 @@ async def test_growth_waits_behind_a_job_of_higher_priority_and_within_the_quota
         await jobs.until(lambda: len(jobs.pods("train")) == 2)
 
 
+async def test_workers_that_get_no_node_in_time_are_given_back_and_asked_for_again() -> None:
+    async with Jobs(gpus={"a": 4}, patience=0.2) as jobs:
+        await jobs.create("train", workers=2, **ELASTIC)
+        await jobs.until(lambda: jobs.bound("train") == 2)
+        await jobs.run("train")
+        await jobs.until_state("Running", "train")
+        runs = {pod["metadata"]["uid"] for pod in jobs.pods("train")}
+        # They are admitted, and others take their room before the scheduler looks at them.
+        await jobs.change("train", workers=4)
+        await jobs.until(lambda: jobs.job("train-worker")["spec"]["completions"] == 4, play=False)
+        await jobs.stranger("stranger", node="a", gpus=2)
+        await jobs.until(lambda: len(jobs.pods("train")) == 4)
+        await jobs.until(lambda: len(jobs.pods("train")) == 2)
+        assert {pod["metadata"]["uid"] for pod in jobs.pods("train")} == runs
+        await jobs.until(
+            lambda: "2 of its 4 pods found no place" in jobs.condition("Queued", "train").get("message", "")
+        )
+        assert "the job goes on with the others" in jobs.condition("Queued", "train")["message"]
+        assert jobs.status("train")["state"] == "Running"
+        assert jobs.status("train")["replicas"] == 2
+        await jobs.server.delete(PODS, name="stranger", namespace="else")
+        await jobs.until(lambda: jobs.bound("train") == 4)
+
+
 async def test_a_new_operator_keeps_the_number_of_workers_that_was_admitted() -> None:
     jobs = Jobs(gpus={"a": 4})
     async with jobs:

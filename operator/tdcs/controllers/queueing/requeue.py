@@ -32,6 +32,7 @@ class Short:
         since: when a pod of the job was last made or got a node; empty when that is not known.
         why: the scheduler's words about one of them.
         unseen: how many of the missing no scheduler has looked at yet.
+        spare: whether the job can go on without them: they are the last workers of an elastic one.
     """
 
     missing: int
@@ -40,19 +41,20 @@ class Short:
     since: str
     why: str
     unseen: int = 0
+    spare: bool = False
 
     def sentence(self, *, patience: float) -> str:
         """What happened, for the job's owner."""
         why = f" ({self.why})" if self.why else ""
+        lost = f"{self.missing} of its {self.wanted} pods found no place within {patience:g} s{why}, so "
+        if self.spare:
+            return f"{lost}these workers were given back, and the job goes on with the others"
         given = (
             f"the other {self.holding} gave theirs"
             if self.holding
             else "the room that was kept for it was given"
         )
-        return (
-            f"{self.missing} of its {self.wanted} pods found no place within {patience:g} s{why}, so {given} back: "
-            "a gang runs whole or not at all (scheduling.gang)"
-        )
+        return f"{lost}{given} back: a gang runs whole or not at all (scheduling.gang)"
 
 
 @dataclass(slots=True)
@@ -100,7 +102,8 @@ class Requeues:
         tries = self._pauses[uid].tries + 1 if uid in self._pauses else 1
         # Jobs that took each other's places must not try again at the same moment.
         pause = min(self.patience / 4 * 2 ** min(tries - 1, 32), LONGEST_PAUSE) * random.uniform(1, 2)  # noqa: S311
-        message = f"{short.sentence(patience=self.patience)}; it queues again"
+        again = "it asks for them again" if short.spare else "it queues again"
+        message = f"{short.sentence(patience=self.patience)}; {again}"
         if tries > 1:
             message += f", for the {_ordinal(tries)} time, after a longer pause"
         self._short_since.pop(uid, None)

@@ -153,13 +153,10 @@ class TrainingJobController:
             decision = decisions.decision_of(seen=seen, data=data, admission=admission)
         growth = self._gangs.growth(uid) if decision.admitted and not over else None
         wants_more = seen.replicas("Worker") < seen.spec.workers
-        if (
-            decision.admitted
-            and wants_more
-            and growth is None
-            and self._gangs.requeues.pause_left(uid) is None
-        ):
-            self._gangs.touch()
+        if decision.admitted and wants_more and growth is None and not over:
+            growth = self._gangs.requeues.admission(uid)  # why it was given back the workers that it asks for
+            if growth is None:
+                self._gangs.touch()
         copies = self._copies.of(obj, seen, admitted=decision.admitted)
         # What an earlier operator counted holds until this one has counted further.
         passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)

@@ -27,9 +27,10 @@ class Gangs:
         self._queue = queue
 
     def short_of(self, seen: Observed) -> Short | None:
-        """Which pods of a gang have no place. One that its scheduler has not looked at does not count while that
-        decides about others."""
-        short = unplaced.short_of(seen)
+        """Which pods of a gang have no place: those without which it cannot go on, else the last workers of an elastic
+        one that it can do without. A pod that its scheduler has not looked at does not count while that decides about
+        others."""
+        short = unplaced.short_of(seen) or _spare_of(seen)
         if short is None or not short.unseen or not short.since:
             return short
         names_ = {
@@ -50,17 +51,12 @@ class Gangs:
         """With the number of workers that the queue gives to an elastic gang, or takes back from it."""
         if not seen.spec.is_elastic_gang or seen.spec.elastic is None:
             return seen
-        uid, elastic = obj["metadata"]["uid"], seen.spec.elastic
-        idle, requeues = unplaced.idle_workers(seen), self._queue.requeues
-        if not seen.was_admitted or not idle or unplaced.short_of(seen) is not None:
-            return replace(seen, workers=self._queue.workers(uid))
-        # Workers that get no node in time are given back; the job goes on with the others.
-        fewer = max(seen.replicas("Worker") - idle, elastic.min_replicas)
-        short = unplaced.short_of(seen, spare=False)
-        if short is not None and fewer < seen.replicas("Worker") and requeues.left(uid, short=short) == 0:
+        uid, requeues = obj["metadata"]["uid"], self._queue.requeues
+        short = self.short_of(seen) if seen.was_admitted and not seen.spec.run_policy.suspend else None
+        if short is not None and short.spare and requeues.left(uid, short=short) == 0:
             requeues.requeue(uid, short=short)
             self._queue.return_workers(uid)
-            return replace(seen, workers=fewer)
+            return replace(seen, workers=_with_places(seen))
         return replace(seen, workers=self._queue.workers(uid))
 
     def requeue(self, seen: Observed, *, uid: str, now: str) -> Decision | None:
@@ -70,9 +66,23 @@ class Gangs:
             return None
         short = self.short_of(seen)
         left = requeues.left(uid, short=short)
-        if short is not None and left == 0:
+        if short is not None and not short.spare and left == 0:
             waits = decisions.data(seen, now=now, runs=False)
             return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
-        if unplaced.all_placed(seen):
+        if unplaced.all_placed(seen) and seen.replicas("Worker") == seen.spec.workers:
             requeues.settled(uid)
         return None
+
+
+def _spare_of(seen: Observed) -> Short | None:
+    """The last workers of an elastic gang that have no place, and without which it can go on."""
+    if not seen.spec.is_elastic_gang or _with_places(seen) >= seen.replicas("Worker"):
+        return None
+    short = unplaced.short_of(seen, spare=False)
+    return None if short is None else replace(short, spare=True)
+
+
+def _with_places(seen: Observed) -> int:
+    """How many workers an elastic gang goes on with, when the last ones have no place."""
+    least = seen.spec.elastic.min_replicas if seen.spec.elastic is not None else 0
+    return max(seen.replicas("Worker") - unplaced.idle_workers(seen), least)
