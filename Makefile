@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training compile controlplane engine e2e crds lock simulation-docs training-docs
+.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training compile controlplane engine e2e crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -68,9 +68,13 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
 simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about 90 minutes; TRACE=FILE.csv
-	@rm -f bench/results/simulation.jsonl bench/results/placement.jsonl
+	@rm -f bench/results/simulation.jsonl
 	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
-	@$(BIN)/python bench/placement_optimum.py --results bench/results/placement.jsonl > bench/results/placement.json
+	@$(BIN)/python -m bench.simulation_page
+
+simulation-quick: venv ## one week of the sweep with two seeds, about five minutes, into the page; TRACE=FILE.csv
+	@rm -f bench/results/simulation_quick.jsonl
+	@$(BIN)/python bench/simulation_matrix.py --quick --trace $(TRACE) --results bench/results/simulation_quick.jsonl
 	@$(BIN)/python -m bench.simulation_page
 
 PROFILES ?= ../shared/data/pipedream

@@ -16,13 +16,14 @@ import time
 import numpy as np
 
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.cachemanager.demand import Claimant, DatasetUse, jobs_of, standing
+from tdcs.controllers.cachemanager.demand import jobs_of
 from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.cachemanager.room import NodeSpace
 from tdcs.engine.agents import AgentState
 from tdcs.planning.grants import MountDemand
 from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import Candidate
+from tdcs.planning.standing import Claimant, DatasetUse, standing
 from tdcs.planning.wants import Want, dataset_key
 from tdcs.policy import slots
 from tdcs.policy.eviction import lru

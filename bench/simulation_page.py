@@ -1,7 +1,6 @@
 """Write docs/simulation.md and its plots from the results in bench/results. `make simulation-docs` runs it."""
 
 import argparse
-import json
 import re
 import sys
 import textwrap
@@ -14,11 +13,23 @@ from bench.simulation_matrix import (
     WINDOWS,
     Case,
     Results,
+    is_older,
     mean_hours,
     of_seeds,
     read_results,
 )
-from bench.simulation_tables import bars, chance, gpu_time, number, sharing, stock, table, whole, windows
+from bench.simulation_tables import (
+    bars,
+    chance,
+    gpu_time,
+    number,
+    quick,
+    sharing,
+    stock,
+    table,
+    whole,
+    windows,
+)
 from click.testing import CliRunner
 
 from tdcs.cli.main import main as main_command
@@ -69,7 +80,7 @@ def rules() -> str:
     for rule, parts in sorted(rule_callers.callers().items()):
         by_callers.setdefault(tuple(parts), []).append(f"`{rule}`")
     rows = [
-        [" and ".join(parts) or "nobody yet", ", ".join(found)]
+        [" and ".join(parts) or "entry points and tests", ", ".join(found)]
         for parts, found in sorted(by_callers.items(), key=lambda item: (-len(item[0]), item[0]))
     ]
     return table(["called by", "rules"], rows)
@@ -108,29 +119,19 @@ def plots(results: Results, *, folder: Path) -> None:
         )
 
 
-#: The rules that the text of the page says only the simulator calls, and that it says nobody calls.
-SIMULATOR_ONLY = (
-    "admission.jobs_per_copy",
-    "allocation.allocate_cache",
-    "eviction.choose",
-    "placement.serving_nodes",
-    "preload.budget",
-    "colocation.place_pods",
-    "scoring.locality_matters",
-)
-NOBODY = ("colocation.plan",)
+#: The rules that the text of the page says only the simulator calls.
+SIMULATOR_ONLY = ("preload.budget", "preload.share")
 
 
 def check_text() -> None:
     """Refuse to write a page whose text says something else about the rules than the sources do."""
     callers = rule_callers.callers()
-    for expected, names in ((("simulator",), SIMULATOR_ONLY), ((), NOBODY)):
-        for name in names:
-            if tuple(callers[name]) != expected:
-                raise SystemExit(
-                    f"simulation_page.md.in says that {' and '.join(expected) or 'nobody'} calls {name}, but "
-                    f"{' and '.join(callers[name]) or 'nobody'} does; correct the section 'What these figures are for'"
-                )
+    for name in SIMULATOR_ONLY:
+        if callers[name] != ["simulator"]:
+            raise SystemExit(
+                f"simulation_page.md.in says that only the simulator calls {name}, but "
+                f"{' and '.join(callers[name]) or 'nobody'} does; correct the section 'What these figures are for'"
+            )
 
 
 def predicted(scenario: Path) -> str:
@@ -156,11 +157,6 @@ def speed(results: Results) -> str:
     )
 
 
-def missed(count: int) -> str:
-    """How many instances do not reach the bar, in words."""
-    return {0: "none falls short", 1: "1 does not"}.get(count, f"{count} do not")
-
-
 def filled(template: str, *, parts: dict[str, str]) -> str:
     """The template with its parts; what stands between `@if NAME@` and `@end@` goes when the part is empty."""
     kept = re.sub(
@@ -177,20 +173,7 @@ def filled(template: str, *, parts: dict[str, str]) -> str:
 def facts(results: Results) -> dict[str, str]:
     """The numbers that the text of the page quotes."""
     errors = model_rows.errors()
-    placed = Path(__file__).parent / "results" / "placement.json"
-    placement = json.loads(placed.read_text(encoding="utf-8")) if placed.exists() else None
     return {
-        "placement": (
-            f"On {placement['instances']} random instances the policy reaches {placement['mean']:.2%} of the optimum "
-            f"on average and {placement['worst']:.1%} at worst; {placement['shareAtBar']:.1%} of the instances reach "
-            f"95 %, {missed(placement['belowBar'])}. HiGHS proved {placement['provenOptimal']} optima within its time, "
-            f"and on these the policy reaches {placement['meanOfProven']:.2%} on average and "
-            f"{placement['worstOfProven']:.1%} at worst; for the others the solver's upper bound stands in, so the "
-            f"true ratios are better. The policy takes {placement['policyMillisecondsMean']:.0f} ms per instance on "
-            "average."
-            if placement
-            else ""
-        ),
         "errors": ", ".join(f"{name} {error:+.1%}" for name, error in errors.items()),
         "speed": speed(results),
         "models": ", ".join(f"{one.name} {one.rate / 1e6:.0f}" for one in MODELS),
@@ -208,6 +191,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     here = Path(__file__).parent
     parser.add_argument("--results", type=Path, default=here / "results" / "simulation.jsonl")
+    parser.add_argument("--quick", type=Path, default=here / "results" / "simulation_quick.jsonl")
     parser.add_argument("--docs", type=Path, default=here.parent / "docs")
     options = parser.parse_args()
     check_text()
@@ -216,6 +200,8 @@ def main() -> int:
     example = here / "predict_example.yaml"
     parts = {
         **facts(results),
+        "older": "yes" if is_older(results) else "",
+        "quick": quick(read_results(options.quick)),
         "example": example.read_text(encoding="utf-8").rstrip(),
         "example_output": predicted(example),
         "whole_image": whole(results, mix="image"),

@@ -1,5 +1,7 @@
 """The tables of docs/simulation.md that come from the results of the sweep, for `bench/simulation_page.py`."""
 
+import dataclasses
+
 from bench.simulation_matrix import (
     MIXES,
     SCHEMES,
@@ -97,7 +99,6 @@ def whole(results: Results, *, mix: str) -> str:
                 f"{mean_of(found, 'remoteBytes') / 1e12:,.0f}",
                 f"{mean_of(found, 'localFraction'):.0%}",
                 f"{mean_of(found, 'evictions'):,.0f}",
-                f"{mean_of(found, 'clones'):,.0f}",
                 f"{mean_of(found, 'cpuSeconds'):.0f}",
             ]
         )
@@ -113,7 +114,46 @@ def whole(results: Results, *, mix: str) -> str:
         "store TB",
         "read on own nodes",
         "evictions",
-        "clones",
+        "CPU s",
+    ]
+    return table(header, rows)
+
+
+def quick(results: Results) -> str:
+    """All schemes on one week, each mix and seed by itself."""
+    rows = []
+    for case, ours in results.items():
+        if case.scheme != "tdcs":
+            continue
+        for scheme in SCHEMES[:4]:
+            row = results.get(dataclasses.replace(case, scheme=scheme))
+            if row is None:
+                continue
+            times = number(row, "meanJctSeconds") / number(ours, "meanJctSeconds")
+            rows.append(
+                [
+                    case.mix,
+                    str(case.seed),
+                    scheme,
+                    f"{number(row, 'meanJctSeconds') / 3600:,.2f}",
+                    ratio_text(times, bar=bar_of(mix=case.mix, scheme=scheme)) if scheme != "tdcs" else "1",
+                    f"{number(row, 'gpuIdleFraction'):.2%}",
+                    f"{number(row, 'remoteBytes') / 1e12:,.0f}",
+                    f"{number(row, 'localFraction'):.0%}",
+                    f"{number(row, 'evictions'):,.0f}",
+                    f"{number(row, 'cpuSeconds'):.0f}",
+                ]
+            )
+    header = [
+        "mix",
+        "seed",
+        "scheme",
+        "mean h",
+        "x tdcs",
+        "GPU time stalled",
+        "store TB",
+        "read on own nodes",
+        "evictions",
         "CPU s",
     ]
     return table(header, rows)

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from tdcs.cli.input import inputs_checked
 from tdcs.controllers.humanize import human
-from tdcs.policy.allocation import StoreLimits
 from tdcs.simulate import paper
 from tdcs.simulate.plots import INSTALL, check_plot, plot_bars, plot_completions
 from tdcs.simulate.run import SCHEMES, Result, simulate
 from tdcs.simulate.scenario import DEFAULT_STORE, GBIT, Scenario
+from tdcs.simulate.store import StoreLimits
 from tdcs.simulate.trace import read_trace
 from tdcs.simulate.wording import duration
 from tdcs.simulate.workload import MIXES, Sharing, WorkItem, assign_work
@@ -261,6 +261,5 @@ def _result_table(result: Result) -> Table:
     table.add_row("read from the store", human(round(result.remote_bytes)))
     table.add_row("read from the job's own nodes", f"{result.local_fraction:.1%}")
     table.add_row("evictions", f"{result.evictions:,}")
-    table.add_row("clones", f"{result.clones:,}")
     table.add_row("simulated in", f"{result.wall:.1f} s")
     return table

@@ -12,7 +12,7 @@ nodes as any other. A job that waits for its data may be passed freely, because 
 bound, the readiness timeout.
 
 A copy of a dataset may have a limit of jobs that read it at once (:func:`choose_copy`): over it a
-job waits, or a new copy is made.
+job waits.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -334,60 +334,17 @@ def nodes_to_set_aside(
     return order[:enough]
 
 
-class OnLimit(StrEnum):
-    """What happens to a job when every copy of its dataset has as many jobs as it may."""
-
-    SUSPEND = "Suspend"
-    CLONE = "Clone"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CopyChoice:
-    """The copy that a job reads. With `clone` it is one that must be made first; None means wait."""
-
-    copy: str | None
-    clone: bool = False
-
-
-def jobs_per_copy(*, holders: int, node_rate: float, mean_demand: float) -> int:
-    """How many jobs of the present kind a copy can feed at once: what its holders' links send over a job's demand.
-
-    The limit for :func:`choose_copy`; at least 1, because a copy that feeds nobody is of no use.
-
-    Args:
-        holders: nodes that hold the copy.
-        node_rate: bytes per second that a node sends.
-        mean_demand: bytes per second that one of its jobs reads when data never lacks; above zero.
-    """
-    return max(int(holders * node_rate / mean_demand), 1)
-
-
 def choose_copy(
-    *,
-    active: Mapping[str, int],
-    room: Mapping[str, int] | None = None,
-    limit: int = 0,
-    on_limit: OnLimit = OnLimit.SUSPEND,
-    max_copies: int | None = None,
-    room_for_clone: bool = True,
-) -> CopyChoice:
+    *, active: Mapping[str, int], room: Mapping[str, int] | None = None, limit: int = 0
+) -> str | None:
     """Of the copies under their limit the one with room for most of the job's pods, then the one with the fewest
-    jobs; over the limit, wait or clone.
+    jobs; None when each has as many as it may.
 
     Args:
         active: jobs that read each copy now, by the copy's id (ids are "0", "1", ...).
         room: how many of the job's pods find room on the nodes of each copy; left out, that is not looked at.
         limit: jobs that one copy serves at once; 0 means no limit.
-        on_limit: what to do when all copies are full.
-        max_copies: the most copies there may be; None means no bound.
-        room_for_clone: whether the cache can hold one more copy.
     """
+    near = room or {}
     free = [copy for copy, jobs in active.items() if limit <= 0 or jobs < limit]
-    if free:
-        near = room or {}
-        return CopyChoice(copy=min(free, key=lambda copy: (-near.get(copy, 0), active[copy], copy)))
-    may_clone = on_limit is OnLimit.CLONE or not active
-    if may_clone and room_for_clone and (max_copies is None or len(active) < max_copies):
-        number = next(i for i in range(len(active) + 1) if str(i) not in active)
-        return CopyChoice(copy=str(number), clone=True)
-    return CopyChoice(copy=None)
+    return min(free, key=lambda copy: (-near.get(copy, 0), active[copy], copy), default=None)

@@ -1,7 +1,6 @@
-"""What leaves the cache when room is needed.
+"""In which order idle datasets leave the cache when room is needed.
 
-Never: a pinned dataset, one that a job reads now, and a timed one before its time. First: timed
-ones that are due. The others leave in the order of their *worth*, the least worth first. A policy is a function that
+They leave in the order of their *worth*, the least worth first. A policy is a function that
 gives the worth of a dataset as a time: when it was last used, or as if it had been used then. So datasets with
 different policies can be compared. It must not depend on the present, so that an order holds until something is used:
 
@@ -13,9 +12,7 @@ different policies can be compared. It must not depend on the present, so that a
 
 Further policies are entry points of the group `tdcs.eviction_policies`.
 
-A dataset leaves as a whole, except the last one, of which no more leaves than is needed: what
-is left of it still saves reads. Limits: bytes are counted over the cluster; whether they free the
-node that needs room is for the caller to ask for by giving that node's bytes.
+Which datasets are idle, and how much of each leaves, is for `tdcs.planning.grants`.
 """
 
 import math
@@ -40,9 +37,6 @@ class Candidate:
     Attributes:
         name: a stable name; ties are broken by it.
         held_bytes: bytes that can be freed.
-        active_jobs: jobs that read it now.
-        pinned: whether its owner wants it to stay whatever happens.
-        expires_at: for a timed dataset, when it is due; None for others.
         last_used: when a job last read it.
         uses: when jobs started to read it, for LRFU; may be a recent part.
         next_use: its place among the waiting jobs (0 is the first), None when none waits for it.
@@ -50,9 +44,6 @@ class Candidate:
 
     name: str
     held_bytes: float
-    active_jobs: int = 0
-    pinned: bool = False
-    expires_at: float | None = None
     last_used: float = 0.0
     uses: Sequence[float] = ()
     next_use: float | None = None
@@ -60,14 +51,6 @@ class Candidate:
 
 Policy = Callable[[Candidate], float]
 """Gives the worth of a dataset: a time in seconds. What has least leaves first."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Eviction:
-    """Bytes of a dataset that shall leave."""
-
-    name: str
-    freed_bytes: float
 
 
 def lru(candidate: Candidate) -> float:
@@ -86,28 +69,3 @@ def lrfu(candidate: Candidate) -> float:
 def next_use(candidate: Candidate) -> float:
     """What a waiting job will read, by its place in the queue; else when it was last used."""
     return candidate.last_used if candidate.next_use is None else FUTURE - candidate.next_use
-
-
-def protected(*, candidate: Candidate, now: float) -> bool:
-    """Whether a dataset must not be evicted."""
-    if candidate.pinned or candidate.active_jobs > 0:
-        return True
-    return candidate.expires_at is not None and candidate.expires_at > now
-
-
-def choose(
-    *, candidates: Sequence[Candidate], needed_bytes: float, now: float, policy: Policy = lru
-) -> tuple[Eviction, ...]:
-    """What to evict so that `needed_bytes` become free, in order; less when no more may leave."""
-    order = sorted(
-        (one for one in candidates if one.held_bytes > 0 and not protected(candidate=one, now=now)),
-        key=lambda one: (one.expires_at is None, policy(one), one.last_used, one.name),
-    )
-    chosen: list[Eviction] = []
-    for one in order:
-        if needed_bytes <= 0:
-            break
-        freed = min(one.held_bytes, needed_bytes)
-        chosen.append(Eviction(name=one.name, freed_bytes=freed))
-        needed_bytes -= freed
-    return tuple(chosen)

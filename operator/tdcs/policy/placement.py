@@ -5,7 +5,6 @@ each of them gets. Which slots these are is decided by :mod:`tdcs.policy.slots`.
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -164,34 +163,6 @@ def node_bytes(plan: CopyPlan) -> dict[str, int]:
         spent = {node.name for node in full}
         open_nodes = [node for node in open_nodes if node.name not in spent]
     return held
-
-
-def serving_nodes(
-    *,
-    demand: float,
-    node_rate: float,
-    headroom: float = 2.0,
-    copy_bytes: int = 0,
-    node_bytes_total: int = 0,
-    largest_share: float = 1 / 8,
-) -> int:
-    """Nodes over which a copy should lie so that its readers do not wait for the holders' links.
-
-    Enough to send the demand with headroom; and, where the cache of a node is known, enough that the copy
-    takes no more than `largest_share` of it: who will read a dataset later is not known, and a small
-    dataset on a single node is slow for all as soon as a sweep of many jobs reads it.
-
-    Args:
-        demand: bytes per second that its readers take now.
-        node_rate: bytes per second that a node sends.
-        headroom: by how much the demand may grow before links become scarce.
-        copy_bytes: size of the copy.
-        node_bytes_total: cache of a node; 0 leaves the second rule out.
-        largest_share: the most of a node's cache that one copy should take.
-    """
-    by_rate = math.ceil(demand * headroom / node_rate)
-    by_share = math.ceil(copy_bytes / (node_bytes_total * largest_share)) if node_bytes_total > 0 else 0
-    return max(by_rate, by_share, 1)
 
 
 def _fewest_that_hold(ranked: Sequence[CacheNode], dataset_bytes: int) -> int:

@@ -94,11 +94,6 @@ def _plain(paths: Sequence[str]) -> tuple[str, ...]:
     return () if "" in plain or "." in plain else plain
 
 
-def what_fits(*, missing_bytes: float, free_bytes: float) -> float:
-    """Bytes to load into what is free: all, or exactly the part that fits."""
-    return max(min(missing_bytes, free_bytes), 0.0)
-
-
 def budget(*, capacity: float, reading: float, floor: float = LOAD_FLOOR) -> float:
     """The part of the store's capacity that loading may take beside jobs that read at `reading`."""
     return max(capacity - reading, capacity * floor, 0.0)

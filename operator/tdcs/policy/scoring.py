@@ -25,9 +25,6 @@ _NOTHING_AWAITED: Final[Mapping[str, float]] = MappingProxyType({})
 #: Largest score of a kube-scheduler extender (`MaxExtenderPriority`).
 MAX_SCORE = 10
 
-#: Part of its share of the node's link that a job must need before it matters where its data lies.
-LOCALITY_FLOOR = 0.5
-
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOnNodes:
@@ -231,17 +228,6 @@ def nodes_to_take(*, candidates: Collection[str], awaited: Mapping[str, float]) 
         least = min((awaited[node] for node in candidates), default=0.0) + 1e-9
         chosen = [node for node in candidates if awaited[node] <= least]
     return dict.fromkeys(chosen, 1) if len(chosen) < len(candidates) else {}
-
-
-def locality_matters(*, demand: float, link: float) -> bool:
-    """Whether a job of this demand gains from data on its own node; both in bytes per second.
-
-    `link` is the job's share of its nodes' links. Up to half of it, remote reads are as fast as local
-    ones, and to place the job by its data would only scatter the free GPUs that large jobs wait for. An
-    8-V100 node training ResNet50 needs a quarter of a 25 Gbit/s link, one training 3D-UNet on A100
-    four such links.
-    """
-    return demand > LOCALITY_FLOOR * link
 
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from tdcs.policy import admission, colocation
+from tdcs.policy import admission
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario
+from tdcs.simulate.scheduling import place_pods
 
 #: How many waiting jobs an admission looks at: those further back would only pass these.
 WINDOW = 64
@@ -18,8 +19,8 @@ class Cluster:
         self.free = dict.fromkeys(scenario.node_names(), scenario.gpus_per_node)
         self.by_free = [0] * scenario.gpus_per_node + [scenario.nodes]
         self.queue: list[SimJob] = []
-        self._holder: SimJob | None = None
-        self._aside: tuple[str, ...] = ()
+        self.holder: SimJob | None = None
+        self.aside: tuple[str, ...] = ()
         self.running: dict[int, SimJob] = {}
         self.readers: dict[str, dict[int, SimJob]] = {}
 
@@ -35,9 +36,10 @@ class Cluster:
 
     def next_to_admit(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
-        holder = self._holder
-        if holder is not None and self._fits_aside(holder):
+        holder = self.holder
+        if holder is not None and self._fits_anywhere(holder):
             self._admit(self.queue.index(holder))
+            self._give_back()
             return holder
         window = self.window()
         next_ = admission.next_to_admit(queue=window, nodes_by_free_gpus=self.by_free, holder=holder)
@@ -56,39 +58,36 @@ class Cluster:
                 job.passed += 1
         del self.queue[place]
 
-    def _fits_aside(self, job: SimJob) -> bool:
-        return self._placed_aside(job) is not None
+    def _fits_anywhere(self, job: SimJob) -> bool:
+        by_free = list(self.by_free)
+        for node in self.aside:
+            by_free[self.free[node]] += 1
+        return admission.gang_fits(pods=job.pods, nodes_by_free_gpus=by_free)
 
-    def _placed_aside(self, job: SimJob) -> tuple[str, ...] | None:
-        free = {node: self.free[node] for node in self._aside}
-        return colocation.place_pods(pods=job.pods, free_gpus=free, scores={})
+    def _give_back(self) -> None:
+        for node in self.aside:
+            self.by_free[self.free[node]] += 1
+        self.holder, self.aside = None, ()
 
     def _set_aside(self, job: SimJob) -> None:
-        self._holder = job
+        self.holder = job
         size = self.scenario.gpus_per_node
 
         def holds(nodes: Sequence[str]) -> bool:
             return admission.gang_fits(pods=job.pods, nodes_by_free_gpus=[*[0] * size, len(nodes)])
 
-        self._aside = admission.nodes_to_set_aside(
+        self.aside = admission.nodes_to_set_aside(
             free=self.free, sizes=dict.fromkeys(self.free, size), holds=holds
         )
-        for node in self._aside:
+        for node in self.aside:
             self.by_free[self.free[node]] -= 1
 
-    def place(self, job: SimJob, *, scores: dict[str, int], data_first: bool, now: float) -> None:
-        """Start a job that fits as a gang: on the nodes set aside for it, else on those with the best scores."""
-        nodes: tuple[str, ...] | None
-        if job is self._holder:
-            nodes = self._placed_aside(job)
-            aside, self._holder, self._aside = self._aside, None, ()
-            for node in aside:
-                self.by_free[self.free[node]] += 1
-        else:
-            free = self.free
-            if self._aside:
-                free = {node: gpus for node, gpus in free.items() if node not in self._aside}
-            nodes = colocation.place_pods(pods=job.pods, free_gpus=free, scores=scores, data_first=data_first)
+    def place(self, job: SimJob, *, scores: dict[str, int], now: float) -> None:
+        """Start a job that fits as a gang, on the nodes with the best scores."""
+        free = self.free
+        if self.aside:
+            free = {node: gpus for node, gpus in free.items() if node not in self.aside}
+        nodes = place_pods(pods=job.pods, free_gpus=free, scores=scores)
         if nodes is None:
             raise RuntimeError(f"job {job.number}: admitted although its {job.gpus} GPUs are not free")
         for node, gpus in zip(nodes, job.pods, strict=True):
@@ -109,6 +108,6 @@ class Cluster:
     def _change(self, node: str, gpus: int) -> None:
         before = self.free[node]
         self.free[node] = before + gpus
-        if node not in self._aside:
+        if node not in self.aside:
             self.by_free[before] -= 1
             self.by_free[before + gpus] += 1

@@ -12,7 +12,6 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from tdcs.policy.allocation import fair_level
 from tdcs.policy.preload import budget
 from tdcs.policy.preload import share as share_loading
 from tdcs.policy.throughput import limited
@@ -20,6 +19,7 @@ from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import EPSILON_BYTES, SimJob
 from tdcs.simulate.scenario import Scenario, pods_of
 from tdcs.simulate.schemes.base import Scheme
+from tdcs.simulate.store import fair_level
 from tdcs.simulate.workload import WorkItem
 
 #: Called with the number of finished jobs now and then.
@@ -118,9 +118,7 @@ class Simulation:
     def _admit(self, *, now: float) -> list[SimJob]:
         started: list[SimJob] = []
         while (job := self.cluster.next_to_admit()) is not None:
-            self.cluster.place(
-                job, scores=self.scheme.scores(job), data_first=self.scheme.data_first(job), now=now
-            )
+            self.cluster.place(job, scores=self.scheme.scores(job), now=now)
             self.scheme.started(job, now=now)
             started.append(job)
         return started

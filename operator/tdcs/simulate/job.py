@@ -38,7 +38,6 @@ class SimJob:
     ready: bool = True
     passed: int = 0
     nodes: tuple[str, ...] = ()
-    copy: str = "0"
     started: float = -1.0
     ended: float = -1.0
     remaining: float = 0.0

@@ -34,7 +34,6 @@ class Result:
         remote_bytes: bytes that the store sent, to jobs and to loads.
         local_fraction: of the bytes that jobs read, the part that came from their own nodes.
         evictions: times that a dataset lost bytes to make room.
-        clones: copies that were made of cached datasets.
         wall: seconds that the simulation took.
         completions: the time from submission to end of each job, in the order of the trace.
     """
@@ -49,7 +48,6 @@ class Result:
     remote_bytes: float
     local_fraction: float
     evictions: int
-    clones: int
     wall: float
     completions: Sequence[float]
 
@@ -66,7 +64,6 @@ class Result:
             "remoteBytes": int(self.remote_bytes),
             "localFraction": round(self.local_fraction, 6),
             "evictions": self.evictions,
-            "clones": self.clones,
             "wallSeconds": round(self.wall, 3),
         }
 
@@ -94,7 +91,6 @@ def simulate(
         remote_bytes=sum(job.remote_bytes for job in jobs) + simulation.scheme.loaded_bytes,
         local_fraction=sum(job.local_bytes for job in jobs) / read,
         evictions=simulation.scheme.evictions,
-        clones=simulation.scheme.clones,
         wall=time.perf_counter() - began,
         completions=times,
     )

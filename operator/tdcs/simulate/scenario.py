@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tdcs.policy.allocation import StoreLimits
+from tdcs.simulate.store import StoreLimits
 
 GBIT = 1e9 / 8
 

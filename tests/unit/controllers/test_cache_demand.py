@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
 from tdcs.api.sharing import Access
 from tdcs.controllers.cachemanager.clones import clones
-from tdcs.controllers.cachemanager.demand import Claimant, DatasetJobs, DatasetUse, standing, use_of
+from tdcs.controllers.cachemanager.demand import use_of
 from tdcs.controllers.cachemanager.quotas import selects
 from tdcs.controllers.cachemanager.room import NodeSpace, has_to_wait, is_crowded, usable_bytes
 from tdcs.engine.agents import AgentState, MountState
 from tdcs.planning.grants import Tier
+from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
 from tdcs.policy.eviction import lrfu, lru, next_use
 
 NOW = "2026-03-01T12:00:00Z"

@@ -12,7 +12,6 @@ from tdcs.policy.placement import (
     Mode,
     node_bytes,
     plan_copy,
-    serving_nodes,
 )
 
 GIB = 1 << 30
@@ -110,16 +109,3 @@ def test_the_bytes_by_node_hold_all_that_fits_and_keep_to_the_limits(free: list[
     limits = {chosen.name: chosen.limit_bytes for chosen in plan.nodes}
     assert sum(planned.values()) == min(size, sum(limits.values()))
     assert all(0 <= planned[name] <= limits[name] for name in planned)
-
-
-def test_a_copy_lies_on_as_many_nodes_as_its_readers_need() -> None:
-    assert serving_nodes(demand=0.0, node_rate=10.0) == 1
-    assert serving_nodes(demand=30.0, node_rate=10.0, headroom=2.0) == 6
-
-
-def test_a_copy_takes_no_more_than_its_share_of_a_nodes_cache() -> None:
-    on = {"demand": 0.0, "node_rate": 10.0, "copy_bytes": 1000, "node_bytes_total": 400}
-    assert serving_nodes(**on, largest_share=0.5) == 5  # type: ignore[arg-type]
-    assert serving_nodes(**on, largest_share=1.0) == 3  # type: ignore[arg-type]
-    assert serving_nodes(**on) == 20  # type: ignore[arg-type]
-    assert serving_nodes(demand=0.0, node_rate=10.0, copy_bytes=1000) == 1

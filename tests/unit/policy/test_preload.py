@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.policy.preload import Load, Subset, budget, share, what_fits
+from tdcs.policy.preload import Load, Subset, budget, share
 
 amounts = st.floats(min_value=0.0, max_value=1e10)
 loads_ = st.lists(
@@ -48,11 +48,6 @@ def test_loading_leaves_the_running_jobs_what_they_read_or_half(capacity: float,
     given_ = budget(capacity=capacity, reading=reading)
     assert capacity * 0.5 <= given_ <= capacity
     assert capacity - given_ >= min(reading, capacity * 0.5) - 1e-3
-
-
-def test_of_what_does_not_fit_exactly_the_part_that_fits_is_loaded() -> None:
-    assert what_fits(missing_bytes=100, free_bytes=60) == 60
-    assert what_fits(missing_bytes=100, free_bytes=-1) == 0
 
 
 files_ = st.dictionaries(

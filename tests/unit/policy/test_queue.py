@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 
 from tdcs.policy.admission import (
     MAX_PASSES,
-    OnLimit,
     choose_copy,
     gang_fits,
-    jobs_per_copy,
     next_to_admit,
     nodes_to_set_aside,
     queue_key,
 )
-from tdcs.policy.colocation import place_pods
 from tdcs.policy.fitting import PodGroup, place
+from tdcs.simulate.scheduling import place_pods
 
 
 @dataclass
@@ -129,26 +127,19 @@ def test_priority_comes_before_age() -> None:
 
 
 @pytest.mark.parametrize(
-    ("active", "options", "copy", "clone"),
+    ("active", "options", "copy"),
     [
-        ({"0": 3}, {}, "0", False),
-        ({"0": 3, "1": 1}, {"limit": 4}, "1", False),
-        ({"0": 1, "1": 3}, {"room": {"0": 2, "1": 6}}, "1", False),
-        ({"0": 3, "1": 1}, {"room": {"0": 6, "1": 6}}, "1", False),
-        ({"0": 4, "1": 1}, {"limit": 4, "room": {"0": 6, "1": 0}}, "1", False),
-        ({"0": 4}, {"limit": 4}, None, False),
-        ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE}, "1", True),
-        ({"0": 4, "2": 4}, {"limit": 4, "on_limit": OnLimit.CLONE}, "1", True),
-        ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE, "max_copies": 1}, None, False),
-        ({"0": 4}, {"limit": 4, "on_limit": OnLimit.CLONE, "room_for_clone": False}, None, False),
-        ({}, {}, "0", True),
+        ({"0": 3}, {}, "0"),
+        ({"0": 3, "1": 1}, {"limit": 4}, "1"),
+        ({"0": 1, "1": 3}, {"room": {"0": 2, "1": 6}}, "1"),
+        ({"0": 3, "1": 1}, {"room": {"0": 6, "1": 6}}, "1"),
+        ({"0": 4, "1": 1}, {"limit": 4, "room": {"0": 6, "1": 0}}, "1"),
+        ({"0": 4}, {"limit": 4}, None),
+        ({}, {}, None),
     ],
 )
-def test_which_copy_a_job_reads(
-    active: dict[str, int], options: dict[str, object], copy: str | None, clone: bool
-) -> None:
-    choice = choose_copy(active=active, **options)  # type: ignore[arg-type]
-    assert (choice.copy, choice.clone) == (copy, clone)
+def test_which_copy_a_job_reads(active: dict[str, int], options: dict[str, object], copy: str | None) -> None:
+    assert choose_copy(active=active, **options) == copy  # type: ignore[arg-type]
 
 
 @given(
@@ -156,18 +147,15 @@ def test_which_copy_a_job_reads(
         st.integers(min_value=0, max_value=5).map(str), st.integers(min_value=0, max_value=9)
     ),
     limit=st.integers(min_value=1, max_value=9),
-    on_limit=st.sampled_from(list(OnLimit)),
-    max_copies=st.none() | st.integers(min_value=1, max_value=6),
 )
-def test_a_copy_is_never_given_more_jobs_than_its_limit(
-    active: dict[str, int], limit: int, on_limit: OnLimit, max_copies: int | None
+def test_a_copy_is_never_given_more_jobs_than_its_limit_and_none_with_a_place_is_left_out(
+    active: dict[str, int], limit: int
 ) -> None:
-    choice = choose_copy(active=active, limit=limit, on_limit=on_limit, max_copies=max_copies)
-    if choice.clone:
-        assert choice.copy not in active
-        assert max_copies is None or len(active) < max_copies
-    elif choice.copy is not None:
-        assert active[choice.copy] < limit
+    copy = choose_copy(active=active, limit=limit)
+    if copy is None:
+        assert all(jobs >= limit for jobs in active.values())
+    else:
+        assert active[copy] < limit
 
 
 jobs = st.builds(
@@ -280,24 +268,9 @@ def test_where_only_gpus_count_a_gang_fits_over_all_resources_when_it_fits_by_gp
         assert sum(one["gpu"] for one in left.values()) == sum(free) - sum(pods)
 
 
-def test_where_data_matters_little_the_fullest_node_comes_before_the_best_score() -> None:
-    free, scores = {"empty": 8, "half": 4, "half with data": 4}, {"empty": 9, "half with data": 5}
-    assert place_pods(pods=[2], free_gpus=free, scores=scores) == ("empty",)
-    assert place_pods(pods=[2], free_gpus=free, scores=scores, data_first=False) == ("half with data",)
-
-
 def test_the_job_that_nodes_are_set_aside_for_takes_no_others() -> None:
     holder = Job((1,), passed=MAX_PASSES)
     admission = next_to_admit(queue=[holder, Job((1,))], nodes_by_free_gpus=[0, 2], holder=holder)
     assert (admission.admits, admission.starves) == (1, None)
     admission = next_to_admit(queue=[holder], nodes_by_free_gpus=[0, 2], holder=holder)
     assert (admission.admits, admission.starves) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("holders", "demand", "jobs"), [(1, 10.0, 10), (4, 10.0, 40), (1, 30.0, 3), (1, 101.0, 1), (0, 1.0, 1)]
-)
-def test_a_copy_feeds_as_many_jobs_as_its_links_carry_and_never_none(
-    holders: int, demand: float, jobs: int
-) -> None:
-    assert jobs_per_copy(holders=holders, node_rate=100.0, mean_demand=demand) == jobs

@@ -12,7 +12,6 @@ from tdcs.policy.scoring import (
     closeness,
     local_share,
     locality,
-    locality_matters,
     merged,
     node_scores,
     nodes_to_take,
@@ -226,28 +225,3 @@ def test_locality_and_local_share_lie_between_none_and_all(
         assert most is not None
         assert mine is not None
         assert mine <= most + 1e-9
-
-
-rate = st.floats(min_value=1.0, max_value=1e12)
-
-
-@given(demand=rate, link=rate, more=st.floats(min_value=1.0, max_value=100.0))
-def test_a_hungrier_job_or_a_thinner_link_never_makes_locality_matter_less(
-    demand: float, link: float, more: float
-) -> None:
-    matters = locality_matters(demand=demand, link=link)
-    assert locality_matters(demand=demand * more, link=link) >= matters
-    assert locality_matters(demand=demand, link=link / more) >= matters
-
-
-@given(link=rate, share=st.floats(min_value=0.0, max_value=0.4))
-def test_a_job_that_needs_less_than_half_its_link_is_placed_anywhere(link: float, share: float) -> None:
-    assert not locality_matters(demand=share * link, link=link)
-    assert locality_matters(demand=link, link=link)
-
-
-def test_published_jobs_fall_on_the_side_that_they_should() -> None:
-    """On 25 Gbit/s: 8 V100 training ResNet50 do not gain from local data, 8 A100 training 3D-UNet do."""
-    link = 25e9 / 8
-    assert not locality_matters(demand=8 * 93e6, link=link)
-    assert locality_matters(demand=12.9e9, link=link)

@@ -11,7 +11,9 @@ from tests.unit.simulate.conftest import synthetic_jobs
 
 import tdcs.policy
 import tdcs.simulate
-from tdcs.policy import admission, allocation, colocation, eviction, placement, preload, scoring, throughput
+from tdcs.planning import grants, standing, wants
+from tdcs.planning import placement as planning_placement
+from tdcs.policy import admission, allocation, placement, preload, scoring, throughput
 from tdcs.simulate import cluster, engine, job, predict
 from tdcs.simulate.run import simulate
 from tdcs.simulate.scenario import Scenario
@@ -29,16 +31,13 @@ def modules(package: object) -> list[object]:
 
 def test_the_modules_of_the_simulator_hold_the_policies_themselves() -> None:
     for user, name, rule in (
-        (cache_plan, "placement", placement),
-        (cache_plan, "eviction", eviction),
-        (cache_plan, "allocation", allocation),
-        (cache_plan, "admission", admission),
-        (cache_plan, "preload", preload),
+        (cache_plan, "grant", grants.grant),
+        (cache_plan, "standing", standing.standing),
+        (cache_plan, "of_dataset", wants.of_dataset),
+        (tdcs_scheme, "allocation", allocation),
         (tdcs_scheme, "scoring", scoring),
         (tdcs_scheme, "preload", preload),
         (cluster, "admission", admission),
-        (cluster, "colocation", colocation),
-        (engine, "fair_level", allocation.fair_level),
         (engine, "budget", preload.budget),
         (engine, "limited", throughput.limited),
         (job, "estimate", throughput.estimate),
@@ -55,7 +54,7 @@ def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
         for name, found in vars(module).items()
         if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")  # type: ignore[attr-defined]
     }
-    assert {"plan_copy", "next_to_admit", "choose", "share", "estimate"} <= rules
+    assert {"plan_copy", "next_to_admit", "choose_copy", "share", "estimate"} <= rules
     own = {
         (module.__name__, node.name)  # type: ignore[attr-defined]
         for module in modules(tdcs.simulate)
@@ -68,16 +67,12 @@ def test_no_function_of_a_policy_is_defined_again_in_the_simulator() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (placement, "plan_copy"),
-        (placement, "node_bytes"),
-        (placement, "serving_nodes"),
+        (planning_placement, "plan_copy"),
+        (cache_plan, "grant"),
+        (cache_plan, "standing"),
         (scoring, "node_scores"),
         (admission, "next_to_admit"),
-        (admission, "choose_copy"),
-        (eviction, "choose"),
-        (preload, "what_fits"),
-        (allocation, "allocate_cache"),
-        (colocation, "place_pods"),
+        (engine, "share_loading"),
     ],
 )
 def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> None:
@@ -96,16 +91,8 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch, module:
     assert calls > 0
 
 
-#: Rules that nothing that runs calls, by the controller that will: their own tests are all that use them.
-WITHOUT_CALLER = {
-    "allocation.allocate": "cache manager",
-    "allocation.water_fill": "cache manager",
-    "colocation.plan": "job queue",
-    "eviction.lrfu": "cache manager, by entry point",
-    "local_search.improve": "job queue",
-    "local_search.insert": "job queue",
-    "local_search.rearrange": "job queue",
-}
+#: Rules that are found by an entry point, and not by their names.
+BY_ENTRY_POINT = {"eviction.lrfu"}
 
 #: With what tests write and read bitmaps of slots.
 OF_TESTS = {"slots.bitmap", "slots.is_subset", "slots.members"}
@@ -113,17 +100,8 @@ OF_TESTS = {"slots.bitmap", "slots.is_subset", "slots.members"}
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
 ONLY_SIMULATED = {
-    "admission.jobs_per_copy": "job queue",
-    "allocation.allocate_cache": "cache manager",
-    "allocation.fair_level": "cache manager",
-    "colocation.place_pods": "job queue",
-    "eviction.choose": "cache manager",
-    "eviction.protected": "cache manager",
-    "placement.serving_nodes": "cache manager",
-    "preload.budget": "preloader",
-    "preload.share": "preloader",
-    "preload.what_fits": "preloader",
-    "scoring.locality_matters": "extender",
+    "preload.budget": "cache manager: bandwidth of the source",
+    "preload.share": "cache manager: bandwidth of the source",
 }
 
 #: The model of a job's speed decides nothing: it is for the simulator and for `tdcs predict` alone.
@@ -145,7 +123,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
     names. It reads the sources for names, so one mention in a part counts as a call of that part.
     """
     found = callers()
-    assert {rule for rule, parts in found.items() if not parts} - OF_TESTS == WITHOUT_CALLER.keys()
+    assert {rule for rule, parts in found.items() if not parts} == OF_TESTS | BY_ENTRY_POINT
     simulated = {rule for rule, parts in found.items() if parts == ["simulator"]}
     assert simulated == ONLY_SIMULATED.keys() | MODEL
 

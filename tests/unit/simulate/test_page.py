@@ -1,8 +1,8 @@
 """What the page of the simulator's results says of ratios, of runs that lack and of rules."""
 
 import pytest
-from bench.simulation_matrix import SEEDS, WINDOWS, Ratio
-from bench.simulation_page import check_text, filled, missed
+from bench.simulation_matrix import MODEL, SEEDS, WINDOWS, Case, Ratio, is_older
+from bench.simulation_page import check_text, filled
 from bench.simulation_tables import of_windows, ratio_text, span, table
 
 
@@ -31,8 +31,14 @@ def test_a_ratio_of_few_seeds_says_so() -> None:
 def test_windows_that_were_not_run_are_named() -> None:
     assert of_windows(1, run=2) == f"1 of 2 ({len(WINDOWS) - 2} not run)"
     assert of_windows(5, run=len(WINDOWS)) == f"5 of {len(WINDOWS)}"
-    assert (missed(0), missed(1), missed(2)) == ("none falls short", "1 does not", "2 do not")
 
 
 def test_the_page_names_the_rules_that_wait_for_their_controllers_as_the_sources_do() -> None:
     check_text()
+
+
+def test_rows_of_an_older_simulator_are_told_apart() -> None:
+    case = Case(mix="image", scheme="tdcs")
+    assert not is_older({case: {"model": MODEL}})
+    assert is_older({case: {"model": MODEL - 1}})
+    assert is_older({case: {}})

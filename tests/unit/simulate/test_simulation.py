@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from tests.unit.simulate.conftest import synthetic_jobs
 
 from tdcs.cli.main import main
-from tdcs.policy.allocation import StoreLimits
 from tdcs.simulate.engine import Simulation
 from tdcs.simulate.run import SCHEMES, simulate
 from tdcs.simulate.scenario import Scenario, pods_of
+from tdcs.simulate.store import StoreLimits
 from tdcs.simulate.trace import TraceJob, read_trace
 from tdcs.simulate.workload import Sharing, assign_work
 
@@ -25,7 +25,7 @@ SMALL = Scenario(
 PHILLY = Path(__file__).parents[3].parent / "shared" / "data" / "philly-2017-09-to-11.csv"
 KEYS = [
     "scheme", "jobs", "meanJctSeconds", "p50JctSeconds", "p99JctSeconds", "makespanSeconds", "gpuIdleFraction",
-    "remoteBytes", "localFraction", "evictions", "clones", "wallSeconds",
+    "remoteBytes", "localFraction", "evictions", "wallSeconds",
 ]  # fmt: skip
 #: What the run was given, after what came out.
 INPUTS = [

@@ -1,36 +1,13 @@
-"""Who asks for a dataset: the jobs that read it, those that wait to, and how it stands among others. Pure."""
+"""Who asks for a dataset: the jobs that read it and those that wait to. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.api.dataset import USES_KEPT, Dataset, DatasetStatus
-from tdcs.api.durations import seconds_between, to_seconds
-from tdcs.api.sharing import PIN, TIMED
+from tdcs.api.dataset import USES_KEPT, DatasetStatus
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
-from tdcs.planning.grants import Tier
-from tdcs.policy.allocation import DatasetDemand, saved_per_byte
-from tdcs.policy.eviction import Candidate, Policy, lru
-
-EPOCH = "1970-01-01T00:00:00Z"
-
-EXPIRED = "Expired"
-"""Reason of a Dataset without a grant because its time is over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetJobs:
-    """The jobs of a Dataset.
-
-    Attributes:
-        active: those that were admitted and have not ended.
-        waiting: those that shall start as soon as they may.
-    """
-
-    active: tuple[Key, ...] = ()
-    waiting: tuple[Key, ...] = ()
+from tdcs.planning.standing import DatasetJobs, DatasetUse
 
 
 def jobs_of(*, namespace: str, dataset: str, jobs: Mapping[Key, Object]) -> DatasetJobs:
@@ -67,28 +44,6 @@ def stage_of(job: Object | None) -> str:
     return "" if (found.get(names.ADMITTED) or {}).get("reason") == "InvalidSpec" else "Waiting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetUse:
-    """Who uses a Dataset now, and when it was used.
-
-    Attributes:
-        jobs: its jobs.
-        mounted: whether a pod mounts its claim.
-        last_used: when one last did; while one does, when that began; None when none ever did.
-        uses: when jobs began to read it.
-    """
-
-    jobs: DatasetJobs = field(default_factory=DatasetJobs)
-    mounted: bool = False
-    last_used: str | None = None
-    uses: tuple[str, ...] = ()
-
-    @property
-    def active(self) -> bool:
-        """Whether anybody reads it."""
-        return self.mounted or bool(self.jobs.active)
-
-
 def use_of(*, status: DatasetStatus | None, jobs: DatasetJobs, mounted: bool, now: str) -> DatasetUse:
     """The use of a Dataset, by what is seen and by what its status remembers.
 
@@ -103,110 +58,3 @@ def use_of(*, status: DatasetStatus | None, jobs: DatasetJobs, mounted: bool, no
         last_used=now if was != active else known.last_used_time,
         uses=tuple([*known.uses, *([now] if more else ())][-USES_KEPT:]),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
-    """A Dataset of a mount, as the cache manager sees it.
-
-    Attributes:
-        dataset: as it was read.
-        created: when it was created.
-        use: who uses it.
-        next_use: its first job's place among those that wait; None when none does.
-        asked: when the last job that waits for it was created.
-        preloading: whether a Preload of it has not ended.
-    """
-
-    dataset: Dataset
-    created: str
-    use: DatasetUse
-    next_use: float | None = None
-    asked: str | None = None
-    preloading: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How a mount stands among those that ask for the cache.
-
-    Attributes:
-        tier: who chooses first.
-        value: within a tier the largest chooses first.
-        seconds: until time alone changes the tier; None when it does not.
-        unknown: the eviction policy that is not installed; empty when all are.
-    """
-
-    tier: Tier
-    value: float
-    seconds: float | None = None
-    unknown: str = ""
-
-
-def standing(
-    claimants: Sequence[Claimant], *, size: int, policies: Mapping[str, Policy], now: str
-) -> Standing:
-    """How a mount stands: as the best of its Datasets does."""
-    each = [_standing(one, size=size, policies=policies, now=now) for one in claimants]
-    if not each:
-        return Standing(tier=Tier.IDLE, value=0.0)
-    tier = min(one.tier for one in each)
-    return Standing(
-        tier=tier,
-        value=max(one.value for one in each if one.tier is tier),
-        seconds=min((one.seconds for one in each if one.seconds is not None), default=None),
-        unknown=next((one.unknown for one in each if one.unknown), ""),
-    )
-
-
-def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], now: str) -> Standing:
-    spec, use = claimant.dataset.spec.eviction, claimant.use
-    last = max(_base_times(claimant), default=0.0)
-    readers = len(use.jobs.active) + len(use.jobs.waiting)
-    if use.active and spec.policy != PIN:
-        # The more jobs a cached byte serves, the more worth it is.
-        worth = saved_per_byte(DatasetDemand(name="", size_bytes=float(size), demand=float(readers or 1)))
-        return Standing(tier=Tier.ACTIVE, value=worth)
-    policy = lru if spec.policy in (PIN, TIMED) else policies.get(spec.policy)
-    if spec.policy == PIN or policy is None:
-        unknown = spec.policy if policy is None else ""  # nothing is lost for a mistake in a name
-        return Standing(tier=Tier.PINNED, value=-seconds_between(EPOCH, claimant.created), unknown=unknown)
-    value = policy(
-        Candidate(
-            name="",
-            held_bytes=float(size),
-            last_used=last,
-            uses=[seconds_between(EPOCH, one) for one in use.uses],
-            next_use=claimant.next_use,
-        )
-    )
-    if use.jobs.waiting or claimant.preloading:
-        return Standing(tier=Tier.WAITING, value=value)
-    left = _ttl_left(claimant, last=last, now=now)
-    if left is not None and left <= 0:
-        return Standing(tier=Tier.DUE, value=value)
-    # Before its time a timed one is as good as pinned, but yields to what is.
-    return Standing(tier=Tier.IDLE if left is None else Tier.KEPT, value=value, seconds=left)
-
-
-def _base_times(claimant: Claimant) -> Iterator[float]:
-    """Times at which a Dataset was used or asked for, or came to be."""
-    preload = claimant.dataset.spec.preload
-    for time in (claimant.created, claimant.use.last_used, claimant.asked, preload.start_time):
-        if time:
-            yield seconds_between(EPOCH, time)
-
-
-def _ttl_left(claimant: Claimant, *, last: float, now: str) -> float | None:
-    """Seconds until a timed Dataset leaves; None while that is open: its time begins when it has been loaded."""
-    spec, status = claimant.dataset.spec, claimant.dataset.status
-    if spec.eviction.policy != TIMED or spec.eviction.ttl is None:
-        return None
-    if status is not None and status.grant is not None and status.grant.reason == EXPIRED:
-        return 0.0  # until it is used or asked for, whatever its loading looks like by now
-    loaded = next((one for one in (status.conditions if status else ()) if one.type == names.LOADED), None)
-    if spec.preload.enabled:
-        if loaded is None or loaded.status != "True":
-            return float(to_seconds(spec.eviction.ttl))
-        last = max(last, seconds_between(EPOCH, loaded.last_transition_time))
-    return last + to_seconds(spec.eviction.ttl) - seconds_between(EPOCH, now)

@@ -8,10 +8,10 @@ from tdcs.api import names
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Grant
 from tdcs.api.sharing import TIMED, Eviction
-from tdcs.controllers.cachemanager.demand import EXPIRED
 from tdcs.controllers.humanize import counted, human
 from tdcs.planning.grants import MountGrant, Tier
 from tdcs.planning.placement import RESERVE_RATIO, WantPlacement
+from tdcs.planning.standing import EXPIRED
 from tdcs.policy import slots
 
 EVICTED = "Evicted"

@@ -13,7 +13,6 @@ from tdcs.api.dataset import Dataset
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import WantedBytes
 from tdcs.controllers.cachemanager import report as manager_report
-from tdcs.controllers.cachemanager.demand import DatasetUse
 from tdcs.controllers.context import Context, Settings, WorkKey
 from tdcs.controllers.dataset import report
 from tdcs.controllers.dataset.findings import findings_of
@@ -45,6 +44,7 @@ from tdcs.kube.resources import DATASETS
 from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings
 from tdcs.planning.ledger import MountLedger
+from tdcs.planning.standing import DatasetUse
 
 _log = logging.getLogger(__name__)
 

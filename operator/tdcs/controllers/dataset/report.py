@@ -11,10 +11,10 @@ from tdcs.api import names
 from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, Grant, Kept, NodeBytes
 from tdcs.api.failures import FailedFile, printable
 from tdcs.controllers.cachemanager.clones import Clone
-from tdcs.controllers.cachemanager.demand import DatasetUse
 from tdcs.controllers.humanize import human, percent, speed
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
 from tdcs.planning.placement import WantPlacement
+from tdcs.planning.standing import DatasetUse
 
 Brought = Sequence[tuple[WantPlacement, WantProgress]]
 """What Preloads came to, and how far each is."""

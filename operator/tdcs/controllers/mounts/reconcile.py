@@ -11,7 +11,6 @@ from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, Scaling
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachemanager import claimants
-from tdcs.controllers.cachemanager.demand import standing
 from tdcs.controllers.cachemanager.policies import installed_policies
 from tdcs.controllers.cachemanager.quotas import payers, quota_bytes
 from tdcs.controllers.caches import Caches
@@ -32,6 +31,7 @@ from tdcs.listing.result import Listed
 from tdcs.planning import holdings
 from tdcs.planning.assignments import AssignmentInput, assign
 from tdcs.planning.grants import MountDemand
+from tdcs.planning.standing import standing
 from tdcs.policy.eviction import Policy
 
 UNHEARD_SECONDS = 30.0

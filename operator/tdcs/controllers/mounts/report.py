@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tdcs.controllers.cachemanager.clones import Clone
-from tdcs.controllers.cachemanager.demand import Claimant, Standing
 from tdcs.controllers.cachemanager.room import Granted
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.agents import CheckState, MountState
@@ -12,6 +11,7 @@ from tdcs.listing.result import Listed
 from tdcs.planning.grants import Tier
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
 from tdcs.planning.placement import WantPlacement
+from tdcs.planning.standing import Claimant, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

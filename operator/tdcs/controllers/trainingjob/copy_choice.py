@@ -79,7 +79,7 @@ class CopyChoices:
             ),
         )
         # The queue has counted the places. Should they be uneven for a moment, the copy with the fewest readers it is.
-        return choice.copy or min(active, key=lambda copy: (active[copy], copy))
+        return choice or min(active, key=lambda copy: (active[copy], copy))
 
     def _readers(self, *, dataset: str, namespace: str, but: str) -> dict[str, list[str]]:
         """The uids of the jobs that read each copy of a dataset, by whichever Dataset of its source."""

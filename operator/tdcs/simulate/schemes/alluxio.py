@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tdcs.policy import eviction
 from tdcs.policy.throughput import lru_hit_ratio
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
@@ -154,20 +153,19 @@ class AlluxioLru(Scheme):
             worker.last_used[name] = now
             worker.total += added
             if worker.total > self.scenario.cache_bytes:
-                self._evict(worker, node=node, now=now)
+                self._evict(worker, node=node)
             holders[node] = worker.held[name]
         self._absent.pop(name, None)
 
-    def _evict(self, worker: Worker, *, node: str, now: float) -> None:
+    def _evict(self, worker: Worker, *, node: str) -> None:
         needed = worker.total - self.scenario.cache_bytes
-        idle = [
-            eviction.Candidate(name=name, held_bytes=held, last_used=worker.last_used[name])
-            for name, held in worker.held.items()
-            if name not in worker.readers
-        ]
-        for victim in eviction.choose(candidates=idle, needed_bytes=needed, now=now):
-            self._lose(worker, node=node, name=victim.name, lost=victim.freed_bytes)
-            needed -= victim.freed_bytes
+        idle = [name for name, held in worker.held.items() if name not in worker.readers and held > 0]
+        for name in sorted(idle, key=lambda name: (worker.last_used[name], name)):
+            if needed <= 0:
+                break
+            lost = min(worker.held[name], needed)
+            self._lose(worker, node=node, name=name, lost=lost)
+            needed -= lost
         if needed > 1.0:
             keep = 1.0 - needed / worker.total
             for name, held in list(worker.held.items()):

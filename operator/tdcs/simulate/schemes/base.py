@@ -23,7 +23,6 @@ class Scheme:
         self.scenario = scenario
         self.cluster = cluster
         self.evictions = 0
-        self.clones = 0
         self.loaded_bytes = 0.0
 
     def settle(self, *, now: float) -> None:
@@ -35,10 +34,6 @@ class Scheme:
     def scores(self, job: SimJob) -> dict[str, int]:
         """The scores of the nodes for a job that is about to be placed."""
         return {}
-
-    def data_first(self, job: SimJob) -> bool:
-        """Whether the scores come before packing the nodes."""
-        return True
 
     def started(self, job: SimJob, *, now: float) -> None:
         """A job began to run; its view of the cache must be set."""

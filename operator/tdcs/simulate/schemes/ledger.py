@@ -1,45 +1,76 @@
-"""What is where under the scheme `tdcs`: copies, their places, and how far they are filled."""
+"""What is where under the scheme `tdcs`: the part of each dataset that was granted, and how far it is loaded."""
 
 from dataclasses import dataclass, field
+from functools import cache
 
+import numpy as np
+
+from tdcs.api.dataset import Dataset as DatasetObject
+from tdcs.planning.manifest_format import Totals
+from tdcs.policy import slots
 from tdcs.simulate.workload import Dataset
 
 
 @dataclass(slots=True, eq=False)
-class Copy:
-    """Bytes of one copy that are reserved on each node; a clone can be read from `ready_at` on."""
-
-    nodes: dict[str, float] = field(default_factory=dict)
-    ready_at: float = 0.0
-
-    @property
-    def reserved(self) -> float:
-        """Bytes reserved over all nodes."""
-        return sum(self.nodes.values())
-
-
-@dataclass(slots=True, eq=False)
 class Cached:
-    """What the cache holds and plans of a dataset."""
+    """What the cache holds of a dataset.
+
+    Attributes:
+        dataset: in the store.
+        cost: parts of the store that one byte takes.
+        obj: the Dataset that its owner applied.
+        created: when that was.
+        totals: its bytes by slot.
+        nodes: bytes that were granted on each node.
+        demand: bytes per second that its jobs read when data never lacks.
+        filled: bytes that are loaded.
+        shown: those that its jobs know of.
+        away: bytes per second that its jobs ask of other nodes.
+        factor: the part of that which the links of its nodes carry.
+        rate: bytes per second that are loaded now.
+        waiting: jobs in the queue that will read it.
+        last_used: when its use last began or ended.
+        asked: when the last job of it was submitted.
+        scores: of the nodes, as the extender has them; None when they have to be worked out.
+    """
 
     dataset: Dataset
     cost: float
-    copies: dict[str, Copy] = field(default_factory=lambda: {"0": Copy()})
+    obj: DatasetObject
+    created: str
+    totals: Totals
+    nodes: dict[str, float] = field(default_factory=dict)
     demand: float = 0.0
     filled: float = 0.0
     shown: float = 0.0
     away: float = 0.0
     factor: float = 1.0
     rate: float = 0.0
-    last_used: float = 0.0
     waiting: int = 0
-    worth: float = 0.0
+    last_used: str | None = None
+    asked: str | None = None
     scores: dict[str, int] | None = None
 
     @property
     def planned(self) -> float:
         """Bytes of the dataset that have a place."""
-        return self.copies["0"].reserved
+        return sum(self.nodes.values())
+
+
+@cache
+def totals_of(size: int) -> Totals:
+    """A dataset of so many bytes, spread evenly over the slots."""
+    sizes = np.full(slots.SLOTS, size // slots.SLOTS, dtype="<i8")
+    sizes[: size % slots.SLOTS] += 1
+    return Totals(
+        files=slots.SLOTS,
+        blocks=slots.SLOTS,
+        block_bytes=size,
+        file_bytes=size,
+        largest_block=int(sizes[0]),
+        slot_bytes=sizes.tobytes(),
+        slot_files=np.ones(slots.SLOTS, dtype="<u4").tobytes(),
+    )
 
 
 def client_rate(*, local: float, native: float, fuse: float) -> float:
