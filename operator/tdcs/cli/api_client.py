@@ -1,8 +1,9 @@
 """The API server for commands that people call: of their kubeconfig, or of the pod that the command runs in."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,3 +28,29 @@ async def api_client(
         yield client
     finally:
         await client.close()
+
+
+def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--context` and `--kubeconfig`."""
+    for option in (
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
+        ),
+        click.option("--context", help="The kubeconfig's context; default: the current one."),
+    ):
+        function = option(function)
+    return function
+
+
+def object_options(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The argument NAME of an object of a kind, its namespace, and how to connect."""
+
+    def added(function: Callable[..., Any]) -> Callable[..., Any]:
+        namespace = click.option(
+            "-n", "--namespace", help=f"The {kind}'s namespace; default: that of the current context."
+        )
+        return click.argument("name")(namespace(connection_options(function)))
+
+    return added

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from pydantic import ValidationError
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from tdcs.api import names
-from tdcs.cli.api_client import api_client
+from tdcs.api.dataset import Dataset, DatasetStatus
+from tdcs.cli import dataset_use
+from tdcs.cli.api_client import api_client, connection_options
+from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import human, human_binary
 from tdcs.controllers.publish import WARNINGS
 from tdcs.kube.api import KubeApi, Object
@@ -61,12 +65,7 @@ class World:
 @click.command(name="status")
 @click.option("-n", "--namespace", help="The namespace; default: that of the current context.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
-@click.option("--context", help="The kubeconfig's context; default: the current one.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
+@connection_options
 def command(
     *, namespace: str | None, all_namespaces: bool, context: str | None, kubeconfig: Path | None
 ) -> None:
@@ -84,17 +83,20 @@ def command(
     show(world, namespace=where, console=console)
 
 
-def show(world: World, *, namespace: str | None, console: Console) -> None:
+def show(world: World, *, namespace: str | None, console: Console, now: str = "") -> None:
     """Print everything; of a kind without objects one line."""
-    everywhere = namespace is None
+    everywhere, now = namespace is None, now or utc_now()
     place = "any namespace" if everywhere else f"namespace {namespace}"
     sections = (
         ("Cache clusters", clusters(world.clusters), "no CacheCluster: install the chart, or create one"),
         ("Datasets", datasets(world.datasets, everywhere=everywhere), f"no Dataset in {place}"),
+        ("Who has the cache", uses(world.datasets, everywhere=everywhere, now=now), ""),
         ("Preloads", preloads(world.preloads, everywhere=everywhere), f"no Preload in {place}"),
         ("Training jobs", jobs(world.jobs, everywhere=everywhere), f"no TrainingJob in {place}"),
     )
     for title, table, nothing in sections:
+        if not table.row_count and not nothing:
+            continue
         console.print(f"[bold]{title}[/bold]")
         if console.width < _NARROW:
             table.columns = [column for column in table.columns if column.header != _BARS]
@@ -150,6 +152,29 @@ def datasets(objects: Sequence[Object], *, everywhere: bool) -> Table:
             str(status.get("totalFiles") or ""),
             escape(", ".join(sorted(nodes)[:4]) + (" …" if len(nodes) > 4 else "")),
         )
+    return table
+
+
+def uses(objects: Sequence[Object], *, everywhere: bool, now: str) -> Table:
+    """One row a dataset that can be understood: what it may have of the cache, who reads it, and when it leaves."""
+    table = _table("Name", "May take", "Copies", "Jobs", "Leaves the cache")
+    for obj in objects:
+        try:
+            dataset = Dataset.model_validate(obj)
+        except ValidationError:
+            continue  # its state says so
+        status, created = (
+            dataset.status or DatasetStatus(),
+            str(obj["metadata"].get("creationTimestamp", now)),
+        )
+        cells = (
+            dataset_use.granted(status),
+            dataset_use.copies(status),
+            dataset_use.jobs(dataset, status),
+            dataset_use.leaves(dataset, status, created=created, now=now),
+        )
+        if any(cells):
+            table.add_row(escape(_title(obj, everywhere)), *map(escape, cells))
     return table
 
 

@@ -346,3 +346,33 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
     assert "Read by train" in text
     assert "Waited for by later (DatasetAtLimit)" in text
     assert f"168h after its last use (spec.eviction.ttl), last used {NOW}" in text
+
+
+def test_a_job_that_waits_for_a_place_says_at_what_and_how_much_of_it_may_be_cached() -> None:
+    granted = {
+        "type": "Granted",
+        "status": "False",
+        "reason": "QuotaExceeded",
+        "message": "quota vision allows 6 MB of 10 MB",
+        "lastTransitionTime": NOW,
+    }
+    pictures = {
+        "spec": {"source": {"uri": "file:///data"}, "access": {"maxConcurrentJobs": 1}},
+        "status": {
+            "totalBytes": 10_000_000,
+            "mountPath": "/p",
+            "claimName": "pictures",
+            "activeJobs": 1,
+            "waitingJobs": 2,
+            "grant": {"bytes": 6_000_000, "slots": 2400, "reason": "QuotaExceeded"},
+            "conditions": [granted],
+        },
+    }
+    why = "Dataset team/pictures lets 1 job read it at once (spec.access.maxConcurrentJobs), and team/first reads it"
+    report = explain(
+        World(job=job(state="Queued", reason="DatasetAtLimit", message=why), datasets={"pictures": pictures})
+    )
+    assert report.headline == f"It waits for its turn: {why}"
+    (line,) = report.datasets
+    assert "1 read (at most 1 a copy), 2 wait (spec.access)" in line
+    assert "it may take 6.0 MB (QuotaExceeded: quota vision allows 6 MB of 10 MB)" in line

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.cli.api_client import api_client
+from tdcs.cli.api_client import api_client, object_options
 from tdcs.cli.explain.dataset import explain_dataset
 from tdcs.cli.explain.job import PodPlace, Report, World, explain
 from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
@@ -31,14 +31,7 @@ def command() -> None:
 
 
 @command.command(name="job")
-@click.argument("name")
-@click.option("-n", "--namespace", help="The job's namespace; default: that of the current context.")
-@click.option("--context", help="The kubeconfig's context; default: the current one.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
+@object_options("job")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def job(
     *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
@@ -55,14 +48,7 @@ def job(
 
 
 @command.command(name="pod")
-@click.argument("name")
-@click.option("-n", "--namespace", help="The pod's namespace; default: that of the current context.")
-@click.option("--context", help="The kubeconfig's context; default: the current one.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
+@object_options("pod")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 def pod(
     *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
@@ -112,14 +98,7 @@ def show_pod(report: PodReport, *, console: Console) -> None:
 
 
 @command.command(name="dataset")
-@click.argument("name")
-@click.option("-n", "--namespace", help="The Dataset's namespace; default: that of the current context.")
-@click.option("--context", help="The kubeconfig's context; default: the current one.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
+@object_options("Dataset")
 def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> None:
     """Say what of Dataset NAME is cached and why, who reads it, and when it leaves."""
     try:

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
 from tdcs.api.sharing import Access
+from tdcs.cli import dataset_use
 from tdcs.controllers.cachemanager.demand import jobs_of, stage_of
 from tdcs.controllers.humanize import counted, human
 from tdcs.controllers.trainingjob.data_location import copies_of
@@ -54,7 +55,19 @@ def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -
     copies = [copy.id for copy in dataset.status.copies if copy.id != names.PRELOADED_COPY]
     which = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
     unread = f"; it cannot be read now: {why}" if why else ""
-    return f"{name}: {human(total)}, {dataset.status.cached_ratio:.0%} of it cached: {where}{which}{unread}"
+    limited = _limited(dataset, dataset.status)
+    return f"{name}: {human(total)}, {dataset.status.cached_ratio:.0%} of it cached: {where}{which}{limited}{unread}"
+
+
+def _limited(dataset: Dataset, status: DatasetStatus) -> str:
+    """Why a job may wait for a place at it, and why no more of it is cached."""
+    found = ""
+    if dataset.spec.access.max_concurrent_jobs:
+        found += f"; {dataset_use.jobs(dataset, status)} (spec.access)"
+    if status.grant is not None and status.grant.reason:
+        why = next((one.message for one in status.conditions if one.type == names.GRANTED), "")
+        found += f"; it may take {human(status.grant.bytes)} ({status.grant.reason}: {why})"
+    return found
 
 
 def explain_dataset(*, namespace: str, name: str, dataset: Dataset, jobs: Iterable[Object]) -> list[str]:

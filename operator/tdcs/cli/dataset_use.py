@@ -1,0 +1,91 @@
+"""How a Dataset stands in the cache, in a few words each: its grant, its copies, its jobs, and when it leaves. Pure."""
+
+from typing import Final
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset, DatasetStatus
+from tdcs.controllers.humanize import counted, human
+from tdcs.planning.grants import Tier
+from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
+from tdcs.policy.eviction import lru
+
+_DAY: Final = 86_400
+_HOUR: Final = 3_600
+_MINUTE: Final = 60
+
+
+def granted(status: DatasetStatus) -> str:
+    """What it may have in the cache, and the reason why that is no more."""
+    if status.grant is None:
+        return ""
+    size = human(status.grant.bytes)
+    return f"{size} ({status.grant.reason})" if status.grant.reason else size
+
+
+def copies(status: DatasetStatus) -> str:
+    """How many copies lie on nodes, clones that jobs asked for counted apart."""
+    there = [copy for copy in status.copies if copy.id != names.PRELOADED_COPY]
+    clones = [copy for copy in there if copy.id.startswith(names.CLONE_COPY)]
+    coming = sum(any(node.arriving for node in copy.nodes) for copy in clones)
+    if not clones:
+        return str(len(there)) if there else ""
+    arriving = f", {coming} to come" if coming else ""
+    return f"{len(there) - len(clones)} + {counted(len(clones), 'clone')}{arriving}"
+
+
+def jobs(dataset: Dataset, status: DatasetStatus) -> str:
+    """How many jobs read it, how many each copy may serve, and how many wait."""
+    limit = dataset.spec.access.max_concurrent_jobs
+    if not (limit or status.active_jobs or status.waiting_jobs):
+        return ""
+    most = f" (at most {limit} a copy)" if limit else ""
+    waiting = f", {status.waiting_jobs} wait" if status.waiting_jobs else ""
+    return f"{status.active_jobs} read{most}{waiting}"
+
+
+def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -> str:
+    """When it leaves the cache, as the operator decides it.
+
+    Args:
+        dataset: as it is.
+        status: its status.
+        created: when it was created.
+        now: the time.
+    """
+    if status.grant is None:
+        return ""
+    use = DatasetUse(
+        jobs=DatasetJobs(active=_some(status.active_jobs), waiting=_some(status.waiting_jobs)),
+        mounted=status.in_use,
+        last_used=status.last_used_time,
+    )
+    claimant = Claimant(dataset=dataset, created=created, use=use)
+    # Which policies are installed beside the operator does not change when a dataset leaves.
+    found = standing(
+        [claimant], size=status.total_bytes, policies={dataset.spec.eviction.policy: lru}, now=now
+    )
+    match found.tier:
+        case Tier.PINNED:
+            return "never (pinned)"
+        case Tier.ACTIVE:
+            return "not while it is read"
+        case Tier.WAITING:
+            return "not while jobs wait"
+        case Tier.KEPT:
+            return f"in {spoken(found.seconds or 0.0)}"
+        case Tier.IDLE:
+            return f"if others need room ({dataset.spec.eviction.policy})"
+        case Tier.DUE:
+            return "its time is over"
+
+
+def spoken(seconds: float) -> str:
+    """A length of time in its largest unit, rounded up: 3 h."""
+    for unit, length in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds > length:
+            return f"{-int(-seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def _some(count: int) -> tuple[tuple[str, str], ...]:
+    return (("", ""),) * count
