@@ -67,7 +67,7 @@ def test_when_a_dataset_leaves_is_what_the_operator_decides(case: str) -> None:
 
 
 def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
-    status = {
+    status: dict[str, Any] = {
         "state": "Degraded",
         "totalBytes": 10_000_000,
         "grant": {**GRANT, "reason": "QuotaExceeded"},
@@ -81,7 +81,7 @@ def test_jobs_clones_and_a_grant_that_is_too_small_are_in_the_status() -> None:
         ],
     }
     access = {"maxConcurrentJobs": 1, "onLimit": "Clone"}
-    spec = {"source": {"uri": "file:///data"}, "access": access}
+    spec: dict[str, Any] = {"source": {"uri": "file:///data"}, "access": access}
     text = shown(World(datasets=[obj("pictures", spec=spec, **status), obj("broken", spec={"x": 1})]))
     (line,) = [line for line in text.splitlines() if "QuotaExceeded" in line]
     for part in (

@@ -174,9 +174,9 @@ class Operator:
             usage=SimpleNamespace(is_mounted=lambda claim: claim[1] in active),
         )
         context: Any = SimpleNamespace(stores=stores, now=lambda: now)
-        view = self._view()
         nodes = {name: NodeView(name=name, labels={}, free_gpus=gpus) for name, gpus in free.items()}
-        demands, spaces = [], {}
+        known = placement.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
+        demands = []
         for name, obj in self.datasets.items():
             dataset = DatasetObject.model_validate(obj).model_copy(update={"status": self.statuses.get(name)})
             user = Reader(key=WorkKey(DATASETS, "n", name), obj=obj, dataset=dataset)
@@ -185,17 +185,7 @@ class Operator:
             self.statuses[name] = DatasetStatus(
                 in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
             )
-            hosts = placement.hosts(
-                path=name,
-                view=view,
-                nodes=nodes,
-                draining=frozenset(),
-                members=None,
-                expected=(),
-                now=1.0,
-                patience=1.0,
-            )
-            spaces = dict(hosts.spaces)
+            hosts = placement.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
             totals = totals_of(self.sizes[name])
             stands = standing(list(claims.values()), size=totals.block_bytes, policies=POLICIES, now=now)
             demands.append(
@@ -212,7 +202,7 @@ class Operator:
             )
         self.manager.register(cluster="c", demands=demands)
         if demands:
-            asyncio.run(self.manager.grant(cluster="c", demand=demands[0], nodes=spaces, quotas={}))
+            asyncio.run(self.manager.grant(cluster="c", demand=demands[0], nodes=known.spaces, quotas={}))
         found = self.manager.grants("c").mounts
         for name, one in found.items():
             self.held[name] = {node: size for node, size in one.node_bytes.items() if size}

@@ -2,8 +2,9 @@
 
 Every dataset of the trace is a Dataset as its owner would apply it with the first job that reads it. How it stands
 among the others (`planning.standing`), what it is granted (`planning.grants`) and where that lies
-(`planning.placement`) are the operator's own functions, asked with what the operator would see: sizes, the jobs that read a dataset and those that wait, the nodes, and what was granted before. How
-long jobs run and how fast they read is not among it.
+(`planning.placement`) are the operator's own functions, asked with what the operator would see: sizes, the jobs that
+read a dataset and those that wait, the nodes, and what was granted before. How long jobs run and how fast they read is
+not among it.
 """
 
 import math
