@@ -10,6 +10,7 @@ from tests.support.caches import MemoryCaches
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.context import WorkKey
+from tdcs.engine.agents import ALL_SLOTS, Assignment
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.resources import DATASETS, NODES, PRELOADS
@@ -284,3 +285,27 @@ async def test_a_file_that_is_replaced_while_no_operator_works_is_listed_anew_an
     await cluster.until(lambda: cluster.status().get("totalBytes") == 2 * MB)
     await cluster.until_state("Ready")
     assert sum(cluster.held().values()) == 2 * MB
+
+
+async def test_a_clock_that_jumped_back_does_not_keep_the_source_from_being_checked(cluster: Cluster) -> None:
+    await cluster.create_dataset(source={"checkInterval": "1s"})
+    await cluster.until_state("Ready")
+    await cluster.stop()
+    cluster.server.store(DATASETS)["n", "pictures"]["status"]["lastSourceCheckTime"] = "2099-01-01T00:00:00Z"
+    cluster.engine.sources["s3://pictures"] = {"big": BIG, "new": MB}
+    await cluster.start()
+    await cluster.until(lambda: cluster.status().get("totalBytes") == BIG + MB, deadline=20)
+
+
+async def test_an_agent_that_was_given_a_higher_version_by_another_operator_is_taken_over(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_dataset(placement={"nodeSelector": {"zone": "a"}})
+    await cluster.until_state("Ready")
+    path = cluster.status()["mountPath"]
+    known = cluster.agents.states()["a"].mounts[path]
+    theirs = Assignment(mount=path, version=known.version + 50, manifest=known.manifest, drop=ALL_SLOTS)
+    await cluster.agents.assign(node="a", assignments=[theirs])
+    await cluster.until(lambda: cluster.agents.states()["a"].mounts[path].version > theirs.version)
+    await cluster.until(lambda: cluster.held() == {"a": BIG})
+    await cluster.until_state("Ready")

@@ -13,12 +13,15 @@ WRITTEN_AGAIN = 3600.0
 """Seconds after which the time of a check that changed nothing is written: many Datasets that rest are no stream of
 writes."""
 
+SKEW_SECONDS = 60.0
+"""The clocks of two operators may differ by so much."""
+
 CHECK_TIME = "lastSourceCheckTime"
 
 
 def unwritten(written: str | None, *, now: str) -> tuple[str, ...]:
     """The fields of a status that are no reason to write it, when the time of a check was last written at `written`."""
-    recent = written is not None and seconds_between(written, now) < WRITTEN_AGAIN
+    recent = written is not None and -SKEW_SECONDS < seconds_between(written, now) < WRITTEN_AGAIN
     return (CHECK_TIME,) if recent else ()
 
 
@@ -66,12 +69,13 @@ def next_check(
         default=math.inf,
     )
     every = max(every, LISTING_SHARE * versions.took)
+    age = math.inf
     if versions.checked_at is not None:
         age = clock - versions.checked_at
-    elif status is None or status.last_source_check_time is None:
-        age = math.inf
-    else:
-        age = max(seconds_between(status.last_source_check_time, now), 0.0)
+    elif status is not None and status.last_source_check_time is not None:
+        written = seconds_between(status.last_source_check_time, now)
+        # A time that is to come says that a clock has jumped, and nothing of when the source was listed.
+        age = max(written, 0.0) if written > -SKEW_SECONDS else math.inf
     due = age >= every or (asked is not None and asked != acted) or math.isinf(age)
     return SourceCheck(due=due, seconds_left=every if due else every - age, asked=asked, answered=acted)
 
