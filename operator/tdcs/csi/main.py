@@ -16,7 +16,7 @@ from tdcs.api import names
 from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.health import serve_health
 from tdcs.csi.metrics import exposition
-from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, Settings
+from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, PluginSettings
 from tdcs.csi.service import identity_service, node_service, registration_service
 from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.views.settings import ViewSettings
@@ -44,22 +44,25 @@ class RegistrationRefusedError(Exception):
 class Engines:
     """The engine of each cache cluster, made when it is first asked for."""
 
-    def __init__(self, *, master: str) -> None:
-        """`master` is the address of a cluster's master, with `{cluster}` in the place of its name."""
+    def __init__(self, *, master: str, patience: float = _MASTER_PATIENCE) -> None:
+        """`master` is the address of a cluster's master, with `{cluster}` in the place of its name; `patience` for how
+        many seconds a call to it is repeated.
+        """
         self._master: Final = master
+        self._patience: Final = patience
         self._engines: Final[dict[str, Engine]] = {}
         self._listings: Final = asyncio.Semaphore(1)
 
     def get(self, cluster: str) -> Engine:
         """The engine of a cache cluster; the same each time."""
         if cluster not in self._engines:
-            self._engines[cluster] = AlluxioEngine(master=self._address(cluster), patience=_MASTER_PATIENCE)
+            self._engines[cluster] = AlluxioEngine(master=self._address(cluster), patience=self._patience)
         return self._engines[cluster]
 
     def lister(self, cluster: str, folder: ManifestFolder) -> Lister:
         """What lists the mounts of a cache cluster into a folder: one listing at a time on a node."""
         return ProcessLister(
-            master=self._address(cluster), folder=folder, gate=self._listings, patience=_MASTER_PATIENCE
+            master=self._address(cluster), folder=folder, gate=self._listings, patience=self._patience
         )
 
     def _address(self, cluster: str) -> str:
@@ -73,7 +76,7 @@ class Engines:
 
 async def run(
     *,
-    settings: Settings,
+    settings: PluginSettings,
     views: ViewSettings | None,
     engines: Engines,
     health_port: int | None,
@@ -175,7 +178,7 @@ def _make_room(path: Path) -> None:
 
 
 async def _run_until_signal(
-    *, settings: Settings, views: ViewSettings | None, engines: Engines, health_port: int | None
+    *, settings: PluginSettings, views: ViewSettings | None, engines: Engines, health_port: int | None
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -254,10 +257,25 @@ async def _run_until_signal(
 @click.option(
     "--wait",
     "wait_seconds",
-    default=Settings.wait_seconds,
+    default=PluginSettings.wait_seconds,
     show_default=True,
     type=click.FloatRange(min=0, max=100),
     help="Seconds that a pod's volume waits for its data's folder before kubelet is asked to try again.",
+)
+@click.option(
+    "--answer",
+    "answer_seconds",
+    default=PluginSettings.answer_seconds,
+    show_default=True,
+    type=click.FloatRange(min=0.1, max=100),
+    help="Seconds that a FUSE client may take to answer one look; one that takes longer hangs.",
+)
+@click.option(
+    "--master-patience",
+    default=_MASTER_PATIENCE,
+    show_default=True,
+    type=click.FloatRange(min=0, max=100),
+    help="Seconds for which a call to a cache's master is repeated; then what is on the disk must do.",
 )
 @click.option(
     "--health-port",
@@ -278,13 +296,21 @@ def command(
     kubelet: Path,
     proc: Path | None,
     wait_seconds: float,
+    answer_seconds: float,
+    master_patience: float,
     health_port: int | None,
 ) -> None:
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
     logging.basicConfig(
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
     )
-    settings = Settings(node=node, fuse_root=fuse_root, kubelet=kubelet, wait_seconds=wait_seconds)
+    settings = PluginSettings(
+        node=node,
+        fuse_root=fuse_root,
+        kubelet=kubelet,
+        wait_seconds=wait_seconds,
+        answer_seconds=answer_seconds,
+    )
     views = ViewSettings(
         node=node,
         cache_root=cache_root,
@@ -294,7 +320,10 @@ def command(
         manifest_address=manifests,
         reader_root=reader_root,
     )
-    engines = Engines(master=master or names.master_address(cluster="{cluster}", namespace=namespace))
+    engines = Engines(
+        master=master or names.master_address(cluster="{cluster}", namespace=namespace),
+        patience=master_patience,
+    )
     try:
         asyncio.run(
             _run_until_signal(

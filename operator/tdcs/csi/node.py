@@ -35,7 +35,7 @@ class TargetError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PluginSettings:
     """Where the node plugin works, and its patience."""
 
     node: str
@@ -61,7 +61,7 @@ class Settings:
 class NodeVolumes:
     """The volumes of this node: native views, or, without `views`, the FUSE client's folders as they are."""
 
-    def __init__(self, *, settings: Settings, guard: HangGuard, views: NodeViews | None) -> None:
+    def __init__(self, *, settings: PluginSettings, guard: HangGuard, views: NodeViews | None) -> None:
         self._settings: Final = settings
         self._guard: Final = guard
         self._views: Final = views

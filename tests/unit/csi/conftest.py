@@ -107,13 +107,17 @@ class Node:
         assert process.stdout.readline() == "mounted\n"
         return process
 
-    def start_plugin(self, *, wait: float = 0.0, more: Sequence[str] = ("--no-views",)) -> None:
+    def start_plugin(
+        self, *, wait: float = 0.0, answer: float = 10.0, more: Sequence[str] = ("--no-views",)
+    ) -> None:
         log = (self.root / "plugin.log").open("a")
         arguments = [
             f"--node={NODE}",
             f"--fuse-root={self.fuse_root}",
             f"--kubelet={self.kubelet}",
             f"--wait={wait}",
+            f"--answer={answer}",
+            "--master-patience=0.3",  # no test has a master that is slow
             *more,
         ]
         self.plugin = self.start(sys.executable, "-m", "tdcs.csi", *arguments, stdout=log, stderr=log)

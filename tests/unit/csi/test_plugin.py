@@ -196,18 +196,19 @@ def test_bad_requests_are_refused_for_good(running: Node) -> None:
 
 
 @needs_fuse
-def test_a_hanging_fuse_client_blocks_neither_other_volumes_nor_unpublish(running: Node) -> None:
-    running.silent_fuse("hung")
-    running.mount_cluster("default", files=FILES)
+def test_a_hanging_fuse_client_blocks_neither_other_volumes_nor_unpublish(node: Node) -> None:
+    node.start_plugin(answer=2.0)
+    node.silent_fuse("hung")
+    node.mount_cluster("default", files=FILES)
 
     with ThreadPoolExecutor(12) as pool:
         hanging = [
-            pool.submit(running.publish, running.target(f"h{number}"), cluster="hung", timeout=30)
+            pool.submit(node.publish, node.target(f"h{number}"), cluster="hung", timeout=30)
             for number in range(12)
         ]
-        target = running.target()
-        running.publish(target)
-        running.unpublish(target)
+        target = node.target()
+        node.publish(target)
+        node.unpublish(target)
         errors = [call.exception(timeout=60) for call in hanging]
 
     for error in errors:
@@ -215,8 +216,8 @@ def test_a_hanging_fuse_client_blocks_neither_other_volumes_nor_unpublish(runnin
         code, text = code_and_text(error)
         assert code == grpc.StatusCode.UNAVAILABLE
         assert "did not answer" in text
-    assert running.plugin is not None
-    assert psutil.Process(running.plugin.pid).num_threads() < 40
+    assert node.plugin is not None
+    assert psutil.Process(node.plugin.pid).num_threads() < 40
 
 
 @needs_fuse
