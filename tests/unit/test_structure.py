@@ -53,6 +53,14 @@ PLAIN_PROSE = (
 )
 """Folders in which comments, docstrings and messages avoid `RIDDLES`."""
 
+ONE_NAME_EACH = (
+    "operator/tdcs/agent",
+    "operator/tdcs/controllers",
+    "operator/tdcs/engine",
+    "operator/tdcs/listing",
+)
+"""Folders in which a class has its name for itself: one word for one thing."""
+
 RIDDLES = re.compile(r"\b(?:told|whose|nobody|thereof)\b", re.IGNORECASE)
 """Words that make a sentence hard to follow for readers in a hurry, or in their second language."""
 
@@ -99,6 +107,16 @@ def test_no_identifier_is_a_retired_word() -> None:
         str(module): identifiers((ROOT / module).read_text()) & RETIRED_IDENTIFIERS for module in modules()
     }
     assert not {module: words for module, words in found.items() if words}
+
+
+def test_no_two_classes_of_the_data_side_have_one_name() -> None:
+    found: dict[str, list[str]] = {}
+    for module in modules():
+        if any(module.is_relative_to(folder) for folder in ONE_NAME_EACH):
+            for node in ast.parse((ROOT / module).read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(str(module))
+    assert not {name: places for name, places in found.items() if len(places) > 1}
 
 
 def test_comments_and_messages_are_in_plain_words() -> None:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Self
 
 from tdcs.api import names
-from tdcs.engine.memory_state import Files, State, Worker
+from tdcs.engine.memory_state import Files, MemoryState, MemoryWorker
 from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
     Block,
@@ -88,13 +88,13 @@ class MemoryEngine:
         self.pinned: set[str] = set()
         self.source_bytes_read = 0
         self.copied_bytes = 0
-        self.state = State(workers=workers)
+        self.state = MemoryState(workers=workers)
 
     # What a test does to the world.
 
     def set_worker(self, *, name: str, capacity: int | None = None, live: bool = True) -> None:
         """Add a worker, change its capacity, lose it (`live=False`) or let it come back with what it held."""
-        worker = self.state.workers.setdefault(name, Worker(capacity=capacity or 0))
+        worker = self.state.workers.setdefault(name, MemoryWorker(capacity=capacity or 0))
         worker.live = live
         if capacity is not None:
             worker.capacity = capacity

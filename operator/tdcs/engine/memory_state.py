@@ -13,7 +13,7 @@ Files = Mapping[str, int]
 
 
 @dataclass(kw_only=True)
-class Worker:
+class MemoryWorker:
     """A worker: what it may hold, and the lengths of the blocks that it holds, by id."""
 
     capacity: int
@@ -27,7 +27,7 @@ class Worker:
 
 
 @dataclass(kw_only=True)
-class Mount:
+class MemoryMount:
     """A mounted source, and its files as they were last listed: length and blocks by path."""
 
     uri: str
@@ -35,7 +35,7 @@ class Mount:
     known: dict[str, tuple[int, tuple[Block, ...]]] | None = None
 
 
-class State:
+class MemoryState:
     """The workers and mounts of an engine in memory, and the rules by which blocks come and go.
 
     Args:
@@ -43,17 +43,17 @@ class State:
     """
 
     def __init__(self, *, workers: Mapping[str, int]) -> None:
-        self.workers = {name: Worker(capacity=capacity) for name, capacity in workers.items()}
-        self.mounts: dict[str, Mount] = {}
+        self.workers = {name: MemoryWorker(capacity=capacity) for name, capacity in workers.items()}
+        self.mounts: dict[str, MemoryMount] = {}
         self._by_id: dict[int, Block] = {}
         self._ids = itertools.count(16777216)
         self._mount_ids = itertools.count(1)
 
     def add_mount(self, *, path: str, uri: str) -> None:
         """Mount a source at a path, unless something is mounted there."""
-        self.mounts.setdefault(path, Mount(uri=uri, mount_id=next(self._mount_ids)))
+        self.mounts.setdefault(path, MemoryMount(uri=uri, mount_id=next(self._mount_ids)))
 
-    def learn(self, *, mount: Mount, files: Files, block_size: int) -> None:
+    def learn(self, *, mount: MemoryMount, files: Files, block_size: int) -> None:
         """Bring what is known of the mount's files up to the source; a changed file gets new blocks, its old
         ones go.
         """
@@ -73,7 +73,7 @@ class State:
                 self.forget(blocks)
         mount.known = after
 
-    def _cut(self, *, mount: Mount, name: str, length: int, block_size: int) -> tuple[Block, ...]:
+    def _cut(self, *, mount: MemoryMount, name: str, length: int, block_size: int) -> tuple[Block, ...]:
         blocks = tuple(
             Block(
                 id=next(self._ids),
@@ -111,7 +111,7 @@ class State:
             for worker in self.workers.values():
                 worker.blocks.pop(block.id, None)
 
-    def mount_at(self, *, path: str, attempted: str) -> Mount:
+    def mount_at(self, *, path: str, attempted: str) -> MemoryMount:
         """What is mounted at a path.
 
         Raises:
@@ -122,12 +122,12 @@ class State:
             raise NoSuchPathError(
                 attempted=attempted,
                 reason="nothing is mounted there",
-                remedy="Mount the source first",
+                remedy="MemoryMount the source first",
                 path=path,
             )
         return mount
 
-    def live_worker(self, name: str) -> Worker:
+    def live_worker(self, name: str) -> MemoryWorker:
         """A worker that is there and alive.
 
         Raises:

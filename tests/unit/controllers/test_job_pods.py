@@ -10,7 +10,7 @@ from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob import report
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pod_events import held_up
-from tdcs.controllers.trainingjob.pods import PodView, Problem, newest, pod_view
+from tdcs.controllers.trainingjob.pods import PodProblem, PodView, newest, pod_view
 from tdcs.kube.api import Object
 
 ADMITTED = TrainingJobStatus.model_validate(
@@ -90,7 +90,7 @@ def test_a_start_as_usual_is_no_problem() -> None:
 
 def test_what_only_an_event_tells_is_quoted_too() -> None:
     views = [pod_view(pod(0, node="a", phase="Pending"))]
-    problem = Problem(reason="FailedMount", message="driver name csi.tdcs.io not found")
+    problem = PodProblem(reason="FailedMount", message="driver name csi.tdcs.io not found")
     seen = Observed(
         spec=job_spec(datasets=[]), known=ADMITTED, pods=held_up(views, uid="uid-0", problem=problem)
     )

@@ -12,12 +12,12 @@ from tests.unit.controllers.jobs import Jobs
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.queueing.requeue import Requeues, Short
 from tdcs.controllers.trainingjob.observed import JobView, Observed
-from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade
+from tdcs.controllers.trainingjob.pods import PodProblem, PodView, Unmade
 from tdcs.controllers.trainingjob.unplaced import short_of
 from tdcs.kube.resources import DATASETS, PODS
 
 PATIENCE = 0.2
-REFUSED = Problem(reason="Unschedulable", message="0/2 nodes are available")
+REFUSED = PodProblem(reason="Unschedulable", message="0/2 nodes are available")
 
 
 async def half_placed(jobs: Jobs, name: str = "train") -> None:
@@ -119,7 +119,7 @@ def pod(index: int, *, node: str = "", phase: str = "Pending", refused: bool = F
 
 HOLDS = (pod(0, node="a"), pod(1, node="a"))
 UNMADE = Unmade(
-    role="Worker", count=3, problem=Problem(reason="FailedCreate", message="violates PodSecurity")
+    role="Worker", count=3, problem=PodProblem(reason="FailedCreate", message="violates PodSecurity")
 )
 SHORT: dict[str, tuple[Observed, int]] = {
     "a pod that the scheduler refused": (seen(*HOLDS, pod(2, refused=True)), 1),

@@ -10,7 +10,7 @@ from tests.unit.controllers.test_cachecluster import node
 
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster.scale_in import (
-    Holdings,
+    ScaleInInput,
     busy_nodes,
     choose_nodes,
     farewell,
@@ -46,7 +46,7 @@ def mount(
 
 
 def first(count: int = 1, **holdings: Any) -> set[str]:
-    return leavers(nodes="abc", count=count, holdings=Holdings(**holdings))
+    return leavers(nodes="abc", count=count, holdings=ScaleInInput(**holdings))
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_nobody_is_chosen_before_it_is_known_what_lies_where_but_those_that_bega
 
 def test_more_replicas_keep_a_worker_that_was_leaving_before_another_node_gets_one() -> None:
     nodes = {name: node(name) for name in "abcd"}
-    held = Holdings(draining=B)
+    held = ScaleInInput(draining=B)
     two = CacheClusterSpec(replicas=2)
     assert choose_nodes(spec=two, nodes=nodes, present="abc", holdings=held) == ["a", "c"]
     three = CacheClusterSpec(replicas=3)
     assert choose_nodes(spec=three, nodes=nodes, present="abc", holdings=held) == ["a", "b", "c"]
     # Of two that leave, the one that holds more stays.
-    held = Holdings(draining=AB, mounts=[mount(held_by={A: 9, B: 1, C: 5})])
+    held = ScaleInInput(draining=AB, mounts=[mount(held_by={A: 9, B: 1, C: 5})])
     assert choose_nodes(spec=two, nodes=nodes, present="abc", holdings=held) == ["a", "c"]
 
 
 def drained(*mounts: MountLedger[WorkKey], draining: frozenset[str] = A, complete: bool = True) -> bool:
-    holdings = Holdings(mounts=mounts, complete=complete)
+    holdings = ScaleInInput(mounts=mounts, complete=complete)
     return is_drained(node="a", draining=draining, staying=ABC - draining, holdings=holdings)
 
 
@@ -119,7 +119,7 @@ def test_what_has_no_room_is_not_given_up_while_a_staying_worker_is_away() -> No
 
 def test_the_forecast_says_how_much_moves_and_what_finds_no_room() -> None:
     workers = [worker("a", capacity=100), worker("b", capacity=100, used=70), worker("c", live=False)]
-    holdings = Holdings(mounts=[mount(held_by={A: 50, AB: 20})])
+    holdings = ScaleInInput(mounts=[mount(held_by={A: 50, AB: 20})])
     text = forecast(node="a", draining=A, holdings=holdings, workers=workers)
     assert "50 bytes of cached data lie on no staying worker, and move to b" in text
     assert "for 20 bytes there is no room, and they will be read from the source again" in text

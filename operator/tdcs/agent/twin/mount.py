@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(kw_only=True)
-class Failed:
+class TwinFailure:
     code: FailureCode
     reason: str
     tries: int = 1
@@ -33,7 +33,7 @@ class TwinMount:
     manifest: Manifest
     working: bool = False
     moving: tuple[int, asyncio.Task[None]] | None = None
-    failed: dict[str, Failed] = field(default_factory=dict)
+    failed: dict[str, TwinFailure] = field(default_factory=dict)
     waiting: dict[int, float] = field(default_factory=dict)
     check: CheckState | None = None
     refused: set[int] = field(default_factory=set)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tdcs.agent.twin.mount import CannotError, Failed, Mask, TwinMount, TwinNode
+from tdcs.agent.twin.mount import CannotError, Mask, TwinFailure, TwinMount, TwinNode
 from tdcs.engine.agents import CheckState, FailureCode, FileFailure
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import EngineError
@@ -119,7 +119,9 @@ class TwinWork:
             raise error
         reason = error.reason if isinstance(error, EngineError) else str(error)
         pause = min(RETRY_FIRST * 2 ** min(tries - 1, 16), RETRY_MAX)
-        mount.failed[path] = Failed(code=code, reason=reason, tries=tries, again_at=time.monotonic() + pause)
+        mount.failed[path] = TwinFailure(
+            code=code, reason=reason, tries=tries, again_at=time.monotonic() + pause
+        )
         return False
 
     async def _transfer(self, node: TwinNode, mount: TwinMount, block: int, peer: str | None) -> None:
@@ -217,7 +219,7 @@ class TwinWork:
                     text = "the copy here differs from the source, also when loaded again"
                     wrong[path] = FileFailure(path=path, code="Wrong", reason=text)
                     mount.refused.add(block_id)
-                    mount.failed[path] = Failed(code="Wrong", reason=text)
+                    mount.failed[path] = TwinFailure(code="Wrong", reason=text)
                 else:
                     await self._transfer(node, mount, block, None)
         mount.check = CheckState(

@@ -12,7 +12,7 @@ from tdcs.api.cachecluster import CacheWorker
 from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.controllers.cachecluster import cleaning, scale_in
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.scale_in import Holdings
+from tdcs.controllers.cachecluster.scale_in import ScaleInInput
 from tdcs.controllers.context import Context
 from tdcs.engine.protocol import EngineError, NoSuchWorkerError, WorkerInfo
 from tdcs.kube.api import Object
@@ -76,7 +76,7 @@ class Drain:
         context: Context,
         plan: Blueprint,
         staying: Collection[str],
-        holdings: Holdings,
+        holdings: ScaleInInput,
         workers: Sequence[WorkerInfo] | None,
         dead: Mapping[str, float],
     ) -> None:

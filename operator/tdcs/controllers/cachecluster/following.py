@@ -9,7 +9,7 @@ from tdcs.api.cachecluster import DEFAULT_DELAY, CacheClusterSpec, CacheWorker, 
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.durations import seconds_between
 from tdcs.controllers.cachecluster.plan import fitting_nodes, gpus
-from tdcs.controllers.cachecluster.scale_in import Holdings, as_worker
+from tdcs.controllers.cachecluster.scale_in import ScaleInInput, as_worker
 from tdcs.controllers.humanize import counted
 from tdcs.policy import scaling
 from tdcs.policy.scaling import Bounds, Following, Site
@@ -59,7 +59,7 @@ class Chosen:
     beside: int
 
 
-def choose(*, spec: CacheClusterSpec, seen: Seen, holdings: Holdings) -> Chosen:
+def choose(*, spec: CacheClusterSpec, seen: Seen, holdings: ScaleInInput) -> Chosen:
     """The nodes that shall have a worker.
 
     Args:

@@ -9,7 +9,7 @@ from tdcs.api.conditions import Finding
 from tdcs.controllers.cache_view import CacheView, WantedBytes
 from tdcs.controllers.cachecluster import following, scale_in
 from tdcs.controllers.cachecluster.draining import node_of, since_when
-from tdcs.controllers.cachecluster.scale_in import Holdings
+from tdcs.controllers.cachecluster.scale_in import ScaleInInput
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.mounts import placement
 from tdcs.kube.api import Object
@@ -25,7 +25,7 @@ class Members:
     """The nodes that shall have a worker, and what lies where, as far as a worker has to go for it."""
 
     nodes: list[str]
-    holdings: Holdings
+    holdings: ScaleInInput
     idle_since: Mapping[str, str] = field(default_factory=dict)
     finding: Finding | None = None
 
@@ -73,7 +73,7 @@ class Membership:
             if not node["metadata"].get("deletionTimestamp")
         }
         present = [node_of(child) for child in sets]
-        nothing = Holdings(draining=frozenset(node_of(child) for child in sets if since_when(child)))
+        nothing = ScaleInInput(draining=frozenset(node_of(child) for child in sets if since_when(child)))
         if cluster.spec.scaling.follow_jobs:
             return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
         known = cluster.status.conditions if cluster.status is not None else ()
@@ -94,7 +94,7 @@ class Membership:
         view: CacheView,
         *,
         nodes: Mapping[str, Object],
-        nothing: Holdings,
+        nothing: ScaleInInput,
     ) -> Members:
         """The same for a cache that follows its jobs."""
         needs = self._needs(name)
@@ -133,14 +133,14 @@ class Membership:
         needs = self._needs(name)
         return needs.bytes if needs.complete or cluster.status is None else cluster.status.wanted_bytes
 
-    def _holdings(self, name: str, sets: list[Object]) -> Holdings:
+    def _holdings(self, name: str, sets: list[Object]) -> ScaleInInput:
         stores, mounts = self._context.stores, self._ledgers(name)
         expected = placement.expected_paths(datasets=stores.datasets, cluster=name)
         complete = expected <= {mount.path for mount in mounts}
         since = self._clock() if complete else self._incomplete_since.setdefault(name, self._clock())
         if complete:
             self._incomplete_since.pop(name, None)
-        return Holdings(
+        return ScaleInInput(
             draining=frozenset(node_of(child) for child in sets if since_when(child)),
             busy=scale_in.busy_nodes(pods=stores.pods),
             mounts=mounts,

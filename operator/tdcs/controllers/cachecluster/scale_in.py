@@ -17,7 +17,7 @@ Store = Mapping[tuple[str, str], Mapping[str, Any]]
 """Objects by namespace and name."""
 
 
-class Reader(Protocol):
+class MountReader(Protocol):
     """A Dataset that reads a mount."""
 
     @property
@@ -32,7 +32,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
+class ScaleInInput:
     """What the choice of who leaves looks at.
 
     Attributes:
@@ -46,7 +46,7 @@ class Holdings:
 
     draining: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
-    mounts: Sequence[MountLedger[Reader]] = ()
+    mounts: Sequence[MountLedger[MountReader]] = ()
     complete: bool = True
     overdue: bool = False
     readers: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def choose_nodes(
     spec: CacheClusterSpec,
     nodes: Mapping[str, Mapping[str, Any]],
     present: Iterable[str],
-    holdings: Holdings | None = None,
+    holdings: ScaleInInput | None = None,
 ) -> list[str]:
     """The nodes that shall have a worker, by name.
 
@@ -76,12 +76,12 @@ def choose_nodes(
     fitting = fitting_nodes(spec=spec, nodes=nodes, present=there)
     old = [name for name in fitting if name in there]
     new = sorted((name for name in fitting if name not in there), key=lambda name: (-gpus(nodes[name]), name))
-    gone = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or Holdings())
+    gone = leavers(nodes=old, count=len(old) - spec.replicas, holdings=holdings or ScaleInInput())
     stay = [name for name in old if name not in gone]
     return sorted([*stay, *new[: max(spec.replicas - len(old), 0)]])
 
 
-def leavers(*, nodes: Collection[str], count: int, holdings: Holdings) -> set[str]:
+def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> set[str]:
     """The workers that go: those that drain already, then one after the other the one that costs least to lose."""
     gone: set[str] = set()
     begun = holdings.draining.intersection(nodes)
@@ -96,7 +96,9 @@ def leavers(*, nodes: Collection[str], count: int, holdings: Holdings) -> set[st
     return gone
 
 
-def as_worker(*, node: str, gone: frozenset[str], holdings: Holdings, free_bytes: int = 0) -> scaling.Worker:
+def as_worker(
+    *, node: str, gone: frozenset[str], holdings: ScaleInInput, free_bytes: int = 0
+) -> scaling.Worker:
     """A worker as the policy sees it, when the others of `gone` leave, too."""
     return scaling.Worker(
         node=node,
@@ -115,7 +117,7 @@ def as_worker(*, node: str, gone: frozenset[str], holdings: Holdings, free_bytes
 
 
 def forecast(
-    *, node: str, draining: frozenset[str], holdings: Holdings, workers: Iterable[WorkerInfo]
+    *, node: str, draining: frozenset[str], holdings: ScaleInInput, workers: Iterable[WorkerInfo]
 ) -> str:
     """What will become of what lies on a worker that leaves, in words."""
     leaver = as_worker(node=node, gone=draining, holdings=holdings)
@@ -139,12 +141,14 @@ def forecast(
     return text
 
 
-def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[Reader]]) -> int:
+def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[MountReader]]) -> int:
     """Bytes on a worker that leaves and on no staying one."""
     return sum(mount.last_copies(node=node, draining=draining) for mount in mounts)
 
 
-def is_drained(*, node: str, draining: frozenset[str], staying: frozenset[str], holdings: Holdings) -> bool:
+def is_drained(
+    *, node: str, draining: frozenset[str], staying: frozenset[str], holdings: ScaleInInput
+) -> bool:
     """Whether nothing more will be moved away from a worker that leaves.
 
     What finds no room is given up only when every staying worker was there to take it: one that is being restarted
@@ -180,7 +184,7 @@ def busy_nodes(*, pods: Store) -> frozenset[str]:
     )
 
 
-def readers_of(*, mounts: Iterable[MountLedger[Reader]], jobs: Store) -> dict[str, int]:
+def readers_of(*, mounts: Iterable[MountLedger[MountReader]], jobs: Store) -> dict[str, int]:
     """How many unfinished TrainingJobs read each mount, by path."""
     using: dict[tuple[str, str], int] = {}
     for (namespace, _), job in jobs.items():

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,39 +11,31 @@ from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import WantedBytes
-from tdcs.controllers.cachemanager import report as manager_report
-from tdcs.controllers.context import Context, Settings, WorkKey
-from tdcs.controllers.dataset import report
-from tdcs.controllers.dataset.findings import findings_of
+from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset.ledger import ledger_of
-from tdcs.controllers.dataset.report import Known
+from tdcs.controllers.dataset.publisher import Publisher
 from tdcs.controllers.mounts import (
     checks,
-    conditions,
     credentials,
     identity,
     readers,
     volumes,
 )
-from tdcs.controllers.mounts.checks import SourceCheck
 from tdcs.controllers.mounts.deletion import dataset as deletion
 from tdcs.controllers.mounts.deletion.orphans import Orphans
-from tdcs.controllers.mounts.mount import Mount, Mounts
+from tdcs.controllers.mounts.mount import Mounts
 from tdcs.controllers.mounts.placement import expected_paths
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.controllers.mounts.readers import Reader
-from tdcs.controllers.mounts.reconcile import Asked, World, reconcile
-from tdcs.controllers.mounts.report import Decision, MountReport
-from tdcs.controllers.publish import publish_status
+from tdcs.controllers.mounts.reconcile import reconcile
+from tdcs.controllers.mounts.report import MountReport
+from tdcs.controllers.mounts.snapshot import MountRequest, World
 from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 from tdcs.kube.resources import DATASETS
-from tdcs.planning import wants
-from tdcs.planning.holdings import Holdings
 from tdcs.planning.ledger import MountLedger
-from tdcs.planning.standing import DatasetUse
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +78,7 @@ class DatasetController:
             queue_order=lambda: self.queue_order(),
         )
         self._orphans = Orphans(world=self._world)
+        self._publisher = Publisher(world=self._world)
         context.caches.on_lost = self._manifest_lost
         self.on_cache: Callable[[str], None] = lambda cluster: None
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
@@ -142,7 +134,9 @@ class DatasetController:
                 return await self._deleted(
                     obj, await deletion.delete_unreadable(context=self._context, obj=obj)
                 )
-            return await self._blocked(obj, Problem(reason="InvalidSpec", message=explain_invalid(error)))
+            return await self._publisher.blocked(
+                obj, Problem(reason="InvalidSpec", message=explain_invalid(error))
+            )
         if deleting:
             path = dataset.status.mount_path if dataset.status else ""
             mount = self._mounts.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
@@ -188,22 +182,22 @@ class DatasetController:
         new = dataset.status is None or not dataset.status.mount_path
         problem = credentials.cluster_problem(stores=context.stores, spec=dataset.spec, new=new)
         if problem is not None:
-            return await self._blocked(obj, problem)
+            return await self._publisher.blocked(obj, problem)
         if self._orphans.is_due(cluster):
             await self._orphans.sweep(cluster)
         live = await volumes.find(context=context, obj=obj)
         if isinstance(live, Problem):
-            return await self._blocked(obj, live)
+            return await self._publisher.blocked(obj, live)
         keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=dataset.spec)
         trouble = keys if isinstance(keys, Problem) else None
         if trouble is not None and not readers.serves(dataset):
-            return await self._blocked(obj, trouble)
+            return await self._publisher.blocked(obj, trouble)
         origin = (
             None if isinstance(keys, Problem) else identity.source_of(spec=dataset.spec, credentials=keys)
         )
         path = self._path_of(dataset, origin=origin, claimed=volumes.mounted_path(live.volume))
         if new or (dataset.status is not None and dataset.status.mount_path != path):
-            obj, dataset = await self._mounting(obj, path)
+            obj, dataset = await self._publisher.mounting(obj, path)
         mount = self._mounts.get(cluster=cluster, path=path)
         if mount.lock.locked():
             return min(settings.progress_seconds, LOCKED_RETRY)
@@ -220,7 +214,7 @@ class DatasetController:
                 clock=self._clock(),
                 now=context.now(),
             )
-            asked = Asked(
+            asked = MountRequest(
                 me=me,
                 source=origin,
                 check_due=check.due,
@@ -231,117 +225,9 @@ class DatasetController:
             if before is None or before.placements.keys() != found.placements.keys():
                 for user in users:
                     self._wake_preloads(user.key)
-            return await self._publish(
+            return await self._publisher.publish(
                 me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
             )
-
-    async def _publish(
-        self,
-        me: Reader,
-        mount: Mount,
-        found: MountReport,
-        *,
-        live: volumes.Volume,
-        check: SourceCheck,
-        trouble: Problem | None,
-        shared: bool,
-    ) -> float | None:
-        """Report how it stands with a Dataset."""
-        context, settings, uri = self._context, self._context.settings, me.dataset.spec.source.uri
-        if found.problem is not None:
-            return await self._blocked(me.obj, found.problem)
-        if not found.there:
-            return settings.survey_seconds  # the end of the mounting wakes it
-        if found.listed is None or not found.decided:
-            return settings.progress_seconds  # the status stands; the end of what is under way wakes it
-        if found.listed.totals.files == 0:
-            mount.manifests.relist()
-            text = f"there is no file under {uri}: correct spec.source.uri, or put the data there"
-            await self._blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
-            return settings.survey_seconds
-        claimed: bool | Problem = False
-        if found.settled or (me.dataset.status is not None and me.dataset.status.claim_name):
-            claimed = await volumes.provide(
-                context=context,
-                obj=me.obj,
-                live=live,
-                cluster=mount.cluster,
-                path=mount.path,
-                size=found.holdings.total_bytes,
-            )
-            if isinstance(claimed, Problem):
-                return await self._blocked(me.obj, claimed)
-        decision, key = found.decision, me.own_want
-        if decision is None:
-            return settings.progress_seconds
-        cloned = [
-            (clone, found.placements[one], found.progress[one])
-            for clone in decision.clones.get(key, ())
-            for one in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
-            if one in found.placements
-        ]
-        why = manager_report.granted(
-            grant=decision.granted.grant,
-            mine=found.placements.get(key),
-            clones=[wanted for _, wanted, _ in cloned],
-            eviction=me.dataset.spec.eviction,
-            unknown=decision.standing.unknown
-            if decision.standing.unknown == me.dataset.spec.eviction.policy
-            else "",
-            installed=[*self._world.policies, "Pin", "Timed"],
-        )
-        mine = [*([found.placements[key]] if key in found.placements else ()), *(one for _, one, _ in cloned)]
-        if manager_report.is_evicted(decision.granted.grant, found.placements.get(key)):
-            findings, wait = manager_report.evicted(uri=uri, why=why), settings.resync_seconds
-        else:
-            findings, wait = findings_of(
-                me, found, shared=shared, settings=settings, clock=self._clock(), now=context.now()
-            )
-        findings.append(why)
-        wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
-        wrong = readers.wrong_preloads(stores=context.stores, reader=me)
-        findings = conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
-        cause = found.trouble or trouble
-        if cause is not None:
-            findings = conditions.with_trouble(findings, reason=cause.reason, message=cause.message)
-            wait = min(wait, cause.retry_after)
-        findings.append(
-            conditions.reachable((cause.reason, cause.message) if cause else None, differs=found.differs)
-        )
-        status = me.dataset.status
-        brought = [
-            (found.placements[want.key], found.progress[want.key])
-            for want in readers.preload_wants(stores=context.stores, reader=me, now=context.now())
-            if want.key in found.placements
-        ]
-        answered = mount.manifests.answered(me.key)
-        known = Known(
-            claim_name=me.key.name if claimed is True else status.claim_name if status else "",
-            mount_path=mount.path,
-            checked=found.checked or (status.last_source_check_time if status else None),
-            refreshed=answered if answered is not None else check.answered,
-            kept=tuple(me.kept),
-            use=decision.claims[key].use if key in decision.claims else DatasetUse(),
-            grant=manager_report.grant_of(mine=mine, why=why),
-        )
-        await publish_status(
-            context=context,
-            resource=DATASETS,
-            obj=me.obj,
-            status=report.status_of(
-                held=found.holdings,
-                state=conditions.state_of(findings),
-                known=known,
-                placement=found.placements.get(key),
-                progress=found.progress.get(key),
-                brought=brought,
-                cloned=cloned,
-                failures=found.failures,
-            ),
-            findings=findings,
-            beside=checks.unwritten(status.last_source_check_time if status else None, now=context.now()),
-        )
-        return wait
 
     def _path_of(self, dataset: Dataset, *, origin: Source | None, claimed: str) -> str:
         """Where a Dataset is mounted, or shall be.
@@ -355,19 +241,6 @@ class DatasetController:
         cluster, mark = dataset.spec.cache_cluster_ref.name, identity.mark(origin)
         same = (one.path for one in self._mounts if one.cluster == cluster and one.mounting.mark == mark)
         return next(same, "") or known or identity.engine_path(source=origin)
-
-    async def _mounting(self, obj: Object, path: str) -> tuple[Object, Dataset]:
-        """Write the path into the status before anything is mounted there, so that a deletion always finds it."""
-        uri = str(obj["spec"]["source"]["uri"])
-        wanted = report.status_of(held=Holdings(), state="Mounting", known=Known(mount_path=path))
-        obj = await publish_status(
-            context=self._context,
-            resource=DATASETS,
-            obj=obj,
-            status=wanted,
-            findings=conditions.mounting(uri),
-        )
-        return obj, Dataset.model_validate(obj)
 
     async def _with_finalizer(self, obj: Object) -> Object:
         finalizers = obj["metadata"].get("finalizers", [])
@@ -384,20 +257,8 @@ class DatasetController:
             patch={"metadata": metadata},
         )
 
-    async def _blocked(self, obj: Object, cause: Problem) -> float | None:
-        """Report why nothing can be done."""
-        findings = conditions.blocked(
-            reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
-        )
-        deleting = bool(obj["metadata"].get("deletionTimestamp"))
-        wanted = report.remembered(obj, state="Deleting" if deleting else conditions.state_of(findings))
-        await publish_status(
-            context=self._context, resource=DATASETS, obj=obj, status=wanted, findings=findings
-        )
-        return None if cause.reason == "InvalidSpec" else cause.retry_after
-
     async def _deleted(self, obj: Object, left: float | Problem | None) -> float | None:
-        return await self._blocked(obj, left) if isinstance(left, Problem) else left
+        return await self._publisher.blocked(obj, left) if isinstance(left, Problem) else left
 
     async def _gone(self, key: WorkKey) -> float | None:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
@@ -448,14 +309,3 @@ class DatasetController:
             stores=self._context.stores, namespace=dataset.namespace, dataset=dataset.name
         ):
             self._context.queue.add(key)
-
-
-def _until_changed(decision: Decision, *, settings: Settings) -> float:
-    """Seconds until time alone changes what is granted: a timed Dataset is due, a clone was idle for long enough."""
-    seconds = decision.standing.seconds
-    idle = any(clone.idle_since for clones in decision.clones.values() for clone in clones)
-    return min(
-        math.inf if seconds is None else max(seconds, 0.0) + 1.0,
-        max(settings.clone_idle_seconds / 4, settings.progress_seconds) if idle else math.inf,
-        settings.progress_seconds if decision.granted.waits else math.inf,
-    )

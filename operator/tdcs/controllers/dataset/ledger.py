@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from tdcs.controllers.context import WorkKey
-from tdcs.controllers.mounts.report import Decision, MountReport
+from tdcs.controllers.mounts.report import MountDecision, MountReport
 from tdcs.listing.result import Listed
 from tdcs.planning.ledger import MountLedger, NodeHolding
 
 
 def ledger_of(
-    decision: Decision, known: MountReport, listed: Listed, users: Sequence[WorkKey], *, moving: bool
+    decision: MountDecision, known: MountReport, listed: Listed, users: Sequence[WorkKey], *, moving: bool
 ) -> MountLedger[WorkKey]:
     """The ledger of a mount, by what its last pass found and decided."""
     return MountLedger(

@@ -112,10 +112,6 @@ class Assigner:
                 self._forget.setdefault(node, set()).add(path)
                 self._wake(node)
 
-    def is_known(self, path: str) -> bool:
-        """Whether an agent that can be reached still has something of a mount."""
-        return any(path in state.mounts for state in self._agents.states().values())
-
     def parts(self, path: str, *, states: Mapping[str, AgentState]) -> dict[str, tuple[Part, ...]]:
         """The parts that the progress in these states is about, where the assignment is known that it belongs to."""
         found = {}

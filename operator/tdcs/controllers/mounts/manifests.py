@@ -7,13 +7,13 @@ known by its digest, and its manifest is on this disk or with the agents: nothin
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts import problem
 from tdcs.controllers.mounts.problem import Problem
-from tdcs.controllers.mounts.task import BackgroundTask
 from tdcs.engine.agents import AgentState
 from tdcs.engine.protocol import EngineError, SourceError
 from tdcs.listing.folder import is_digest
@@ -79,8 +79,6 @@ class ManifestView:
         trouble: why the source could not be listed the last time; None when it could.
         problem: why nothing is known of it: the first listing failed.
         checked_at: when the source itself was last listed; None before this process did.
-        took: seconds of the last listing.
-        busy: whether a listing goes on.
     """
 
     listed: Listed | None = None
@@ -88,8 +86,11 @@ class ManifestView:
     problem: Problem | None = None
     checked_at: float | None = None
     checked: str | None = None
-    took: float = 0.0
-    busy: bool = False
+
+    @property
+    def took(self) -> float:
+        """Seconds of the last listing."""
+        return self.listed.seconds if self.listed is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +138,7 @@ class MountManifests:
         self._on_refused = on_refused
         self._clock = clock
         self._listing: _Listing | None = None
-        self._listed: Listed | None = None
-        self._trouble: Problem | None = None
-        self._problem: Problem | None = None
-        self._checked_at: float | None = None
-        self._checked: str | None = None
+        self._known = ManifestView()
         self._listed_at = -math.inf
         self._again_at = -math.inf
         self._recovered = False
@@ -151,15 +148,7 @@ class MountManifests:
     def view(self) -> ManifestView:
         """What is known now; takes in a listing that has ended."""
         self._take()
-        return ManifestView(
-            listed=self._listed,
-            trouble=self._trouble,
-            problem=self._problem,
-            checked_at=self._checked_at,
-            checked=self._checked,
-            took=self._listed.seconds if self._listed is not None else 0.0,
-            busy=self._listing is not None,
-        )
+        return self._known
 
     @property
     def busy(self) -> bool:
@@ -190,18 +179,17 @@ class MountManifests:
             unheard: whether agents that may have it have not been heard of yet.
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
         """
-        now = self._clock()
+        now, listed = self._clock(), self._known.listed
         if self._listing is not None or now < self._again_at:
             return
-        if self._listed is None and not self._recovered and is_digest(digest):
+        if listed is None and not self._recovered and is_digest(digest):
             if unheard and not self._caches.folder.has(digest):
                 return
             self._recovered = True
             self._start(self._caches.totals(digest=digest, urls=urls), refresh=False, asked={})
             return
-        took = self._listed.seconds if self._listed is not None else 0.0
-        changed = changed and now - self._listed_at >= max(CHANGED_SHARE * took, self._pause / 2)
-        if self._listed is None or due or changed:
+        changed = changed and now - self._listed_at >= max(CHANGED_SHARE * self._known.took, self._pause / 2)
+        if listed is None or due or changed:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or changed or not is_digest(digest)
             work = self._gate.run(lambda: self._lister.list(path=self._path, refresh=refresh))
@@ -213,8 +201,7 @@ class MountManifests:
         """Sums of the last version over the files under each selection of paths; None when its manifest, which that
         takes, is not to be had now.
         """
-        self._take()
-        current = self._listed
+        current = self.view().listed
         if current is None:
             return {}
         found: dict[tuple[str, ...], Totals] = {(): current.totals}
@@ -236,20 +223,21 @@ class MountManifests:
 
     def forget(self) -> None:
         """The mount is gone: the next one may have other ids of blocks."""
-        self._listed, self._problem, self._trouble, self._recovered = None, None, None, True
-        self._totals = {}
-        self._checked_at, self._again_at = None, -math.inf
+        self._known = ManifestView(checked=self._known.checked)
+        self._recovered, self._totals, self._again_at = True, {}, -math.inf
 
     def lost(self, digest: str) -> bool:
         """The manifest of a version cannot be had: whether it is the last one, and is listed anew."""
-        mine = self._listed is not None and self._listed.digest == digest and self._listing is None
-        if mine and self._checked_at != -math.inf:
+        listed = self._known.listed
+        mine = listed is not None and listed.digest == digest and self._listing is None
+        if mine and self._known.checked_at != -math.inf:
             self.relist()
         return mine
 
     def relist(self) -> None:
         """List the source again, but not at once."""
-        self._checked_at, self._again_at = -math.inf, self._clock() + self._pause
+        self._known = replace(self._known, checked_at=-math.inf)
+        self._again_at = self._clock() + self._pause
 
     async def close(self) -> None:
         """Stop what is under way."""
@@ -278,20 +266,20 @@ class MountManifests:
             self._again_at = self._clock() + (
                 self._pause if isinstance(error, SourceError) else self._pause / 10
             )
-            if self._listed is None:
-                self._problem = cause
+            if self._known.listed is None:
+                self._known = replace(self._known, problem=cause)
             if isinstance(error, SourceError):
-                self._trouble = cause
+                self._known = replace(self._known, trouble=cause)
                 self._on_refused()
             return
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
             return  # it is lost: the source is listed
-        if self._listed is None or self._listed.digest != found.digest:
+        if self._known.listed is None or self._known.listed.digest != found.digest:
             self._totals = {}
-        self._listed, self._problem = found, None
+        self._known = replace(self._known, listed=found, problem=None)
         if done.refresh:
-            self._trouble, self._listed_at = None, self._clock()
-            self._checked_at, self._checked = self._listed_at, self._now()
+            self._listed_at = self._clock()
+            self._known = replace(self._known, trouble=None, checked_at=self._listed_at, checked=self._now())
             self._answered.update(done.answers)
 
 

@@ -10,7 +10,7 @@ from tdcs.controllers.mounts.agents import Assigner
 from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
 from tdcs.controllers.mounts.mounting import Mounting
 from tdcs.controllers.mounts.path_settings import PathSettings
-from tdcs.controllers.mounts.report import Decision, MountReport
+from tdcs.controllers.mounts.report import MountDecision, MountReport
 
 Place = tuple[str, str]
 """Cache cluster and engine path."""
@@ -50,7 +50,7 @@ class Mount:
         self.read_on: Mapping[str, float] | None = None
 
     @property
-    def decision(self) -> Decision | None:
+    def decision(self) -> MountDecision | None:
         """The last placement."""
         return self.report.decision if self.report is not None else None
 

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.context import WorkKey
 from tdcs.controllers.mounts import identity, problem
 from tdcs.controllers.mounts.identity import Mark
 from tdcs.controllers.mounts.problem import Problem
-from tdcs.controllers.mounts.task import BackgroundTask
 from tdcs.engine.protocol import Engine, EngineError, MountConflictError, Source, SourceError
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tdcs.controllers.mounts.task import BackgroundTask
+from tdcs.controllers.background_task import BackgroundTask
 from tdcs.engine.protocol import Engine, EngineError, EngineUnavailableError
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want
@@ -16,7 +16,7 @@ LIMIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedSettings:
     """The settings of a path.
 
     Attributes:
@@ -32,7 +32,7 @@ class Wanted:
 
 def wanted_settings(
     path: str, wants: Sequence[Want], placements: Sequence[WantPlacement], *, owned: bool, version: str
-) -> Wanted:
+) -> WantedSettings:
     """How the path is read, and what of it is protected: the root when the operator owns the placement, or somebody
     wants all of it; else the folders that are wanted as a whole. Blocks of a fraction are protected by the agents."""
     if owned or any(want.subset.whole for want in wants):
@@ -47,7 +47,7 @@ def wanted_settings(
             if below not in unknown
         }
     fills = not (owned or any(want.subset.whole for want in wants))
-    return Wanted(fills=fills, pinned=frozenset(pinned), version=version)
+    return WantedSettings(fills=fills, pinned=frozenset(pinned), version=version)
 
 
 class PathSettings:
@@ -63,12 +63,12 @@ class PathSettings:
         self._path = path
         self._engine = engine
         self._on_done = on_done
-        self._applied: Wanted | None = None
+        self._applied: WantedSettings | None = None
         self._version = ""
         self._outages = -1
         self._work: BackgroundTask[None] | None = None
 
-    def apply(self, wanted: Wanted, *, version: str, outages: int) -> EngineError | bool:
+    def apply(self, wanted: WantedSettings, *, version: str, outages: int) -> EngineError | bool:
         """Begin what is missing; gives whether all is as wanted, or why it could not be done.
 
         Args:
@@ -101,7 +101,7 @@ class PathSettings:
         if self._work is not None:
             await self._work.cancel()
 
-    async def _carry_out(self, wanted: Wanted) -> None:
+    async def _carry_out(self, wanted: WantedSettings) -> None:
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 await self._set(wanted)
@@ -114,7 +114,7 @@ class PathSettings:
                 retryable=True,
             ) from error
 
-    async def _set(self, wanted: Wanted) -> None:
+    async def _set(self, wanted: WantedSettings) -> None:
         before, self._applied = self._applied, None
         if before is None or before.fills != wanted.fills:
             read_type = "CACHE" if wanted.fills else "NO_CACHE"

@@ -1,89 +1,36 @@
 """One pass over a mount: observe, decide, act. It gives what it found as a value, and waits for no cache."""
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, Scaling
-from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachemanager import claimants
-from tdcs.controllers.cachemanager.policies import installed_policies
 from tdcs.controllers.cachemanager.quotas import payers, quota_bytes
-from tdcs.controllers.caches import Caches
-from tdcs.controllers.context import Context
-from tdcs.controllers.mounts import identity, placement, problem, readers
+from tdcs.controllers.mounts import placement, problem, readers
 from tdcs.controllers.mounts.manifests import manifest_of, manifest_urls
-from tdcs.controllers.mounts.mount import Mount, Mounts
+from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.mounting import MountUser
 from tdcs.controllers.mounts.path_settings import wanted_settings
-from tdcs.controllers.mounts.placement import CacheNodes, Hosts
+from tdcs.controllers.mounts.placement import Hosts
 from tdcs.controllers.mounts.readers import Reader
-from tdcs.controllers.mounts.report import Decision, MountReport
-from tdcs.controllers.nodes import NodeDirectory
+from tdcs.controllers.mounts.report import MountDecision, MountReport
+from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, World, rests
 from tdcs.engine.agents import FileFailure, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
-from tdcs.kube.objects import Key
 from tdcs.listing.result import Listed
 from tdcs.planning import holdings
 from tdcs.planning.assignments import AssignmentInput, assign
 from tdcs.planning.grants import MountDemand
 from tdcs.planning.standing import standing
-from tdcs.policy.eviction import Policy
-
-UNHEARD_SECONDS = 30.0
-"""So long after its start the operator lets nothing be read that an agent may have and has not reported yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What passes over mounts work with."""
-
-    context: Context
-    caches: Caches
-    observer: CacheObserver
-    mounts: Mounts
-    clock: Callable[[], float] = time.monotonic
-    queue_order: Callable[[], Sequence[Key]] = lambda: ()
-    policies: Mapping[str, Policy] = field(default_factory=installed_policies)
-    nodes: NodeDirectory = field(default_factory=NodeDirectory)
-    cache_nodes: dict[str, tuple[object, CacheNodes]] = field(default_factory=dict)
-
-    def nodes_of(self, cluster: str) -> CacheNodes:
-        """The nodes of a cache cluster, made anew when something of them has changed."""
-        stores, view = self.context.stores, self.observer.view(cluster)
-        obj = stores.cache_cluster(cluster)
-        nodes = self.nodes.of(nodes=stores.nodes, usage=stores.usage)
-        known = self.cache_nodes.get(cluster)
-        if known is not None and known[0] is obj and known[1].view is view and known[1].nodes is nodes:
-            return known[1]
-        before = known[1] if known is not None else None
-        found = placement.cache_nodes(view=view, nodes=nodes, cluster=obj, before=before)
-        self.cache_nodes[cluster] = (obj, found)
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What of a Dataset's pass concerns its mount.
-
-    Attributes:
-        me: the Dataset.
-        source: its source with its keys; None when these cannot be read.
-        check_due: whether the source is to be listed for changes.
-        answers: the value with which each user of the mount asks for that.
-    """
-
-    me: Reader
-    source: Source | None
-    check_due: bool
-    answers: Mapping[object, str | None]
-
-
-async def reconcile(*, world: World, mount: Mount, asked: Asked, users: Sequence[Reader]) -> MountReport:
+async def reconcile(
+    *, world: World, mount: Mount, asked: MountRequest, users: Sequence[Reader]
+) -> MountReport:
     """One pass.
 
     Args:
@@ -92,99 +39,16 @@ async def reconcile(*, world: World, mount: Mount, asked: Asked, users: Sequence
         asked: the Dataset of this pass, and what it asks for.
         users: all Datasets of the mount.
     """
-    snapshot = _Snapshot.of(world, mount, asked, users)
+    snapshot = Snapshot.of(world, mount, asked, users)
     if mount.report is not None and snapshot is not None and snapshot == mount.snapshot:
         return mount.report
     report = await _pass(world, mount, asked, users)
     mount.report = report
-    mount.snapshot = snapshot if _rests(world, mount, report) else None
+    mount.snapshot = snapshot if rests(world, mount, report) else None
     return report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Snapshot:
-    """All that a pass over a mount looks at, as far as it comes from outside. When it is the same as for a mount at
-    rest, the pass has nothing to do: a thousand mounts at rest cost next to nothing.
-
-    Attributes:
-        view: how often the cache has said something else.
-        nodes: how often a node came or went, or was labelled otherwise.
-        objects: versions of the Datasets, their Preloads and the CacheCluster.
-        source: what tells the user's source and keys from others.
-        use: who uses the Datasets and where, and how their namespaces are labelled.
-        granted: how often the mount was granted something else.
-    """
-
-    view: int
-    nodes: int
-    objects: tuple[object, ...]
-    source: object
-    use: object
-    granted: int
-
-    @classmethod
-    def of(cls, world: World, mount: Mount, asked: Asked, users: Sequence[Reader]) -> "_Snapshot | None":
-        """What there is to see now; None when the source is to be listed or something is under way."""
-        stores, view = world.context.stores, world.observer.view(mount.cluster)
-        if asked.check_due or view.away or view.failure is not None or mount.manifests.busy:
-            return None
-        objects = [user.obj for user in users]
-        objects += [
-            stores.preloads[key.namespace, key.name]
-            for user in users
-            for key in readers.preload_keys(
-                stores=stores, namespace=user.key.namespace, dataset=user.key.name
-            )
-        ]
-        cluster = stores.cache_cluster(mount.cluster)
-        objects += [cluster] if cluster is not None else []
-        return cls(
-            view=view.generation,
-            nodes=world.nodes.labelled(nodes=stores.nodes, usage=stores.usage),
-            objects=tuple(one["metadata"].get("resourceVersion") or id(one) for one in objects),
-            source=identity.mark(asked.source) if asked.source is not None else None,
-            use=_use(world, mount, users),
-            granted=world.mounts.manager.changes(cluster=mount.cluster, path=mount.path),
-        )
-
-
-def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
-    """Who uses the Datasets of a mount and where, and the labels of their namespaces, which quotas select."""
-    claims = claimants.of_mount(context=world.context, users=users, queue=world.queue_order())
-    namespaces = world.context.stores.namespaces
-    return (
-        readers.nodes_read_on(stores=world.context.stores, users=users)
-        if mount.read_on is not None
-        else None,
-        [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
-        [
-            ((namespaces.get(("", user.key.namespace)) or {}).get("metadata") or {}).get("labels")
-            for user in users
-        ],
-    )
-
-
-def _rests(world: World, mount: Mount, report: MountReport) -> bool:
-    """Whether a mount is as it shall be, and no time that passes changes that."""
-    return (
-        report.there
-        and report.decided
-        and report.settled
-        and not report.busy
-        and report.look_at is None
-        and not report.failures.count
-        and report.problem is None
-        and report.trouble is None
-        and (report.decision is not None and report.decision.rests)
-        and mount.mounting.source is not None
-        and all(one.want.load for one in report.placements.values())
-        and all(not one.missing_bytes for one in report.progress.values())
-        and all(node in report.current for one in report.placements.values() for node in one.nodes)
-        and world.clock() - world.observer.view(mount.cluster).since >= UNHEARD_SECONDS
-    )
-
-
-async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader]) -> MountReport:
+async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence[Reader]) -> MountReport:
     context, before = world.context, mount.report or MountReport()
     # Observe: the cache as it was last heard of.
     view = world.observer.view(mount.cluster)
@@ -215,9 +79,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
         asked=dict(asked.answers),
     )
     versions = mount.manifests.view()
-    before = replace(
-        before, trouble=before.trouble or versions.trouble, checked=versions.checked, took=versions.took
-    )
+    before = replace(before, trouble=before.trouble or versions.trouble, checked=versions.checked)
     if versions.listed is None:
         return replace(before, problem=versions.problem)
     # What is wanted, and where it goes.
@@ -277,7 +139,7 @@ async def _pass(world: World, mount: Mount, asked: Asked, users: Sequence[Reader
     if owned:
         concerned = placement.concerned(found, grant.placements, expected=before_start)
     granted = world.mounts.manager.granted(cluster=mount.cluster, path=mount.path, own=grant, nodes=concerned)
-    decision = Decision(
+    decision = MountDecision(
         mount=mount.path,
         placements=grant.placements,
         node_bytes=grant.node_bytes,
@@ -369,7 +231,9 @@ def _cluster(world: World, cluster: str) -> CacheClusterSpec:
         return CacheClusterSpec()
 
 
-def _user(world: World, mount: Mount, asked: Asked, users: Sequence[Reader], view: CacheView) -> MountUser:
+def _user(
+    world: World, mount: Mount, asked: MountRequest, users: Sequence[Reader], view: CacheView
+) -> MountUser:
     def conflict() -> str | None:
         if asked.source is None:
             return None
@@ -406,7 +270,7 @@ def _access(source: Source | None) -> SourceAccess | None:
 
 def _reported(
     before: MountReport,
-    decision: Decision,
+    decision: MountDecision,
     found: Hosts,
     *,
     listed: Listed,

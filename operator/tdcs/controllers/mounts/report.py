@@ -15,7 +15,7 @@ from tdcs.planning.standing import Claimant, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class MountDecision:
     """A placement, and what it was made from.
 
     Attributes:
@@ -69,7 +69,6 @@ class MountReport:
         states: what the agents say of it.
         current: the agents that work by this decision.
         busy: whether something is still to be brought, dropped or compared.
-        took: seconds of the last listing.
         look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited counts as
             lost then.
     """
@@ -81,7 +80,7 @@ class MountReport:
     listed: Listed | None = None
     checked: str | None = None
     decided: bool = False
-    decision: Decision | None = None
+    decision: MountDecision | None = None
     settled: bool = False
     holdings: Holdings = field(default_factory=Holdings)
     placements: Mapping[str, WantPlacement] = field(default_factory=dict)
@@ -91,7 +90,6 @@ class MountReport:
     states: Mapping[str, MountState] = field(default_factory=dict)
     current: frozenset[str] = frozenset()
     busy: bool = False
-    took: float = 0.0
     look_at: float | None = None
 
     def checks(self, check: str) -> dict[str, CheckState]:

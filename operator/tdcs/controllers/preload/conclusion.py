@@ -16,7 +16,7 @@ from tdcs.planning.placement import WantPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PreloadView:
     """Everything that a verdict on a Preload needs.
 
     Attributes:
@@ -64,7 +64,7 @@ class Conclusion:
     message: str
 
 
-def conclude(view: View) -> Conclusion:
+def conclude(view: PreloadView) -> Conclusion:
     """Where a Preload that has not ended stands."""
     placement = view.placement
     if view.suspended:
@@ -102,7 +102,7 @@ def conclude(view: View) -> Conclusion:
     return Conclusion(state="Complete", reason="Complete", message=text)
 
 
-def _verified(view: View, placement: WantPlacement, text: str) -> Conclusion:
+def _verified(view: PreloadView, placement: WantPlacement, text: str) -> Conclusion:
     compared = sum(check.bytes for check in view.checks.values())
     if any(node not in view.checks or not view.checks[node].done for node in placement.nodes):
         message = f"{text}; {human(compared)} compared with the source"
@@ -115,14 +115,14 @@ def _verified(view: View, placement: WantPlacement, text: str) -> Conclusion:
     )
 
 
-def wrong_files(view: View) -> Failures:
+def wrong_files(view: PreloadView) -> Failures:
     """The files that differed from the source twice, each once."""
     found = {file.path: file for check in view.checks.values() for file in check.wrong}
     count = sum(check.wrong_count for check in view.checks.values())
     return Failures(count=count, files=tuple(found[path] for path in sorted(found)))
 
 
-def _wrong(view: View, text: str, wrong: Failures) -> str:
+def _wrong(view: PreloadView, text: str, wrong: Failures) -> str:
     nodes = sorted(node for node, check in view.checks.items() if check.wrong_count)
     named = ", ".join(printable(file.path) for file in wrong.files[:5])
     more = " and others" if wrong.count > len(wrong.files[:5]) else ""
@@ -136,7 +136,7 @@ def _failed(where: Finding) -> Conclusion:
     return Conclusion(state="Failed", reason=where.reason, message=where.message)
 
 
-def _under_way(view: View) -> Conclusion:
+def _under_way(view: PreloadView) -> Conclusion:
     text = so_far(view.progress)
     if not view.stuck and not view.away:
         return Conclusion(state="Loading", reason="Loading", message=text)
@@ -162,7 +162,7 @@ def findings_of(conclusion: Conclusion) -> list[Finding]:
     ]
 
 
-def status_of(view: View, *, conclusion: Conclusion, now: str) -> PreloadStatus:
+def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> PreloadStatus:
     """The status without its conditions."""
     known, done, placement = view.known, view.progress, view.placement
     begun = conclusion.state in {"Loading", "Verifying", "Complete", "Failed"}

@@ -14,7 +14,7 @@ from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.mounts import readers
 from tdcs.controllers.mounts.report import MountReport
 from tdcs.controllers.preload import conclusion as conclusions
-from tdcs.controllers.preload.conclusion import Conclusion, View
+from tdcs.controllers.preload.conclusion import Conclusion, PreloadView
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
@@ -76,7 +76,7 @@ class PreloadController:
         moving = found.state in {"Loading", "Verifying"}
         return self._context.settings.progress_seconds if moving else SLOW_RETRY
 
-    def _patient(self, key: WorkKey, view: View) -> View:
+    def _patient(self, key: WorkKey, view: PreloadView) -> PreloadView:
         """The view with whether what cannot be had has been tried for long enough."""
         if not view.stuck:
             self._stuck_since.pop(key, None)
@@ -86,9 +86,9 @@ class PreloadController:
             view, gives_up=self._clock() - since >= self._context.settings.give_up_seconds
         )
 
-    def _view(self, key: WorkKey, obj: Object, preload: Preload, known: PreloadStatus) -> View:
+    def _view(self, key: WorkKey, obj: Object, preload: Preload, known: PreloadStatus) -> PreloadView:
         now, spec = self._context.now(), preload.spec
-        view = View(
+        view = PreloadView(
             known=known,
             suspended=spec.suspend,
             starts_in=wants.seconds_until(spec.start_time, now=now),

@@ -15,7 +15,7 @@ from tdcs.kube.api import Object
 from tdcs.policy.admission import choose_copy
 
 
-class Room(Protocol):
+class CopyRoom(Protocol):
     """Says how many of a job's pods that read data find room near each copy."""
 
     def __call__(
@@ -34,7 +34,7 @@ class CopyChoices:
         room: of a job on some nodes.
     """
 
-    def __init__(self, *, stores: Stores, room: Room) -> None:
+    def __init__(self, *, stores: Stores, room: CopyRoom) -> None:
         self._stores = stores
         self._room = room
         self._unpublished: dict[str, Mapping[str, str]] = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from tdcs.api import names
 from tdcs.api.conditions import Condition
 from tdcs.api.trainingjob import Role
-from tdcs.controllers.trainingjob.pods import PodView, Problem
+from tdcs.controllers.trainingjob.pods import PodProblem, PodView
 
 DEADLINE = "DeadlineExceeded"
 """Why a Job failed that took longer than it may."""
@@ -52,7 +52,7 @@ def failed(
     )
 
 
-def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, Problem | None]:
+def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, PodProblem | None]:
     """The pod that failed last, by itself if there is one: when a Job fails, its other pods are ended."""
     failed = [pod for pod in pods if pod.failure is not None]
     own = [pod for pod in failed if not pod.going]
@@ -67,7 +67,7 @@ def _retries(pod: PodView, pods: Iterable[PodView], limit: int) -> int:
     return max(0, min(limit, failures - 1))
 
 
-def _ending(problem: Problem) -> str:
+def _ending(problem: PodProblem) -> str:
     """Such as ``exit code 137 (OOMKilled)``."""
     if problem.code is None:
         return str(problem)

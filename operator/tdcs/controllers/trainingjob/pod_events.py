@@ -7,7 +7,7 @@ from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.context import Context
 from tdcs.controllers.trainingjob.observed import Observed
-from tdcs.controllers.trainingjob.pods import PodView, Problem, Unmade, newest, problem_of, quoted
+from tdcs.controllers.trainingjob.pods import PodProblem, PodView, Unmade, newest, problem_of, quoted
 from tdcs.kube.api import Object
 from tdcs.kube.resources import EVENTS
 
@@ -67,7 +67,7 @@ class PodEvents:
 
     async def _warning(
         self, *, uid: str, namespace: str, reasons: tuple[str, ...], since: str = ""
-    ) -> Problem | None:
+    ) -> PodProblem | None:
         """The newest warning about an object whose reason begins with one of these, if it is not older."""
         found = await self._context.api.list(
             EVENTS, namespace=namespace, fields=f"involvedObject.uid={uid},type=Warning"
@@ -82,10 +82,10 @@ class PodEvents:
         if not events:
             return None
         event = max(events, key=_time)
-        return Problem(reason=str(event["reason"]), message=quoted(event.get("message")))
+        return PodProblem(reason=str(event["reason"]), message=quoted(event.get("message")))
 
 
-def held_up(pods: Sequence[PodView], *, uid: str, problem: Problem) -> list[PodView]:
+def held_up(pods: Sequence[PodView], *, uid: str, problem: PodProblem) -> list[PodView]:
     """The pods, one of which waits for this."""
     return [replace(pod, waiting=problem) if pod.uid == uid else pod for pod in pods]
 

@@ -26,7 +26,7 @@ _UNBOUND = "unbound immediate PersistentVolumeClaims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class PodProblem:
     """Why a pod does not run: the reason and the words of whoever holds it up (scheduler, kubelet, Job controller).
     `code` and `container`: how it ended, where a container did so by itself."""
 
@@ -45,7 +45,7 @@ class Unmade:
 
     role: Role
     count: int
-    problem: Problem
+    problem: PodProblem
 
     def __str__(self) -> str:
         pods = "pod" if self.count == 1 else "pods"
@@ -77,8 +77,8 @@ class PodView:
     ready: bool = False
     created: str = ""
     finished: str = ""
-    waiting: Problem | None = None
-    failure: Problem | None = None
+    waiting: PodProblem | None = None
+    failure: PodProblem | None = None
     going: bool = False
     uid: str = ""
     scheduler: str = ""
@@ -132,7 +132,7 @@ def newest(pods: Iterable[PodView]) -> list[PodView]:
     return sorted(found.values(), key=lambda pod: (ROLES.index(pod.role), len(pod.index), pod.index))
 
 
-def problem_of(pods: Sequence[PodView]) -> tuple[PodView, Problem, int] | None:
+def problem_of(pods: Sequence[PodView]) -> tuple[PodView, PodProblem, int] | None:
     """The first pod that something holds up, what it is, and how many pods have the same reason."""
     held = [(pod, pod.waiting) for pod in pods if pod.waiting is not None and not pod.ready]
     if not held:
@@ -160,34 +160,34 @@ def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
-def _waiting(status: Mapping[str, Any]) -> Problem | None:
+def _waiting(status: Mapping[str, Any]) -> PodProblem | None:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         message = str(scheduled.get("message") or "")
         reason = VOLUME_NOT_BOUND if _UNBOUND in message else str(scheduled.get("reason") or UNSCHEDULABLE)
-        return Problem(reason=reason, message=quoted(message))
+        return PodProblem(reason=reason, message=quoted(message))
     for container in _containers(status):
         waits = (container.get("state") or {}).get("waiting") or {}
         reason = str(waits.get("reason") or "")
         if reason not in WAITING_AS_USUAL:
-            return Problem(reason=reason, message=quoted(waits.get("message")))
+            return PodProblem(reason=reason, message=quoted(waits.get("message")))
     return None
 
 
-def _failure(status: Mapping[str, Any]) -> Problem:
+def _failure(status: Mapping[str, Any]) -> PodProblem:
     for container in _containers(status):
         ended = (container.get("state") or {}).get("terminated") or {}
         code = ended.get("exitCode", 0)
         if code:
             text = f"container {container.get('name', '')} ended with exit code {code}"
             ending = quoted(ended.get("message"))
-            return Problem(
+            return PodProblem(
                 reason=str(ended.get("reason") or "Error"),
                 message=f"{text}: {ending}" if ending else text,
                 code=code,
                 container=str(container.get("name", "")),
             )
-    return Problem(reason=str(status.get("reason") or "Failed"), message=quoted(status.get("message")))
+    return PodProblem(reason=str(status.get("reason") or "Failed"), message=quoted(status.get("message")))
 
 
 def _finished(status: Mapping[str, Any]) -> str:

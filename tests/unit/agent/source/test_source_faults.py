@@ -34,6 +34,7 @@ class Bucket:
         self.status: dict[str, int] = {}
         self.etags: dict[str, str] = {}
         self.all_status = 0
+        self.refuse_after: tuple[int, int] | None = None
         self.hangs = threading.Event()
         self.hangs.set()
         self.requests: list[str] = []
@@ -74,6 +75,8 @@ class Bucket:
         content = self.files.get(name, b"")
         if status == 200 and name not in self.files:
             status = 404
+        if self.refuse_after and name == "large" and self.requests.count(name) > self.refuse_after[0]:
+            status = self.refuse_after[1]
         if status == 200 and request.headers.get("If-Match") not in (None, self.etag(name)):
             status = 412
         if status == 200 and (wanted := request.headers.get("Range")):
@@ -135,8 +138,9 @@ async def test_200_files_that_are_refused_hold_up_no_other_file(
         (part,) = state.parts
         assert part.held_bytes + part.failed_bytes == part.wanted_bytes
         bucket.status = {}
-        await one.holds(version, deadline=60)
-        assert one.mount().failed_count == 0
+        if status != 403:  # a source that refuses everything is asked seldom
+            await one.holds(version, deadline=60)
+            assert one.mount().failed_count == 0
 
 
 async def test_each_byte_is_asked_for_once_and_the_etag_pins_it(bucket: Bucket, tmp_path: Path) -> None:
@@ -175,6 +179,25 @@ async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
         await eventually_async(lambda: [each.code for each in one.mount().failed] == ["Changed"], deadline=20)
         assert one.content(version) == {"small": b"s"}
         assert not list(one.disk.partial.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(403, "Denied"), (404, "Missing"), (412, "Changed"), (503, "SourceAway")]
+)
+async def test_a_file_that_is_refused_in_the_middle_of_a_load_comes_whole_or_not_at_all(
+    bucket: Bucket, tmp_path: Path, status: int, code: str
+) -> None:
+    bucket.files = {"large": os.urandom(20_000_000), "small": b"s"}
+    version = version_of(bucket, tmp_path)
+    bucket.refuse_after = (2, status)  # the first pieces of the large file come
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: code in {each.code for each in one.mount().failed}, deadline=20)
+        assert set(one.content(version)) <= {"small"}
+        await eventually_async(lambda: not list(one.disk.partial.iterdir()), deadline=20)
+        bucket.refuse_after = None
+        await one.holds(version, deadline=30)
+        assert one.content(version) == bucket.files
 
 
 async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(

@@ -6,7 +6,7 @@ from tdcs.controllers.mounts import problem, readers
 from tdcs.controllers.mounts.deletion import claim_users
 from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.problem import RETRY_SOON, Problem
-from tdcs.controllers.mounts.reconcile import World
+from tdcs.controllers.mounts.snapshot import World
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.api import Object
 from tdcs.kube.apply import belongs

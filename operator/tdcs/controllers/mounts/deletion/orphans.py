@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from tdcs.api import names
 from tdcs.controllers.mounts.deletion.dataset import end_mount
 from tdcs.controllers.mounts.mount import Place
-from tdcs.controllers.mounts.reconcile import World
+from tdcs.controllers.mounts.snapshot import World
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.errors import KubeError
 from tdcs.kube.resources import PERSISTENT_VOLUMES

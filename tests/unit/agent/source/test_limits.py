@@ -1,0 +1,51 @@
+"""Bounds of what is under way: bytes in memory, and bytes a second from a source."""
+
+import threading
+
+from tdcs.agent.source.limits import InFlight, RateLimit
+
+
+def test_no_more_bytes_than_the_limit_are_held_at_a_time_however_many_threads_want_some() -> None:
+    bound, lock = InFlight(100), threading.Lock()
+    now, most = 0, 0
+
+    def work() -> None:
+        nonlocal now, most
+        for _ in range(50):
+            with bound.hold(30):
+                with lock:
+                    now += 30
+                    most = max(most, now)
+                with lock:
+                    now -= 30
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert 30 <= most <= 100
+
+
+def test_a_piece_that_is_larger_than_the_limit_is_held_alone() -> None:
+    bound = InFlight(100)
+    with bound.hold(1_000):
+        waiting = threading.Thread(target=lambda: bound.hold(1).__enter__(), daemon=True)
+        waiting.start()
+        waiting.join(timeout=0.1)
+        assert waiting.is_alive()
+    waiting.join(timeout=30)
+    assert not waiting.is_alive()
+
+
+def test_what_is_taken_beyond_the_rate_is_waited_for_and_a_pause_saves_up_little() -> None:
+    now = [0.0]
+    limit = RateLimit(clock=lambda: now[0])
+    assert limit.take(1_000_000) == 0.0, "no limit"
+    limit.set(1_000)
+    now[0] += 3_600
+    assert limit.take(100) == 0.0, "what was saved up in a tenth of a second"
+    waits = [limit.take(500) for _ in range(4)]
+    assert waits == sorted(waits)
+    assert 1.4 < waits[-1] < 2.1, "2,000 bytes at 1,000 a second"
