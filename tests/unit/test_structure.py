@@ -22,7 +22,8 @@ RETIRED_MODULES: Mapping[str, str] = {
     "operator/tdcs/controllers": "rounds verdicts looking watching adopting dealing portions tally throttle "
     "survey data background teardown source line shapes release quotes order failing shell relist invalid sizes "
     "status leaving",
-    "operator/tdcs/engine": "contents recent outdated spelling copies failures",
+    "operator/tdcs/agent": "kept news memory carrier source_carrier peer_carrier checks",
+    "operator/tdcs/engine": "contents recent outdated spelling copies failures placements batches",
     "operator/tdcs/csi": "noticing sight way freshen disk guard",
     "operator/tdcs/simulate": "keeper oracle",
     "scheduler_plugin/tdcs_scheduler": "short_way complaints patience",

@@ -239,7 +239,8 @@ class Agent:
             busy = self._start_registration(mount, lanes=lanes) or busy
             if mount.forgotten and self._forgotten(mount):
                 self._remove(mount)
-        self._start_strays()
+        if self._strays.due(self.mounts.values()):
+            self._background.start("strays", self._remove_strays())
         self._publish()
         return busy or bringing or bool(self._background)
 
@@ -323,22 +324,6 @@ class Agent:
         digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
         digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
         self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
-
-    def _start_strays(self) -> None:
-        """Remove what lies here and belongs to nothing: blocks of older versions, and spooled ones of no mount.
-
-        Only when every mount is known by an assignment of the operator and by its manifest. Blocks in the worker's
-        folder that no manifest of ours ever named may be others' and stay.
-        """
-        if not self.mounts or not self.inventory.strangers or not self.inventory.complete:
-            return
-        for mount in self.mounts.values():
-            if mount.wanted is None or mount.ledger is None:
-                return
-            if mount.ledger.manifest.digest != mount.wanted.manifest:
-                return
-        if self._strays.due():
-            self._background.start("strays", self._remove_strays())
 
     async def _remove_strays(self) -> int:
         """How many were removed."""

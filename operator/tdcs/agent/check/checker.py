@@ -54,7 +54,11 @@ Sink = Callable[[memoryview], None]
 
 @dataclass
 class CheckRun:
-    """One comparison."""
+    """One comparison.
+
+    Attributes:
+        drop_until: on the loop's clock, when copies that cannot be dropped are waited for no longer.
+    """
 
     check: Check
     begun: bool = False
@@ -63,6 +67,7 @@ class CheckRun:
     bytes: int = 0
     wrong_count: int = 0
     wrong: list[FileFailure] = field(default_factory=list)
+    drop_until: float = 0.0
 
     def report(self, failure: FileFailure) -> None:
         """A file differs, or cannot be compared."""
@@ -171,6 +176,7 @@ class Checker:
             if self._current(mount, ledger, run):
                 with mount.lock:
                     again = sorted({*earlier, *ledger.refused_blocks()})
+                run.drop_until = asyncio.get_running_loop().time() + _DROP_SECONDS
                 await self._lanes(mount, ledger, run, again, self._load_again)
             if self._current(mount, ledger, run):
                 run.done = True
@@ -253,13 +259,12 @@ class Checker:
     async def _dropped(self, mount: MountWork, ledger: Ledger, run: CheckRun, block: int) -> bool:
         """Whether a refused block is gone; one that is open, or claimed by a registration, is waited for."""
         clock = asyncio.get_running_loop().time
-        until = clock() + _DROP_SECONDS
         while self._current(mount, ledger, run):
             with mount.lock:
                 here = bool(ledger.held[block] or ledger.claimed[block])
             if not here or await self._registrar.drop_blocks(mount, ledger, [block]):
                 return True
-            if clock() > until:
+            if clock() > run.drop_until:
                 break
             await asyncio.sleep(_POLL_SECONDS)
         return False

@@ -11,6 +11,7 @@ import numpy as np
 
 from tdcs.agent.disk.tier import Disk
 from tdcs.agent.inventory.inventory import Inventory
+from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.worker.registrar import Registrar
 from tdcs.listing.folder import ManifestFolder
 from tdcs.planning.manifest_format import BadManifestError
@@ -36,9 +37,21 @@ class Strays:
         self._registrar: Final = registrar
         self._seen = 0
 
-    def due(self) -> bool:
-        """Whether there may be some to remove: after a look at which all that were left were others'."""
-        return self._seen != self._inventory.looks
+    def due(self, mounts: Collection[MountWork]) -> bool:
+        """Whether there may be some to remove: not after a look that left only what is others'.
+
+        Only when every mount is known by an assignment of the operator and by its manifest. Blocks in the worker's
+        folder that no manifest of ours ever named may be others' and stay.
+        """
+        if not mounts or not self._inventory.strangers or not self._inventory.complete:
+            return False
+        known = all(
+            mount.wanted is not None
+            and mount.ledger is not None
+            and mount.ledger.manifest.digest == mount.wanted.manifest
+            for mount in mounts
+        )
+        return known and self._seen != self._inventory.looks
 
     async def remove(self, *, current: Collection[str]) -> tuple[int, int]:
         """Remove some; how many were, and how many of older versions there were.

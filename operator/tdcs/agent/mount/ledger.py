@@ -85,7 +85,7 @@ class Ledger:
         everything = np.zeros(self.manifest.blocks, dtype=np.bool_)
         brought, from_peers = everything.copy(), everything.copy()
         for part in assignment.parts:
-            files = self._selected(part.paths)
+            files = self.manifest.selected(part.paths)[0]
             blocks = slots.mask_of(part.slots)[by_slot] & self.manifest.blocks_in(files)
             self._parts[part.name] = (blocks, files, bool(part.slots[0] & 0x80))
             everything |= blocks
@@ -329,9 +329,6 @@ class Ledger:
             held_files=int(np.count_nonzero(held[firsts])) + empty,
             failed_bytes=int(lengths[blocks & failed].sum()),
         )
-
-    def _selected(self, paths: Sequence[str]) -> Mask:
-        return self.manifest.selected(paths)[0]
 
     def _takeable(self, part: slice, *, now: float, from_peers: bool) -> Mask:
         wanted = (self._from_peers if from_peers else self._from_source)[part]
