@@ -1,4 +1,6 @@
-"""Sizes for people: the form that status messages use."""
+"""Sizes, and what is wrong with a spec, for people: the form that status messages use."""
+
+from pydantic import ValidationError
 
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -42,3 +44,16 @@ def speed(*, read: int, copied: int) -> str | None:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 node, 2 nodes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def explain_invalid(error: ValidationError) -> str:
+    """Which fields of an object are wrong and why, with what to do; an API server with an older CRD may accept it."""
+    parts = [
+        # pydantic goes on with the name of a class, which says nothing to people.
+        f"{'.'.join(str(step) for step in found['loc'])}: {found['msg'].partition(' or instance of ')[0]}"
+        for found in error.errors()[:5]
+    ]
+    return (
+        f"the object cannot be understood ({'; '.join(parts)}): correct these fields, and check that the "
+        "installed CustomResourceDefinitions are of the operator's version (tdcs crds)"
+    )

@@ -11,13 +11,13 @@ from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import DatasetUse, Role, RunPolicy, TrainingJobSpec
 from tdcs.api.trainingjob_status import PodPlacement, TrainingJobStatus
+from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.trainingjob import children, report
 from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob.decision import Decision
 from tdcs.controllers.trainingjob.observed import JobView, Observed, job_view
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import tf_config
-from tdcs.controllers.validation import explain_invalid
 from tdcs.policy.admission import Reason
 
 ADMITTED = TrainingJobStatus.model_validate(

@@ -18,8 +18,7 @@ from tdcs.cli.api_client import api_client, object_options
 from tdcs.cli.explain.dataset import explain_dataset
 from tdcs.cli.explain.job import PodPlace, Report, World, explain
 from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
-from tdcs.controllers.humanize import human
-from tdcs.controllers.validation import explain_invalid
+from tdcs.controllers.humanize import explain_invalid, human
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource

@@ -9,10 +9,9 @@ from tdcs.api.dataset import Copy, Dataset, DatasetStatus
 from tdcs.api.sharing import Access
 from tdcs.cli import dataset_use
 from tdcs.controllers.cachemanager.demand import jobs_of, stage_of
-from tdcs.controllers.humanize import counted, human
+from tdcs.controllers.humanize import counted, explain_invalid, human
 from tdcs.controllers.trainingjob.data_location import copies_of
 from tdcs.controllers.trainingjob.decision import why_not_mounted
-from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.planning.standing import DatasetJobs
 from tdcs.policy import slots

@@ -16,9 +16,8 @@ from tdcs.controllers.cachecluster.draining import Drain, cut_off, is_dead, node
 from tdcs.controllers.cachecluster.membership import Membership
 from tdcs.controllers.cachecluster.plan import FuseView
 from tdcs.controllers.context import Context, Store, WorkKey
-from tdcs.controllers.humanize import counted
+from tdcs.controllers.humanize import counted, explain_invalid
 from tdcs.controllers.publish import publish_status
-from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs

@@ -14,6 +14,7 @@ from tdcs.controllers.cache_view import WantedBytes
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset.ledger import ledger_of
 from tdcs.controllers.dataset.publisher import Publisher
+from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.mounts import (
     checks,
     credentials,
@@ -30,7 +31,6 @@ from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import reconcile
 from tdcs.controllers.mounts.report import MountReport
 from tdcs.controllers.mounts.snapshot import MountRequest, World
-from tdcs.controllers.validation import explain_invalid
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key

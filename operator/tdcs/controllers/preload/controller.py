@@ -11,12 +11,12 @@ from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
 from tdcs.api.preload import Preload, PreloadStatus
 from tdcs.controllers.context import Context, WorkKey
+from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.mounts import readers
 from tdcs.controllers.mounts.report import MountReport
 from tdcs.controllers.preload import conclusion as conclusions
 from tdcs.controllers.preload.conclusion import Conclusion, PreloadView
 from tdcs.controllers.publish import publish_status
-from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
 from tdcs.planning import wants

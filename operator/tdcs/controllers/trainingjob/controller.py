@@ -14,6 +14,7 @@ from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJob
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.controllers.context import Context, WorkKey
+from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.trainingjob import children, report, start_order
@@ -27,7 +28,6 @@ from tdcs.controllers.trainingjob.observed import Observed, job_view
 from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.controllers.trainingjob.rendezvous import too_long
-from tdcs.controllers.validation import explain_invalid
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError
