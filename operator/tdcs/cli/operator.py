@@ -48,6 +48,12 @@ from tdcs.listing.folder import ManifestFolder
     help="Image of the cache agents in the workers' pods: the operator's own.",
 )
 @click.option(
+    "--reader-plugin",
+    default="",
+    help="DaemonSet in that namespace of the node plugins with the remote-read client; cache clusters then run FUSE "
+    "clients of Alluxio in the profile Stock only.",
+)
+@click.option(
     "--image-pull-secret",
     "image_pull_secrets",
     multiple=True,
@@ -126,6 +132,7 @@ def command(
     namespace: str,
     image: str,
     agent_image: str,
+    reader_plugin: str,
     image_pull_secrets: tuple[str, ...],
     scheduler_name: str,
     secrets_role: str,
@@ -165,6 +172,7 @@ def command(
             namespace=namespace,
             image=image,
             agent_image=agent_image,
+            reader_plugin=reader_plugin,
             image_pull_secrets=image_pull_secrets,
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,

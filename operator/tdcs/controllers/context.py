@@ -24,6 +24,8 @@ class Settings:
         namespace: where CacheClusters and their pods live; those of other namespaces are refused.
         image: image of the cache's pods when a CacheCluster names none.
         agent_image: image of the cache agents in the workers' pods: the operator's own.
+        reader_plugin: DaemonSet, in `namespace`, of the node plugins that have a remote-read client: cache clusters
+            need no FUSE clients of Alluxio then. Empty: there is no such client.
         image_pull_secrets: Secrets in `namespace` with which the cache's pods pull their image.
         scheduler_name: who places the pods of jobs that name no scheduler; empty: the cluster's default.
         secrets_role: ClusterRole that lets its holder read a namespace's Secrets, named in remedies.
@@ -44,6 +46,7 @@ class Settings:
     namespace: str = names.SYSTEM_NAMESPACE
     image: str = names.DEFAULT_IMAGE
     agent_image: str = names.DEFAULT_AGENT_IMAGE
+    reader_plugin: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     scheduler_name: str = names.SCHEDULER_NAME
     secrets_role: str = names.SECRETS_ROLE

@@ -110,7 +110,11 @@ def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(helm
     (holder,) = made.pod_specs()["tdcs-reader-holder"]["containers"]
     assert [mount["mountPropagation"] for mount in holder["volumeMounts"]] == ["Bidirectional"]
 
+    assert "--reader-plugin=tdcs-csi" in containers["tdcs-operator/operator"]["args"]
+    assert made.one("DaemonSet", "tdcs-csi")
+
     off = helm.template({"reader.enabled": "true", "csi.nativeViews": "false"})
+    assert not [each for each in off.containers()["tdcs-operator/operator"]["args"] if "reader" in each]
     assert set(off.pod_specs()) == set(helm.template({}).pod_specs())
     assert folder not in off.containers()["tdcs-csi/csi"]["args"]
 

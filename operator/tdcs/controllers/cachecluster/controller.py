@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheCluster, CacheClusterStatus, CacheWorker
+from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers.cache_view import CacheView, WantedBytes
 from tdcs.controllers.cachecluster import children, cleaning, plan, pods
@@ -129,7 +129,7 @@ class CacheClusterController:
         )
         ready = plan.readiness(
             workers=workers,
-            fuse=self._fuse(key.name),
+            fuse=self._fuse(key.name, cluster.spec),
             namespace=self._context.settings.namespace,
             failure=failure,
             draining=draining,
@@ -261,7 +261,23 @@ class CacheClusterController:
             if made is not None:
                 self._made[name] = made
             await asyncio.sleep(0)  # hundreds of workers are no pause for the lease and health
-        await self._put(DAEMON_SETS, children.fuse(blueprint), blueprint, stores.daemon_sets)
+        if plan.needs_fuse(spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin):
+            await self._put(DAEMON_SETS, children.fuse(blueprint), blueprint, stores.daemon_sets)
+        else:
+            await self._remove_fuse(blueprint)
+
+    async def _remove_fuse(self, blueprint: Blueprint) -> None:
+        """Delete the FUSE clients of an earlier setting, once no node plugin leads pods to them any more."""
+        name = names.fuse_name(cluster=blueprint.cluster)
+        live = self._context.stores.daemon_sets.get((blueprint.namespace, name))
+        if live is None or not belongs(live, blueprint.owner):
+            return
+        plugin = await self._context.api.get(
+            DAEMON_SETS, name=self._context.settings.reader_plugin, namespace=blueprint.namespace
+        )
+        if plan.is_rolled_out(plugin):
+            uid = live["metadata"]["uid"]
+            await self._context.api.delete(DAEMON_SETS, name=name, namespace=blueprint.namespace, uid=uid)
 
     async def _put(
         self, resource: Resource, wanted: Object, blueprint: Blueprint, store: Store | None = None
@@ -285,7 +301,9 @@ class CacheClusterController:
             del self._dead_since[place]
         return {place[1]: now - self._dead_since.setdefault(place, now) for place in dead}
 
-    def _fuse(self, cluster: str) -> FuseView:
+    def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:
+        if not plan.needs_fuse(spec=spec, reader_plugin=self._context.settings.reader_plugin):
+            return FuseView()
         namespace = self._context.settings.namespace
         daemon_set = self._context.stores.daemon_sets.get((namespace, names.fuse_name(cluster=cluster)))
         found = (daemon_set or {}).get("status") or {}

@@ -25,6 +25,23 @@ class FuseView:
     ready: int = 0
 
 
+def needs_fuse(*, spec: CacheClusterSpec, reader_plugin: str) -> bool:
+    """Whether nodes run Alluxio's FUSE client: where no remote-read client does its work, and to compare both."""
+    return not reader_plugin or spec.profile == "Stock"
+
+
+def is_rolled_out(daemon_set: Mapping[str, Any] | None) -> bool:
+    """Whether every node that a DaemonSet is for has a ready pod of its present template."""
+    status = (daemon_set or {}).get("status") or {}
+    wanted = status.get("desiredNumberScheduled", 0)
+    return (
+        daemon_set is not None
+        and status.get("observedGeneration", 0) >= daemon_set["metadata"].get("generation", 0) > 0
+        and status.get("updatedNumberScheduled", 0) >= wanted
+        and status.get("numberReady", 0) >= wanted
+    )
+
+
 def fitting_nodes(
     *, spec: CacheClusterSpec, nodes: Mapping[str, Mapping[str, Any]], present: Collection[str]
 ) -> list[str]:
