@@ -14,7 +14,8 @@ from typing import Final
 
 import xxhash
 
-from tdcs.agent.disk.tier import Disk, content_hash, hash_of
+from tdcs.agent.disk.part_hashes import PartHashes
+from tdcs.agent.disk.tier import Disk, content_hash
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.frames import FrameError, News, SourceWanted, Wanted
 from tdcs.agent.source.reader import SourceFailureError
@@ -53,6 +54,7 @@ class BlockService:
         self._journal: Final = journal
         self._feed: Final = feed
         self._read_source: Final = read_source
+        self._parts: Final = PartHashes()
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -163,14 +165,15 @@ class BlockService:
             connection.sendall(frames.PIECE.pack(wanted.block, -1, -1, 0))
             return
         try:
-            size = os.fstat(file).st_size
+            status = os.fstat(file)
+            size = status.st_size
             length = max(0, size - wanted.offset)
             if wanted.length != frames.WHOLE:
                 length = min(length, wanted.length)
             if length == size:
                 found = content_hash(file, size=size)
             else:
-                found = hash_of(file, offset=wanted.offset, length=length)
+                found = self._parts.get(file, status=status, offset=wanted.offset, length=length)
             more = socket.MSG_MORE if length else 0
             connection.send(frames.PIECE.pack(wanted.block, length, size, found), more)
             done = 0
