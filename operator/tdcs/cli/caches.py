@@ -20,6 +20,7 @@ from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.holder_service import States, holder_routes
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
+from tdcs.engine.read_failure_service import Report, read_failure_routes
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
@@ -73,7 +74,12 @@ def agent_addresses(workers: Sequence[WorkerInfo]) -> dict[str, AgentAddress]:
 
 @asynccontextmanager
 async def serve_manifests(
-    folder: ManifestFolder, *, port: int, states: States = lambda _: {}, obtain: Obtain | None = None
+    folder: ManifestFolder,
+    *,
+    port: int,
+    states: States = lambda _: {},
+    obtain: Obtain | None = None,
+    report: Report | None = None,
 ) -> AsyncIterator[None]:
     """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
 
@@ -82,12 +88,15 @@ async def serve_manifests(
         port: 0: nothing is served.
         states: of the agents of a cache cluster.
         obtain: puts a manifest into the folder that is not there, when it is to be had.
+        report: takes what readers could not read.
     """
     if not port:
         yield
         return
     app = web.Application()
     app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(states)])
+    if report is not None:
+        app.add_routes(read_failure_routes(report))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -18,6 +18,7 @@ from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
 from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Settings
 from tdcs.controllers.operator import Operator
+from tdcs.controllers.read_failures import ReadFailures
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
@@ -211,7 +212,11 @@ def command(
             if metrics_port:
                 start_http_server(metrics_port, registry=operator.metrics.registry)
             async with serve_manifests(
-                folder, port=manifest_port, states=caches.states, obtain=caches.obtain
+                folder,
+                port=manifest_port,
+                states=caches.states,
+                obtain=caches.obtain,
+                report=ReadFailures(operator.context).report,
             ):
                 await kopf_adapter.run(
                     operator=operator, access=access, liveness_endpoint=endpoint, stop=stop

@@ -9,7 +9,9 @@ import click
 
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
-from tdcs.reader.fuse.holder import Holder, HolderError
+from tdcs.reader import child_process
+from tdcs.reader.counters import Counters
+from tdcs.reader.fuse.holder import Holder, HolderError, Session
 from tdcs.reader.fuse.protocol import Unsupported
 from tdcs.reader.registration import ReaderFolder
 
@@ -34,12 +36,29 @@ def command() -> None:
 
 @command.command()
 @_FOLDER
-def hold(folder: Path) -> None:
+@click.option("--node", envvar="NODE_NAME", default="", help="Name of this Kubernetes node.")
+@click.option(
+    "--reserve/--no-reserve",
+    "with_reserve",
+    default=True,
+    show_default=True,
+    help="Serve the file system while no reader does.",
+)
+def hold(folder: Path, node: str, with_reserve: bool) -> None:
     """Mount the file system, and hold its session while readers come and go."""
     place = ReaderFolder(folder)
     place.prepare()
+
+    def serve(session: Session) -> None:
+        from tdcs.reader import reserve  # in its own process: the holder itself stays small
+
+        reserve.serve(session, folder=folder, node=node)
+
+    def start_reserve(session: Session) -> int:
+        return child_process.start(lambda: serve(session))
+
     try:
-        Holder(point=place.point, path=place.socket).run()
+        Holder(point=place.point, path=place.socket, reserve=start_reserve if with_reserve else None).run()
     except (OSError, Unsupported) as error:
         raise click.ClickException(f"the file system cannot be mounted at {place.point}: {error}") from error
 
@@ -63,8 +82,12 @@ def hold(folder: Path) -> None:
 )
 def run(folder: Path, node: str, buffer: str, operator: str, port: int, patience: float) -> None:
     """Serve the file system, until a signal comes."""
-    from tdcs.reader import monitor
     from tdcs.reader.supervisor import ReaderSettings, Supervisor
+
+    def watch(settings: ReaderSettings, counters: Counters) -> None:
+        from tdcs.reader import monitor  # in its own process: those that serve need not wait for it
+
+        monitor.run(settings, counters)
 
     settings = ReaderSettings(
         folder=folder,
@@ -75,6 +98,6 @@ def run(folder: Path, node: str, buffer: str, operator: str, port: int, patience
         patience_seconds=patience,
     )
     try:
-        Supervisor(settings, monitor=monitor.run).run()
+        Supervisor(settings, monitor=watch).run()
     except HolderError as error:
         raise click.ClickException(str(error)) from error

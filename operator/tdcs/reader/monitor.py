@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
+from tdcs.engine.read_failure import READ_FAILURES_PATH
 from tdcs.reader.counters import Counters
 from tdcs.reader.exposition import registry_of
 from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
@@ -29,6 +30,8 @@ POLL_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.5
 _SLACK_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 5.0
+_REPORT_PAUSE_SECONDS: Final = 10.0
 _LARGEST_TABLE: Final = 64 << 20
 
 
@@ -52,6 +55,7 @@ class Monitor:
         self._labels: Final[dict[int, tuple[str, str, str]]] = {}
         self._polls: Final[dict[str, threading.Thread]] = {}
         self._named: Final[dict[str, int]] = {}
+        self._report_at = 0.0
 
     def run(self) -> None:
         """Serve and poll until the process is ended."""
@@ -59,6 +63,7 @@ class Monitor:
             self._serve()
         while True:
             self._look()
+            self._report_failures()
             time.sleep(_LOOK_SECONDS)
 
     def _look(self) -> None:
@@ -79,6 +84,25 @@ class Monitor:
         for name in set(self._named) - set(present):
             self._labels.pop(self._named.pop(name), None)
             (self._folder.holders / name).unlink(missing_ok=True)
+
+    def _report_failures(self) -> None:
+        """Have the operator know what could not be read; while it is away, the last failure of each version is kept."""
+        now = time.monotonic()
+        if not self._settings.operator or now < self._report_at:
+            return
+        for file in list(self._folder.failures.iterdir()):
+            try:
+                content = file.read_bytes()
+                url = f"http://{self._settings.operator}{READ_FAILURES_PATH}"
+                with urllib.request.urlopen(url, data=content, timeout=_REPORT_SECONDS):
+                    file.unlink(missing_ok=True)
+            except urllib.error.HTTPError as error:
+                _log.warning("the operator does not take the report %s: %s", file.name, error)
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                self._report_at = now + _REPORT_PAUSE_SECONDS
+                _log.info("the operator cannot be told what could not be read: %s", error)
+                return
 
     def _poll(self, name: str, registration: Registration) -> None:
         revision = -1

@@ -11,10 +11,11 @@ import msgspec
 from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
 from tdcs.engine.holder_table import HolderTable
+from tdcs.engine.read_failure import ReadFailure
 from tdcs.listing.folder import open_manifest
 from tdcs.planning.manifest_format import BadManifestError
 from tdcs.policy.slots import SLOTS
-from tdcs.reader.registration import ReaderFolder, Registration
+from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
 from tdcs.reader.version_tree import VersionTree
 
 _log: Final = logging.getLogger(__name__)
@@ -114,6 +115,10 @@ class OpenVersions:
         name = self._folder.numbered(number)
         return None if name is None else self._load(name, number)
 
+    def is_open(self, number: int) -> bool:
+        """Whether the version of a number has its manifest open."""
+        return number in self._open
+
     def named(self, name: str) -> OpenVersion | None:
         """The version of a name."""
         registration = self._folder.read(name)
@@ -121,6 +126,21 @@ class OpenVersions:
             return None
         number = self._folder.number(name)
         return self._open.get(number) or self._load(name, number)
+
+    def note_failure(self, version: OpenVersion, *, path: str, reason: str, stale: bool) -> None:
+        """Leave word, for the operator, of a file that could be read from nowhere."""
+        failure = ReadFailure(
+            cluster=version.registration.cluster,
+            mount=version.registration.path,
+            node=self._node,
+            path=path,
+            reason=reason,
+            stale=stale,
+        )
+        try:
+            write_atomically(self._folder.failures / version.name, msgspec.json.encode(failure))
+        except OSError as error:
+            _log.warning("that a file cannot be read cannot be noted: %s", error)
 
     def refresh(self) -> None:
         """Read tables of holders that have changed, and close what is registered no more."""

@@ -1,12 +1,19 @@
 """What will be asked for next, by the order in which files and parts of files were asked for so far. Pure."""
 
+from array import array
 from collections import OrderedDict
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 _FILES_KNOWN: Final = 4096
-_RECENT: Final = 64
+_RECENT: Final = 32
 _SURE: Final = 6
 _MOST_SURE: Final = 12
+_TURNS: Final = 8
+"""Places by which the turns of several readers shift a file between two epochs."""
+_SHORTEST_EPOCH: Final = 64
 FILES_AHEAD: Final = 32
 PARTS_AHEAD: Final = 4
 
@@ -15,9 +22,13 @@ class FileOrder:
     """Notices when the files of a version are read in the order of their listing.
 
     Several readers take turns, so a file counts as in order when one shortly before it was read lately.
+
+    Args:
+        gap: how many places before it that may be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, gap: int = 4) -> None:
+        self._gap: Final = gap
         self._recent: OrderedDict[int, None] = OrderedDict()
         self._sure = 0
         self._until = 0
@@ -28,7 +39,7 @@ class FileOrder:
         Args:
             files: how many the version has.
         """
-        in_order = any(file - back in self._recent for back in (1, 2, 3, 4))
+        in_order = any(file - back in self._recent for back in range(1, self._gap + 1))
         self._sure = min(self._sure + 1, _MOST_SURE) if in_order else max(self._sure - 3, 0)
         self._recent[file] = None
         if len(self._recent) > _RECENT:
@@ -43,6 +54,46 @@ class FileOrder:
             return range(0)
         begin, self._until = self._until, end
         return range(begin, end)
+
+
+class EpochOrder:
+    """Notices when the files of a version are read in the order of the epoch before, whatever order that is.
+
+    An epoch ends when a file is read for the second time. What the kernel has in its page cache is not asked for, so an
+    epoch may lack files. Keeps 13 bytes for each file of the version.
+
+    Args:
+        files: how many the version has.
+    """
+
+    def __init__(self, *, files: int) -> None:
+        self._last: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._places: Final = np.full(files, -1, dtype=np.int32)
+        self._read: Final = np.zeros(files, dtype=np.bool_)
+        self._now = array("i")
+        self._order = FileOrder(gap=_TURNS)
+
+    def next(self, file: int) -> list[int]:
+        """The files to fetch now that a file is read; none while the order is another one."""
+        if self._read[file]:
+            if len(self._now) < max(_SHORTEST_EPOCH, len(self._last) // 2):
+                return []  # one that several jobs read, or that is read at random
+            self._end_epoch()
+        self._read[file] = True
+        self._now.append(file)
+        place = int(self._places[file])
+        if place < 0:
+            return []
+        ahead = self._order.next(place, files=len(self._last))
+        return [int(each) for each in self._last[ahead.start : ahead.stop]]
+
+    def _end_epoch(self) -> None:
+        self._last = np.array(self._now, dtype=np.int32)
+        self._places[:] = -1
+        self._places[self._last] = np.arange(len(self._last), dtype=np.int32)
+        self._read[:] = False
+        self._now = array("i")
+        self._order = FileOrder(gap=_TURNS)
 
 
 class OffsetOrder:

@@ -13,7 +13,7 @@ from tdcs.reader.fuse import protocol as fuse_protocol
 from tdcs.reader.open_versions import OpenVersion, OpenVersions
 from tdcs.reader.peers.fetch import PART_BYTES, Key, Waiter, part_of
 from tdcs.reader.peers.fetches import Fetches, Poller
-from tdcs.reader.read_ahead import PARTS_AHEAD, FileOrder, OffsetOrder
+from tdcs.reader.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Reads:
             journal_of=self._journal,
             patience_seconds=patience_seconds,
         )
-        self._orders: Final[dict[int, FileOrder]] = {}
+        self._orders: Final[dict[int, tuple[FileOrder, EpochOrder]]] = {}
         self._offsets: Final = OffsetOrder()
         self._logged_at = 0.0
 
@@ -126,6 +126,8 @@ class Reads:
     def tick(self) -> None:
         """See `Fetches.tick`; drops what was known of versions that are closed."""
         self.fetches.tick(self._versions.get)
+        for number in [number for number in self._orders if not self._versions.is_open(number)]:
+            del self._orders[number]
 
     # What `fetches` says.
 
@@ -153,6 +155,8 @@ class Reads:
             self._logged_at = now
             what = "has another version at its source by now" if stale else "cannot be read from anywhere"
             _log.error("%s %s: %s", self._path(version, waiter.file), what, reason)
+            path = version.manifest.file_path(waiter.file).decode("utf-8", "replace")
+            self._versions.note_failure(version, path=path, reason=reason, stale=stale)
         number = errno.ESTALE if stale else errno.EIO
         self._reply(waiter.place, (fuse_protocol.failure(waiter.unique, number=number),))
 
@@ -243,10 +247,11 @@ class Reads:
 
     def _files_ahead(self, version: OpenVersion, read: int) -> None:
         manifest = version.manifest
-        order = self._orders.get(version.number)
-        if order is None:
-            order = self._orders[version.number] = FileOrder()
-        for file in order.next(read, files=len(manifest)):
+        orders = self._orders.get(version.number)
+        if orders is None:
+            orders = self._orders[version.number] = FileOrder(), EpochOrder(files=len(manifest))
+        listing, epoch = orders
+        for file in (*listing.next(read, files=len(manifest)), *epoch.next(read)):
             blocks = manifest.blocks_of(file)
             if len(blocks) == 1:
                 whole = int(manifest.block_lengths[blocks.start])
@@ -266,8 +271,10 @@ class Reads:
             at += span
 
     def _ahead(self, version: OpenVersion, key: Key) -> None:
-        room = self.buffer.limit // 2
-        if key in self.buffer or self.fetches.has(key) or self.fetches.ahead_bytes + key.length > room:
+        ahead = self.fetches.ahead
+        # An equal part for each version that is read ahead now.
+        room = self.buffer.limit // 2 // len({*ahead, *self.buffer.versions, key.version})
+        if key in self.buffer or self.fetches.has(key) or ahead.get(key.version, 0) + key.length > room:
             return
         block = int(version.manifest.block_ids[key.block])
         if any(os.path.exists(f"{folder}{block}") for folder in version.folders):

@@ -2,9 +2,11 @@
 
 ROOT/versions/NAME      a registration; NAME is CLUSTER.DIGEST, and the version's folder in the file system
 ROOT/holders/NAME       who holds the slots of its mount, as the operator said last
+ROOT/failures/NAME      a file of the version that could be read from nowhere, to be reported
 ROOT/numbers            the number of each version, which node numbers begin with; it outlives every process
 ROOT/mnt                the file system
 ROOT/holder.sock        the holder's socket
+ROOT/readers            locked, shared, by the processes of a reader that can serve it
 ROOT/serving            locked by the process that serves the session
 """
 
@@ -49,14 +51,16 @@ class ReaderFolder:
         self.root: Final = root
         self.versions: Final = root / names.READER_VERSIONS
         self.holders: Final = root / "holders"
+        self.failures: Final = root / "failures"
         self.point: Final = root / names.READER_MOUNT
         self.socket: Final = root / "holder.sock"
         self.lock: Final = root / "serving"
+        self.readers: Final = root / "readers"
         self._numbers: Final = root / "numbers"
 
     def prepare(self) -> None:
         """Make the folders."""
-        for folder in (self.versions, self.holders):
+        for folder in (self.versions, self.holders, self.failures):
             folder.mkdir(parents=True, exist_ok=True)
 
     def registered(self) -> list[str]:

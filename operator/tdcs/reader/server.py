@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tdcs.api import names
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import protocol as fuse_protocol
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.fuse.request_memory import RequestMemory
+from tdcs.reader.fuse.session import SessionEndedError
 from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.peers.connection import PeerConnection
 from tdcs.reader.reads import Reads
@@ -26,10 +28,6 @@ _ROOT_SECONDS: Final = 1
 _AGAIN: Final = frozenset({errno.EINTR, errno.EAGAIN, errno.ENOENT})
 
 
-class SessionEndedError(Exception):
-    """The file system was unmounted, or its session was aborted."""
-
-
 class Server:
     """Serves one session.
 
@@ -39,6 +37,7 @@ class Server:
         counters: what happens.
         buffer_bytes: how much of what was fetched is kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
+        until: asked ten times a second; serving ends when it says so, and the next process takes over.
     """
 
     def __init__(
@@ -49,7 +48,9 @@ class Server:
         counters: Counters,
         buffer_bytes: int,
         patience_seconds: float,
+        until: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._until: Final = until
         self._fd: Final = session.fd
         self._memory: Final = RequestMemory(session.memory)
         self._versions: Final = versions
@@ -76,7 +77,11 @@ class Server:
         }
 
     def run(self) -> None:
-        """Answer what an earlier process left, then serve. Raises SessionEndedError when the session ends."""
+        """Answer what an earlier process left, then serve, for ever or `until`.
+
+        Raises:
+            SessionEndedError: the file system was unmounted.
+        """
         left = self._memory.take_over()
         self._versions.refresh()
         for place in left:
@@ -97,6 +102,8 @@ class Server:
                 next_tick = now + _TICK_SECONDS
                 self._counters.beat(pid=os.getpid(), buffered=self._reads.buffer.bytes)
                 self._reads.tick()
+                if self._until():
+                    return
             if now >= next_refresh:
                 next_refresh = now + _REFRESH_SECONDS
                 self._versions.refresh()
@@ -185,11 +192,14 @@ class Server:
     def _lookup(self, place: int, request: memoryview, unique: int, node: int) -> None:
         name = bytes(request[fuse_protocol.REQUEST.size : -1])
         if node == fuse_protocol.ROOT:
-            named = self._versions.named(os.fsdecode(name))
+            version_name = os.fsdecode(name).removesuffix(names.READER_NUMBERED)
+            named = self._versions.named(version_name)
             if named is None:
                 self._fail(place, unique, errno.ENOENT)
             else:
-                answer = fuse_protocol.entry_answer(unique, named.tree.root(), seconds=_ROOT_SECONDS)
+                numbered = len(version_name) < len(os.fsdecode(name))
+                root = named.tree.numbered() if numbered else named.tree.root()
+                answer = fuse_protocol.entry_answer(unique, root, seconds=_ROOT_SECONDS)
                 self._reply(place, (answer,))
             return
         parent = parse_node(node)

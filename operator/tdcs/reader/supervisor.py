@@ -4,8 +4,8 @@ The one that has the lock of the file `serving` serves; the kernel gives it to t
 The supervisor starts a process anew when one has died, and kills one that hangs. It serves nothing itself.
 """
 
-import ctypes
 import fcntl
+import gc
 import logging
 import os
 import select
@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tdcs.reader import child_process
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import holder
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.registration import ReaderFolder
-from tdcs.reader.server import Server, SessionEndedError
+from tdcs.reader.reserve import ReadersPresent
+from tdcs.reader.server import Server
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,9 +36,7 @@ HANG_SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 0.1
 _HOLDER_SECONDS: Final = 2.0
 _STOP_SECONDS: Final = 2.0
-_PR_SET_PDEATHSIG: Final = 1
 _NO_SOCKET: Final = (0, 0)
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,11 @@ class Supervisor:
         while not self._stopping:
             self._reap()
             while len(self._children) < PROCESSES:
-                self._children.add(self._start(lambda: self._serve(session)))
+                self._children.add(child_process.start(lambda: self._serve(session)))
             if not self._monitor:
-                self._monitor = self._start(lambda: self._monitor_work(self._settings, self._counters))
+                self._monitor = child_process.start(
+                    lambda: self._monitor_work(self._settings, self._counters)
+                )
             self._kill_hung()
             if time.monotonic() >= holder_at:
                 holder_at = time.monotonic() + _HOLDER_SECONDS
@@ -122,31 +124,12 @@ class Supervisor:
         self._end()
         raise holder.HolderError("the holder has a new session: the file system was mounted anew")
 
-    def _start(self, work: Callable[[], None]) -> int:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            return pid
-        status = 1
-        try:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() == parent:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                work()
-            status = 0
-        except SessionEndedError as error:
-            _log.error("%s", error)
-        except Exception:
-            _log.exception("a process of the reader broke down; it is started again")
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-
     def _serve(self, session: Session) -> None:
         versions = OpenVersions(folder=self._folder, node=self._settings.node)
         for name in self._folder.registered():
             versions.named(name)  # a process that stands by has them ready
+        gc.freeze()  # what is there now stays: a collection need not look at it
+        ReadersPresent(self._folder).join()
         lock = os.open(self._folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         sys.setswitchinterval(1)  # one thread

@@ -13,6 +13,7 @@ from tdcs.reader.fuse.protocol import Attributes, directory_entry
 _SHIFT: Final = 40
 _FILE: Final = 1 << 39
 _PLACE: Final = _FILE - 1
+_NUMBERED: Final = _PLACE
 _TIME_TAG: Final = "mtime-ms:"
 
 
@@ -54,6 +55,10 @@ class VersionTree:
         """The version's own folder."""
         return self.folder(0)
 
+    def numbered(self) -> Attributes:
+        """A folder that has each file under its number in the manifest, and lists none."""
+        return self.folder(_NUMBERED)
+
     def folder(self, place: int) -> Attributes:
         """A folder's attributes."""
         return Attributes(self._base | place, 4096, self._time, False)
@@ -70,10 +75,14 @@ class VersionTree:
         """The attributes of a node; None when the version has no such node."""
         if node.is_file:
             return self.file(node.place) if node.place < len(self.manifest) else None
-        return self.folder(node.place) if node.place < len(self.manifest.folders) else None
+        known = node.place < len(self.manifest.folders) or node.place == _NUMBERED
+        return self.folder(node.place) if known else None
 
     def find(self, *, folder: int, name: bytes) -> Attributes | None:
         """The entry of this name in a folder."""
+        if folder == _NUMBERED:
+            known = name.isdigit() and len(name) < 20 and int(name) < len(self.manifest)
+            return self.file(int(name)) if known else None
         file = self.manifest.find(folder=folder, name=name)
         if file is not None:
             return self.file(file)
@@ -92,6 +101,8 @@ class VersionTree:
         return b"".join(found)
 
     def _listed(self, folder: int, offset: int) -> Iterator[tuple[Attributes, bytes]]:
+        if folder == _NUMBERED:
+            return
         children = self._children.get(folder, {})
         if offset < len(children):
             for name, child in list(children.items())[offset:]:

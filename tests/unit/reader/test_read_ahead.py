@@ -11,7 +11,8 @@ from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.engine.holder_table import Holder, HolderTable, table_of
 from tdcs.reader.content_buffer import ContentBuffer
 from tdcs.reader.open_versions import slot_holders
-from tdcs.reader.read_ahead import FILES_AHEAD, FileOrder, OffsetOrder
+from tdcs.reader.peers.fetch import Key
+from tdcs.reader.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
 
 def test_files_in_order_are_fetched_once_each_and_not_too_far_ahead() -> None:
@@ -47,11 +48,53 @@ def test_a_file_is_in_order_from_its_beginning_to_its_end_and_not_in_between() -
     assert not order.in_order(1, 6, offset=5000, size=100, slack=10)
 
 
+def epoch(order: EpochOrder, files: list[int]) -> set[int]:
+    """What is fetched ahead while these files are read."""
+    return {ahead for file in files for ahead in order.next(file)}
+
+
+def test_an_order_that_repeats_is_fetched_ahead_from_its_second_epoch_on() -> None:
+    order, files = EpochOrder(files=500), list(range(500))
+    random.Random(1).shuffle(files)
+    assert epoch(order, files) == set()
+    assert len(epoch(order, files)) > 400
+    assert len(epoch(order, files)) > 400
+
+
+def test_readers_that_take_turns_in_an_order_that_repeats_are_followed() -> None:
+    order, files = EpochOrder(files=800), list(range(800))
+    random.Random(1).shuffle(files)
+    epoch(order, files)
+    turns = [files[begin : begin + 8] for begin in range(0, 800, 8)]
+    for number, turn in enumerate(turns):
+        random.Random(number).shuffle(turn)
+    assert len(epoch(order, [file for turn in turns for file in turn])) > 600
+
+
+def test_an_epoch_in_another_order_and_files_read_at_random_fetch_nothing_ahead() -> None:
+    order, files, chosen = EpochOrder(files=2000), list(range(2000)), random.Random(2)
+    for _ in range(4):
+        chosen.shuffle(files)
+        assert epoch(order, files) == set()
+    assert len(epoch(EpochOrder(files=2000), chosen.choices(files, k=8000))) < 100
+
+
+def test_a_version_that_is_read_much_does_not_push_out_what_another_one_fetched() -> None:
+    buffer = ContentBuffer(100)
+    for block in range(4):
+        buffer.put(Key(1, block, 0, 10), bytes(10))
+    for block in range(50):
+        buffer.put(Key(2, block, 0, 10), bytes(10))
+    assert all(buffer.get(Key(1, block, 0, 10)) is not None for block in range(4))
+    assert buffer.bytes == 100
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=60))
 def test_the_buffer_never_exceeds_its_bound_and_keeps_what_it_says(puts: list[tuple[int, int]]) -> None:
-    buffer, last = ContentBuffer(100), dict[int, bytes]()
-    for key, length in puts:
-        last[key] = bytes([key]) * length
+    buffer, last = ContentBuffer(100), dict[Key, bytes]()
+    for number, length in puts:
+        key = Key(number % 3, number, 0, 60)
+        last[key] = bytes([number]) * length
         buffer.put(key, last[key])
         assert buffer.bytes <= 100
     kept = [found for key in last if (found := buffer.get(key)) is not None]

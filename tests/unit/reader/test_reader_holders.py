@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import pytest
 from tests.support.ports import free_ports
 from tests.support.readers import CLUSTER, JOURNAL, Giver, ReaderNode, small_version
 from tests.support.waiting import eventually_async
@@ -16,6 +17,7 @@ from tests.unit.csi.conftest import needs_fuse
 from tdcs.cli.caches import serve_manifests
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
+from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
 from tdcs.listing.folder import ManifestFolder
 
 MOUNT = "/datasets/0123456789abcdef"
@@ -103,3 +105,30 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
             url = f"http://127.0.0.1:{port}{HOLDERS_PATH}{CLUSTER}?revision=x"
             async with session.get(url) as answer:
                 assert answer.status == 400
+
+
+async def test_a_file_that_cannot_be_read_is_reported_to_the_operator_with_the_reason(
+    node: ReaderNode, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    version = await asyncio.to_thread(small_version, node.folder, {"d/gone": b"x" * 1000})
+    node.reader = node.make_reader(f"--operator=127.0.0.1:{port}", "--patience=0.5")
+    root = node.register(version)
+    reported: list[ReadFailure] = []
+
+    async def report(failure: ReadFailure) -> None:
+        reported.append(failure)
+
+    await asyncio.to_thread(node.start)
+    with pytest.raises(OSError, match="Input/output error"):
+        await asyncio.to_thread((root / "d/gone").read_bytes)
+    async with serve_manifests(ManifestFolder(tmp_path), port=port, report=report):  # it was away
+        await eventually_async(lambda: bool(reported), deadline=30)
+        url = f"http://127.0.0.1:{port}{READ_FAILURES_PATH}"
+        async with aiohttp.ClientSession() as session, session.post(url, data=b"nonsense") as answer:
+            assert answer.status == 400
+    (failure,) = reported
+    assert (failure.cluster, failure.mount, failure.node) == (CLUSTER, version.manifest.path, "here")
+    assert (failure.path, failure.stale) == ("d/gone", False)
+    assert "no agent is known that has it" in failure.reason
+    assert list(node.own.failures.iterdir()) == []

@@ -13,13 +13,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
-from tests.support.readers import Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
+from tests.support.readers import (
+    CLUSTER,
+    Giver,
+    ReaderNode,
+    drop_page_cache,
+    holder_of,
+    small_version,
+    table_of,
+)
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 from tests.unit.csi.conftest import needs_fuse
 
 from tdcs.reader.fuse import session
+from tdcs.reader.registration import write_atomically
 
 pytestmark = needs_fuse
 
@@ -136,6 +146,49 @@ def test_a_reader_that_is_killed_with_all_its_processes_is_not_noticed(
     assert readers.errors == []
     measured(f"3 kills of the whole reader: {readers.count} files, longest read {readers.longest:.2f} s")
     assert readers.longest < 20
+
+
+def test_while_no_reader_runs_the_holders_reserve_serves_and_gives_way_to_the_next_reader(
+    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
+) -> None:
+    node.start()
+    eventually(lambda: serving(node) in node.workers(), deadline=20)
+    eventually(lambda: psutil.Process(node.holder.pid).children() != [], deadline=20)
+    with reading(root, files) as readers:
+        time.sleep(0.5)
+        node.reader.kill()
+        count = readers.count
+        eventually(lambda: readers.count > count + 200, deadline=30)
+        reserve = psutil.Process(node.holder.pid).children(recursive=True)
+        assert serving(node) in [process.pid for process in reserve]
+        os.kill(serving(node), signal.SIGKILL)  # the next one goes on
+        count = readers.count
+        eventually(lambda: readers.count > count + 200, deadline=30)
+        node.reader.start()
+        eventually(lambda: serving(node) in node.workers(), deadline=20)
+        count = readers.count
+        eventually(lambda: readers.count > count + 200, deadline=30)
+    assert readers.errors == []
+    measured(f"reader killed, then the reserve: {readers.count} files, longest read {readers.longest:.2f} s")
+
+
+def test_the_reserve_serves_nothing_that_it_does_not_understand(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    unknown = node.own.versions / f"{CLUSTER}.{'0' * 32}"
+    write_atomically(unknown, (node.own.versions / root.name).read_bytes().replace(b"manifests/", b"none/"))
+    node.reader.kill()
+    name = sorted(files)[0]
+    found: list[bytes] = []
+    reading_one = threading.Thread(target=lambda: found.append((root / name).read_bytes()))
+    reading_one.start()
+    reading_one.join(3)
+    assert reading_one.is_alive()  # it waits for a reader, as it would without a reserve
+
+    node.reader.start()
+    reading_one.join(30)
+    assert found == [files[name]]
 
 
 def test_a_reader_that_is_stopped_politely_and_followed_by_another_is_not_noticed(

@@ -1,7 +1,7 @@
 """Holds the FUSE session while readers come and go: its descriptor, and the memory of the requests in work.
 
-It serves no request. Readers get both by SCM_RIGHTS. A holder that starts while the file system is still mounted waits
-for a reader that gives the session back; without one it mounts anew.
+It serves no request itself. Readers get both by SCM_RIGHTS. A holder that starts while the file system is still mounted
+waits for a reader that gives the session back; without one it mounts anew.
 """
 
 import array
@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ _OFFER: Final = b"offer"
 _GIVEN: Final = b"given"
 _KEPT: Final = b"kept"
 _OTHER: Final = b"other"
+_RESERVE_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 30.0
 
 
@@ -48,14 +50,25 @@ class Holder:
         point: where the file system is mounted; made when it is not there.
         path: of its socket.
         give_back_seconds: how long it waits for an old session.
+        reserve: starts a process that serves the session while no reader does, and gives its number.
     """
 
-    def __init__(self, *, point: Path, path: Path, give_back_seconds: float = GIVE_BACK_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        point: Path,
+        path: Path,
+        give_back_seconds: float = GIVE_BACK_SECONDS,
+        reserve: Callable[[Session], int] | None = None,
+    ) -> None:
         self._point: Final = point
         self._path: Final = path
         self._patience: Final = give_back_seconds
         self._session: Session | None = None
         self._waiting: list[socket.socket] = []
+        self._start_reserve: Final = reserve
+        self._reserve = 0
+        self._reserve_at = 0.0
 
     def run(self) -> None:
         """Serve readers until a signal ends the process. Raises OSError."""
@@ -74,13 +87,25 @@ class Holder:
         poll = select.poll()
         poll.register(listener, select.POLLIN)
         while True:
-            left = until - time.monotonic() if self._session is None else None
-            if left is not None and left <= 0:
+            self._keep_reserve()
+            left = until - time.monotonic() if self._session is None else _RESERVE_SECONDS
+            if self._session is None and left <= 0:
                 self._mount()
                 continue
-            if poll.poll(None if left is None else 1000 * left):
+            if poll.poll(1000 * left):
                 connection, _ = listener.accept()
                 self._serve(connection)
+
+    def _keep_reserve(self) -> None:
+        """Start the reserve when there is none: each serves for one turn."""
+        if self._reserve:
+            if not os.waitpid(self._reserve, os.WNOHANG)[0]:
+                return
+            self._reserve = 0
+        now = time.monotonic()
+        if self._start_reserve is not None and self._session is not None and now >= self._reserve_at:
+            self._reserve_at = now + _RESERVE_SECONDS
+            self._reserve = self._start_reserve(self._session)
 
     def _mount(self) -> None:
         session.unmount(point=str(self._point))

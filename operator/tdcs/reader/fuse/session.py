@@ -23,6 +23,10 @@ _READAHEAD_KB: Final = fuse_protocol.LARGEST_READ // 1024
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
+class SessionEndedError(Exception):
+    """The file system was unmounted, or its session was aborted."""
+
+
 def mount(*, point: str) -> int:
     """Mount a new session there; its descriptor, which never blocks.
 

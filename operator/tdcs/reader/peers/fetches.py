@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import xxhash
 
@@ -35,6 +35,15 @@ _IDLE_SECONDS: Final = 30.0
 _LANES: Final = 2
 _SOURCE_LANES: Final = 8
 _LOG_SECONDS: Final = 5.0
+
+
+class Lane(NamedTuple):
+    """Connections of one kind to an agent. Each answers in turn, so what is fetched ahead has its own: a read does not
+    wait behind it."""
+
+    address: str
+    at_source: bool
+    ahead: bool
 
 
 class Poller(Protocol):
@@ -99,12 +108,13 @@ class Fetches:
         self._patience: Final = patience_seconds
         self._clock: Final = clock
         self._running: Final[dict[Key, Fetch]] = {}
-        self._lanes: Final[dict[tuple[str, bool], list[PeerConnection]]] = {}
+        self._lanes: Final[dict[Lane, list[PeerConnection]]] = {}
         self._paused: Final[dict[str, float]] = {}
         self._unsent: Final[dict[int, PeerConnection]] = {}
         self._waiting: Final[list[Fetch]] = []
         self._logged_at = 0.0
-        self.ahead_bytes = 0
+        self.ahead: Final[dict[int, int]] = {}
+        """Bytes that are being fetched ahead, by version."""
 
     def has(self, key: Key) -> bool:
         """Whether a piece is on its way."""
@@ -122,7 +132,7 @@ class Fetches:
             fetch.waiting.append(waiter)
         else:
             fetch.ahead = True
-            self.ahead_bytes += key.length
+            self.ahead[key.version] = self.ahead.get(key.version, 0) + key.length
             self._counters.add(key.version, Count.AHEAD)
         self._running[key] = fetch
         self._candidates(version, fetch)
@@ -154,9 +164,9 @@ class Fetches:
         now = self._clock()
         for address in [address for address, until in self._paused.items() if until <= now]:
             del self._paused[address]
-        for (address, at_source), lanes in list(self._lanes.items()):
+        for lane, lanes in list(self._lanes.items()):
             for connection in list(lanes):
-                self._look_at(connection, address, at_source, now)
+                self._look_at(connection, lane.address, lane.at_source, now)
         waiting, self._waiting[:] = list(self._waiting), []
         for fetch in waiting:
             version = version_of(fetch.key.version)
@@ -210,7 +220,8 @@ class Fetches:
             address, at_source = found
             if address in fetch.asked:
                 continue
-            connection = self._lane(address, at_source=at_source, version=fetch.key.version, now=now)
+            lane = Lane(address, at_source, fetch.ahead)
+            connection = self._lane(lane, version=fetch.key.version, now=now)
             if connection is None:
                 fetch.reasons.append(f"{address} cannot be reached")
                 continue
@@ -233,18 +244,18 @@ class Fetches:
             fetch.retry_at = now + pause
             self._waiting.append(fetch)
 
-    def _lane(self, address: str, *, at_source: bool, version: int, now: float) -> PeerConnection | None:
-        lanes = self._lanes.setdefault((address, at_source), [])
+    def _lane(self, lane: Lane, *, version: int, now: float) -> PeerConnection | None:
+        lanes = self._lanes.setdefault(lane, [])
         best = min(lanes, key=lambda one: one.outstanding_bytes, default=None)
-        most = _SOURCE_LANES if at_source else _LANES
+        most = _SOURCE_LANES if lane.at_source else _LANES
         if best is not None and (not best.expected or len(lanes) >= most):
             return best
         try:
             connection = PeerConnection(
-                address=address, journal=self._journal_of(version), deliver=self._deliver, now=now
+                address=lane.address, journal=self._journal_of(version), deliver=self._deliver, now=now
             )
         except (OSError, ValueError) as error:
-            self._note(f"the agent at {address} cannot be reached: {error}")
+            self._note(f"the agent at {lane.address} cannot be reached: {error}")
             return best
         lanes.append(connection)
         self._poller.add(connection)
@@ -289,7 +300,11 @@ class Fetches:
         fetch.done = True
         del self._running[fetch.key]
         if fetch.ahead:
-            self.ahead_bytes -= fetch.key.length
+            left = self.ahead[fetch.key.version] - fetch.key.length
+            if left:
+                self.ahead[fetch.key.version] = left
+            else:
+                del self.ahead[fetch.key.version]
 
     def _fail(self, fetch: Fetch, *, stale: bool) -> None:
         self._finish(fetch)

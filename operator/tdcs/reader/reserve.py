@@ -1,0 +1,101 @@
+"""Serves a node's session while no reader runs: one is killed with all of its processes, or upgraded.
+
+It is a process of the holder. Each process of a reader that can serve has a shared lock of the file `readers`. The
+reserve waits until there is none, serves, and ends its turn within a tenth of a second after the next one came: that
+one finds in the requests' memory what was not answered.
+"""
+
+import fcntl
+import gc
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tdcs.reader import child_process
+from tdcs.reader.counters import Counters
+from tdcs.reader.fuse.holder import Session
+from tdcs.reader.open_versions import OpenVersions
+from tdcs.reader.registration import ReaderFolder
+from tdcs.reader.server import Server
+
+_log: Final = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 16 << 20
+_PATIENCE_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 1.0
+
+
+def serve(session: Session, *, folder: Path, node: str) -> None:
+    """Take turns for ever, each in a process of its own, which has all that it needs in memory already.
+
+    Args:
+        session: the holder's.
+        folder: of the reader on the node.
+        node: name of the node; empty when it is not known.
+    """
+    own = ReaderFolder(folder)
+    own.prepare()
+    present = ReadersPresent(own)
+    sys.setswitchinterval(1)  # one thread
+    gc.freeze()
+    while True:
+        present.wait_until_none()
+        turn = child_process.start(lambda: _take_turn(session, own=own, node=node))
+        if os.waitpid(turn, 0)[1]:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _take_turn(session: Session, *, own: ReaderFolder, node: str) -> None:
+    """Serve until a reader is there. Raises SessionEndedError."""
+    present = ReadersPresent(own)
+    versions = OpenVersions(folder=own, node=node)
+    if not all(versions.named(name) for name in own.registered()):
+        # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
+        time.sleep(_PAUSE_SECONDS)
+        return
+    lock = os.open(own.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if present.any():
+        return
+    _log.warning("no reader runs on this node: the holder's reserve serves until the next one is there")
+    Server(
+        session=session,
+        versions=versions,
+        counters=Counters(),
+        buffer_bytes=BUFFER_BYTES,
+        patience_seconds=_PATIENCE_SECONDS,
+        until=present.any,
+    ).run()
+    _log.info("a reader is there again")
+
+
+class ReadersPresent:
+    """Whether processes of a reader are there that can serve.
+
+    Args:
+        folder: of the reader on the node.
+    """
+
+    def __init__(self, folder: ReaderFolder) -> None:
+        self._fd: Final = os.open(folder.readers, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def join(self) -> None:
+        """Be one of them until this process ends."""
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def wait_until_none(self) -> None:
+        """Return when there is none."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def any(self) -> bool:
+        """Whether there is one now."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
