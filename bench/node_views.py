@@ -117,7 +117,7 @@ async def _measure(root: Path, digest: str) -> dict[str, float]:
         "rest_cpu_percent": round(100 * rest / REST_SECONDS, 2),
         "memory_mib": round(anonymous() - before),
         "linked": counts.linked,
-        "through_fuse": counts.symlinked,
+        "through_fuse": counts.remote,
     }
 
 

@@ -6,6 +6,9 @@ Scenarios, each printing one line of JSON (all of them when none is named):
   that has them, through the client from the block service of an agent on loopback, and as a partition over three nodes
   is read (a third from the disk, the others through the client). ``link`` is what one TCP connection on loopback
   carries between two processes
+* ``views``: the same small files through what pods are given: a tree of which all files are on the node, and one of
+  which a third is, each as an overlay of plain files and as a tree with symbolic links. Three times: with nothing in
+  the kernel's caches, with names and attributes only, and with all of it
 * ``restarts``: the client's serving process is killed 20 times at random while eight threads read
 * ``names``: ``ls -R`` of a million files, twice, and the client's memory
 
@@ -28,14 +31,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 from tests.support.agents import cached_files, make_version
 from tests.support.readers import (
+    CLUSTER,
     Giver,
     ReaderNode,
     drop_page_cache,
@@ -44,8 +48,16 @@ from tests.support.readers import (
     table_of,
 )
 
+from tdcs.api.names import BLOCK_FOLDER, READER_NUMBERED
+from tdcs.csi import mount
+from tdcs.csi.views.overlay import Overlay
+from tdcs.csi.views.plan import plan
+from tdcs.csi.views.store import Store
+from tdcs.csi.views.tree import Tree
 from tdcs.engine.agents import SourceAccess
 from tdcs.engine.protocol import Block, CachedFile
+from tdcs.listing.folder import open_manifest
+from tdcs.planning.manifest import Manifest
 
 SMALL_BYTES: Final = 100_000
 LARGE_BYTES: Final = 256 << 20
@@ -97,9 +109,22 @@ def processor_seconds(pids: Iterable[int]) -> float:
     return total
 
 
-def read(names: list[str], *, pids: list[int], threads: int) -> dict[str, Any]:
-    """Read all of these files once, from a cold page cache."""
-    drop_page_cache()
+def forget_pages() -> None:
+    """Have the kernel forget contents of files, and keep names and attributes."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+
+
+FORGET: Final[dict[str, Callable[[], None]]] = {
+    "cold": drop_page_cache,
+    "names_known": forget_pages,
+    "warm": lambda: None,
+}
+
+
+def read(names: list[str], *, pids: list[int], threads: int, known: str = "cold") -> dict[str, Any]:
+    """Read all of these files once, with what the kernel's caches know by now, or a part of that."""
+    FORGET[known]()
     before = processor_seconds(pids)
     program = READER.format(threads=threads)
     done = subprocess.run(
@@ -208,6 +233,85 @@ def reads(options: argparse.Namespace) -> dict[str, Any]:
         return result
 
 
+@contextmanager
+def shown(
+    version: Manifest,
+    node: ReaderNode,
+    giver: Giver,
+    *,
+    kind: str,
+    local: Callable[[int], bool],
+    merged: bool,
+) -> Iterator[Path]:
+    """A view of a version as the node plugin makes it; `local` says of which files the blocks are on the node."""
+    folder = node.folder / f"{kind}-{'merged' if merged else 'links'}"
+    blocks = folder / "tier" / BLOCK_FOLDER
+    blocks.mkdir(parents=True)
+    for file in filter(local, range(len(version))):
+        for block in version.block_ids[list(version.blocks_of(file))].tolist():
+            os.link(giver.tier / BLOCK_FOLDER / str(block), blocks / str(block))
+    store = Store(tiers=[str(folder / "tier")])
+    tree = Tree(
+        folder=str(folder / "tier/tree"),
+        scratch=str(folder / "tier/scratch"),
+        manifest=version,
+        store=store,
+        encoded=False,
+        merged=merged,
+    )
+    tree.prepare()
+    here = store.scan(manifest=version, kinds=tree.kinds)
+    tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, local=here, release=False))
+    root = node.own.point / f"{CLUSTER}.{version.digest}"
+    if not merged:
+        tree.gateway.make()
+        away = os.open(root, os.O_PATH)
+        mount.attach(source=away, target=tree.gateway.fuse)
+        os.close(away)
+        yield folder / "tier/tree"
+        mount.detach(target=tree.gateway.fuse)
+        tree.gateway.remove()
+        return
+    overlay = Overlay(version=str(folder), tree=str(folder / "tier/tree"), point=str(folder / "shown"))
+    data = os.open(f"{root}{READER_NUMBERED}", os.O_PATH)
+    overlay.show(data=data, device="0:0")
+    os.close(data)
+    yield folder / "shown"
+    overlay.remove()
+
+
+def views(options: argparse.Namespace) -> dict[str, Any]:
+    """Files through what pods are given."""
+    kinds: dict[str, Callable[[int], bool]] = {"all": lambda _: True, "third": lambda file: file % 3 == 0}
+    with served(files=options.files) as (node, giver, source, root, names), ExitStack() as stack:
+        version = open_manifest(
+            next((node.folder / "manifests").iterdir()), digest=root.name.rpartition(".")[2]
+        )
+        ways: dict[str, tuple[Path, list[int]]] = {"disk": (source, [])}
+        for kind, local in kinds.items():
+            for merged in (True, False):
+                view = stack.enter_context(shown(version, node, giver, kind=kind, local=local, merged=merged))
+                pids = [] if kind == "all" else [node.reader.pid, giver.process.pid]
+                ways[f"{kind}_{'merged' if merged else 'links'}"] = (view, pids)
+        found: dict[str, dict[str, list[dict[str, Any]]]] = {
+            way: {known: [] for known in FORGET} for way in ways
+        }
+        for _ in range(options.rounds):
+            for way, (folder, pids) in ways.items():
+                for known in FORGET:
+                    paths = [str(folder / name) for name in names]
+                    found[way][known].append(read(paths, pids=pids, threads=THREADS, known=known))
+        result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": options.rounds}
+        for way, by_known in found.items():
+            result[way] = {known: medians(each, [], files=len(names)) for known, each in by_known.items()}
+        for way in list(ways)[1:]:
+            result[f"{way}_over_disk"] = {
+                known: round(result[way][known]["files_s"] / result["disk"][known]["files_s"], 2)
+                for known in FORGET
+            }
+        return result
+
+
 def memory(node: ReaderNode) -> int:
     """What the client's processes have in memory, shared pages counted once, in MB."""
     pids = (node.reader.pid, *node.workers())
@@ -280,7 +384,7 @@ def names(options: argparse.Namespace) -> dict[str, Any]:
         }
 
 
-SCENARIOS: Final = {"reads": reads, "restarts": restarts, "names": names}
+SCENARIOS: Final = {"reads": reads, "views": views, "restarts": restarts, "names": names}
 
 
 def main() -> None:

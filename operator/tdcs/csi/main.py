@@ -240,6 +240,13 @@ async def _run_until_signal(
     "node; without it, to Alluxio's FUSE client.",
 )
 @click.option(
+    "--overlays/--no-overlays",
+    default=True,
+    show_default=True,
+    help="With --reader-root: pods see plain files only, by overlays (Linux 6.5 or newer). Else what is not here "
+    "is a symbolic link.",
+)
+@click.option(
     "--kubelet",
     envvar="TDCS_KUBELET_ROOT",
     default="/var/lib/kubelet",
@@ -293,6 +300,7 @@ def command(
     master: str | None,
     manifests: str | None,
     reader_root: Path | None,
+    overlays: bool,
     kubelet: Path,
     proc: Path | None,
     wait_seconds: float,
@@ -319,6 +327,7 @@ def command(
         proc=proc,
         manifest_address=manifests,
         reader_root=reader_root,
+        overlays=overlays,
     )
     engines = Engines(
         master=master or names.master_address(cluster="{cluster}", namespace=namespace),

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tdcs.api import names
-from tdcs.csi.views.view import Report
+from tdcs.csi.views.report import Report
 
 _LABELS = ("cache_cluster", "path", "version")
 
@@ -58,7 +58,7 @@ class _Views(Collector):
             counts, done = report.counts, report.repairs
             for form, number in (
                 ("link", counts.linked),
-                ("fuse", counts.symlinked),
+                ("fuse", counts.remote),
                 ("empty", counts.empty),
             ):
                 files.add_metric([*labels, form], number)

@@ -86,6 +86,16 @@ def overlay(*, layers: Sequence[int], target: str) -> None:
     _mount("overlay", target, _MS_RDONLY | _MS_NOSUID | _MS_NODEV, kind="overlay", data=data)
 
 
+def overlay_with_data(*, layer: int, data: int, target: str, source: str) -> None:
+    """Mount a read-only overlay at `target`: the entries of the open folder `layer`, with the bytes of its placeholders
+    (`tdcs.csi.views.overlay`) from the open folder `data`. `source` is what mountinfo has as its source.
+
+    May block while a file server behind `data` does. Raises OSError, on Linux before 6.5 always.
+    """
+    options = f"lowerdir=/proc/self/fd/{layer}::/proc/self/fd/{data},metacopy=on,redirect_dir=on"
+    _mount(source, target, _MS_RDONLY | _MS_NOSUID | _MS_NODEV, kind="overlay", data=options)
+
+
 def detach(*, target: str) -> None:
     """Take away whatever is mounted at `target`, also if readers still use it or its server is dead.
 

@@ -19,7 +19,7 @@ class Mount:
     """One line of mountinfo.
 
     `device` is `major:minor` of the file system, `root` the folder of it that is seen at `point`, `options`
-    the options of this mount (not of the file system).
+    the options of this mount (not of the file system), `source` what the mounter named as its source.
     """
 
     id: int
@@ -28,6 +28,7 @@ class Mount:
     point: str
     options: frozenset[str]
     filesystem: str
+    source: str = ""
 
     @property
     def shows(self) -> tuple[str, str]:
@@ -60,14 +61,15 @@ def top(*, mounts: Iterable[Mount], point: str) -> Mount | None:
 def _parse_line(line: str) -> Mount:
     fields = line.rstrip("\n").split(" ")
     # Optional fields end with a lone dash; the type of the file system follows it.
-    filesystem = fields[fields.index("-", 6) + 1]
+    dash = fields.index("-", 6)
     return Mount(
         id=int(fields[0]),
         device=fields[2],
         root=_unescape(fields[3]),
         point=_unescape(fields[4]),
         options=frozenset(fields[5].split(",")),
-        filesystem=filesystem,
+        filesystem=fields[dash + 1],
+        source=_unescape(fields[dash + 2]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -11,16 +12,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.readers import Giver, holder_of, table_of
+from tests.support.readers import Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
 from tests.unit.csi.conftest import Node, needs_fuse
 from tests.unit.csi.view_node import ViewNode
-from tests.unit.csi.views.builders import put_blocks
+from tests.unit.csi.views.builders import needs_overlays, put_blocks
 
 from tdcs.api import names
 from tdcs.reader.registration import ReaderFolder, write_atomically
 
 pytestmark = needs_fuse
+
+PLAIN = pytest.param((), marks=needs_overlays, id="plain files")
+LINKS = pytest.param(("--no-overlays",), id="symbolic links")
 
 
 class ReadingNode:
@@ -51,7 +55,7 @@ class ReadingNode:
         )
         return self.node.start(*command, stdout=log, stderr=log)
 
-    def start_plugin(self) -> None:
+    def start_plugin(self, *more: str) -> None:
         """Start the plugin, which has views lead to the client."""
         self.node.start_plugin(
             more=(
@@ -59,72 +63,190 @@ class ReadingNode:
                 f"--cache-root={self.node.cache_root}",
                 "--master=127.0.0.1:1",
                 f"--reader-root={self.own.root}",
+                *more,
             ),
             wait=20,
         )
 
-    def say_who_holds(self) -> None:
+    def say_who_holds(self, *more: Giver) -> None:
         """What the operator's answer becomes, for each version that is registered."""
         eventually(lambda: self.inside.registered(), deadline=30)
         for name in self.inside.registered():
-            table = msgspec.msgpack.encode(table_of(holder_of(self.giver)))
+            table = msgspec.msgpack.encode(table_of(*map(holder_of, (self.giver, *more))))
             write_atomically(self.inside.holders / name, table)
+
+    def publish(self, name: str = "pod-1") -> Path:
+        """Give a pod its volume, from which what is away can be read."""
+        volume = self.view.publish(name)
+        self.say_who_holds()
+        eventually(lambda: (volume / "train/away").read_text() == "away", deadline=20, retry_on=(OSError,))
+        return volume
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill one of them."""
+        process.kill()
+        process.wait()
+
+    def stop_reader(self) -> None:
+        """Kill holder and reader."""
+        self.kill(self.reader)
+        self.kill(self.holder)
 
 
 @pytest.fixture
 def reading(node: Node) -> Iterator[ReadingNode]:
-    """All processes of such a node run."""
+    """All processes of such a node but the plugin run."""
     found = ReadingNode(node)
     found.giver.process.start()
-    found.start_plugin()
     yield found
     found.giver.process.kill()
 
 
-def test_what_is_not_here_is_read_from_the_agent_that_has_it(reading: ReadingNode) -> None:
-    volume = reading.view.publish()
-    reading.say_who_holds()
+def is_link(path: Path) -> bool:
+    """Whether a file of a view is the block on the node's disk."""
+    return not path.is_symlink() and path.stat().st_nlink == 2
+
+
+@needs_overlays
+def test_a_pod_sees_plain_files_only_wherever_their_blocks_are(reading: ReadingNode) -> None:
+    reading.start_plugin()
+    volume = reading.publish()
+
+    found = [(path, path.lstat()) for path in sorted(volume.rglob("*")) if path.name != "train"]
+    assert [path.name for path, _ in found] == ["away", "here"]
+    assert all(path.is_file() and not path.is_symlink() for path, _ in found)
+    assert [status.st_size for _, status in found] == [4, 4]
+    assert [oct(status.st_mode & 0o777) for _, status in found] == ["0o444", "0o444"]
+    assert {status.st_dev for _, status in found} == {volume.stat().st_dev}
+    assert sorted(os.listdir(volume / "train")) == ["away", "here"]
+    assert is_link(volume / "train/here")
+    assert (volume / "train/here").read_text() == "here"
+    with pytest.raises(OSError, match="Read-only file system"):
+        (volume / "train/away").write_text("changed")
+
+
+@needs_overlays
+def test_with_every_process_dead_a_pod_lists_all_files_and_reads_those_of_its_node(
+    reading: ReadingNode,
+) -> None:
+    reading.start_plugin()
+    volume = reading.publish()
+    reading.node.kill_plugin(signal.SIGKILL)
+    reading.stop_reader()
+    drop_page_cache()
+
+    walked = [os.path.join(folder, name) for folder, _, found in os.walk(volume) for name in found]
+    assert [os.path.relpath(path, volume) for path in sorted(walked)] == ["train/away", "train/here"]
+    assert [os.stat(path).st_size for path in walked] == [4, 4]
+    assert (volume / "train/here").read_text() == "here"
+    with pytest.raises(OSError, match="not connected"):
+        (volume / "train/away").read_text()
+
+
+def test_without_overlays_what_is_not_here_is_a_symbolic_link(reading: ReadingNode) -> None:
+    reading.start_plugin("--no-overlays")
+    volume = reading.publish()
 
     assert (volume / "train/here").read_text() == "here"
-    assert (volume / "train/here").stat().st_nlink == 2
-    eventually(lambda: (volume / "train/away").read_text() == "away", deadline=20, retry_on=(OSError,))
+    assert is_link(volume / "train/here")
     assert (volume / "train/away").is_symlink()
     assert (volume / "train/away").stat().st_size == 4
     assert [name for name in os.listdir(volume) if name.startswith(".tdcs")] == []
 
 
-def test_a_running_pod_sees_no_restart_of_plugin_or_reader_and_links_what_comes(reading: ReadingNode) -> None:
-    volume = reading.view.publish()
-    reading.say_who_holds()
-    eventually(lambda: (volume / "train/away").read_text() == "away", deadline=20, retry_on=(OSError,))
+@pytest.mark.parametrize("options", [PLAIN, LINKS])
+def test_a_running_pod_sees_no_restart_of_plugin_or_reader_and_links_what_comes(
+    reading: ReadingNode, options: tuple[str, ...]
+) -> None:
+    reading.start_plugin(*options)
+    volume = reading.publish()
 
     reading.node.kill_plugin(signal.SIGKILL)
     reading.reader.kill()
     reading.reader.wait()
     reading.reader = reading.start("run", "--node=node-a")
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+    drop_page_cache()
 
     assert (volume / "train/away").read_text() == "away"  # waits for the new one
-    reading.start_plugin()
+    reading.start_plugin(*options)
     put_blocks(reading.view.tier, {2: b"away"})
-    eventually(lambda: not (volume / "train/away").is_symlink(), deadline=60)
+    eventually(lambda: is_link(volume / "train/away"), deadline=60)
     assert (volume / "train/away").read_text() == "away"
     assert names.BLOCK_FOLDER in os.listdir(reading.view.tier)
 
 
+@pytest.mark.parametrize("options", [PLAIN, LINKS])
 def test_after_holder_and_reader_have_died_a_running_pod_gets_the_new_file_system(
-    reading: ReadingNode,
+    reading: ReadingNode, options: tuple[str, ...]
 ) -> None:
-    volume = reading.view.publish()
-    reading.say_who_holds()
-    eventually(lambda: (volume / "train/away").read_text() == "away", deadline=20, retry_on=(OSError,))
+    reading.start_plugin(*options)
+    volume = reading.publish()
 
-    for process in (reading.reader, reading.holder):
-        process.kill()
-        process.wait()
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+    reading.stop_reader()
+    drop_page_cache()
     assert (volume / "train/here").read_text() == "here"
     reading.holder = reading.start("hold")
     reading.reader = reading.start("run", "--node=node-a")
 
     eventually(lambda: (volume / "train/away").read_text() == "away", deadline=60, retry_on=(OSError,))
+    assert reading.view.publish("pod-2").joinpath("train/away").read_text() == "away"
+    for name in ("pod-1", "pod-2"):
+        reading.node.unpublish(reading.node.target(name))
+        assert reading.node.mounts(reading.node.target(name)) == []
+
+
+@needs_overlays
+@pytest.mark.parametrize(
+    "pair", itertools.combinations(("plugin", "reader", "holder", "agent"), 2), ids=" and ".join
+)
+def test_a_pod_reads_on_when_two_of_the_processes_behind_its_volume_are_killed_at_once(
+    reading: ReadingNode, pair: tuple[str, str]
+) -> None:
+    """Neither a worker nor a master of the cache runs in this node: each pair is killed with both of them dead."""
+    second = Giver(reading.node.root, "second")
+    put_blocks(second.tier, {2: b"away"})
+    second.process.start()
+    reading.start_plugin()
+    volume = reading.publish()
+    reading.say_who_holds(second)
+    kill = {
+        "plugin": lambda: reading.node.kill_plugin(signal.SIGKILL),
+        "reader": lambda: reading.kill(reading.reader),
+        "holder": lambda: reading.kill(reading.holder),
+        "agent": reading.giver.process.kill,
+    }
+    revive = {
+        "plugin": reading.start_plugin,
+        "reader": lambda: setattr(reading, "reader", reading.start("run", "--node=node-a")),
+        "holder": lambda: setattr(reading, "holder", reading.start("hold")),
+        "agent": lambda: None,
+    }
+
+    try:
+        for name in pair:
+            kill[name]()
+        drop_page_cache()
+        assert (volume / "train/here").read_text() == "here"
+        for name in pair:
+            revive[name]()
+        session_is_lost = set(pair) == {"reader", "holder"}
+        retry_on = (OSError,) if session_is_lost else ()
+        eventually(lambda: (volume / "train/away").read_text() == "away", deadline=60, retry_on=retry_on)
+    finally:
+        second.process.kill()
+
+
+@needs_overlays
+def test_a_version_that_has_symbolic_links_keeps_them(
+    reading: ReadingNode,
+) -> None:
+    reading.start_plugin("--no-overlays")
+    volume = reading.publish()
+    reading.node.kill_plugin(signal.SIGTERM)
+
+    reading.start_plugin()
+    second = reading.view.publish("pod-2")
+
+    assert (volume / "train/away").is_symlink()
+    assert (volume / "train/away").read_text() == "away"
+    assert (second / "train/away").read_text() == "away"

@@ -48,7 +48,9 @@ class KeptByViews:
         began = self._clock()
         links: dict[int, list[int]] = {}
         for found in _files(self._views):
-            seen = links.setdefault(found.st_ino, [0, found.st_nlink, found.st_size])
+            # What only stands for a file that is elsewhere has a length, and no bytes on the disk.
+            size = min(found.st_size, 512 * found.st_blocks)
+            seen = links.setdefault(found.st_ino, [0, found.st_nlink, size])
             seen[0] += 1
         # A file that has no names but those in views is in no folder of blocks any more.
         self.bytes = sum(size for count, names_, size in links.values() if count >= names_)

@@ -6,7 +6,8 @@
     TIER/views/DATASET/.noticed                  the version that this node has dealt with
     TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest
     TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
-    TIER/views/DATASET/VERSION/tree/...          what pods are shown
+    TIER/views/DATASET/VERSION/tree/...          links to blocks, and what stands for files that are not here
+    TIER/views/DATASET/VERSION/shown             what pods are given, where it is not the tree itself: an overlay of it
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
 
 The agent reads the trees: what only a view keeps alive counts as used on its disk.
@@ -28,6 +29,7 @@ from tdcs.csi.volume import Volume
 
 TREE: Final = "tree"
 MANIFEST: Final = "manifest"
+SHOWN: Final = "shown"
 SCRATCH: Final = "scratch"
 NOTICED: Final = ".noticed"
 SEEN: Final = "seen"
@@ -107,8 +109,13 @@ class VersionFolder:
 
     @property
     def tree(self) -> str:
-        """What pods are shown."""
+        """Links to blocks, and what stands for the other files."""
         return os.path.join(self.path, TREE)
+
+    @property
+    def shown(self) -> str:
+        """Where the overlay is mounted that pods are given; it is there for versions that have one only."""
+        return os.path.join(self.path, SHOWN)
 
     @property
     def scratch(self) -> str:

@@ -27,6 +27,7 @@ _STATX_BYTES: Final = 256
 _SYS_FSCONFIG: Final = 431
 _SYS_FSPICK: Final = 433
 _FSPICK_CLOEXEC: Final = 0x1
+_FSCONFIG_SET_FLAG: Final = 0
 _FSCONFIG_CMD_RECONFIGURE: Final = 7
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,8 +81,12 @@ def freshen(*, path: bytes) -> None:
             raise error
 
 
-def forget_unused(*, point: str) -> None:
+def forget_unused(*, point: str, read_only: bool = False) -> None:
     """Have the kernel forget all of the mount at `point` that is not open at this moment.
+
+    Args:
+        point: Where it is mounted.
+        read_only: Whether its file system can be mounted read-only alone, as an overlay without an upper layer.
 
     Raises OSError, on a kernel before 5.2 for one.
     """
@@ -94,15 +99,17 @@ def forget_unused(*, point: str) -> None:
     if picked < 0:
         raise _last_error(point)
     try:
-        nothing = ctypes.c_void_p(None)
-        command = ctypes.c_long(_FSCONFIG_CMD_RECONFIGURE)
-        if (
-            _libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_long(picked), command, nothing, nothing, 0)
-            < 0
-        ):
-            raise _last_error(point)
+        if read_only:
+            _configure(picked, _FSCONFIG_SET_FLAG, b"ro", point=point)
+        _configure(picked, _FSCONFIG_CMD_RECONFIGURE, None, point=point)
     finally:
         os.close(picked)
+
+
+def _configure(picked: int, command: int, key: bytes | None, *, point: str) -> None:
+    arguments = (ctypes.c_long(picked), ctypes.c_long(command), ctypes.c_char_p(key), ctypes.c_void_p(None))
+    if _libc.syscall(ctypes.c_long(_SYS_FSCONFIG), *arguments, 0) < 0:
+        raise _last_error(point)
 
 
 def _last_error(path: str) -> OSError:

@@ -10,6 +10,7 @@ from tdcs.api import names
 from tdcs.csi import mountinfo
 from tdcs.csi.versions.folders import TREE, dataset_folders
 from tdcs.csi.versions.manifests import load
+from tdcs.csi.views.overlay import parse_shown
 from tdcs.csi.views.view import clear
 from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
 from tdcs.planning.manifest import Manifest
@@ -46,11 +47,15 @@ def clear_abandoned(
         mounts: What is mounted.
     """
     shown = {found.root for found in mounts if found.point.startswith(pods)}
+    overlays = {
+        found.version for each in mounts if (found := parse_shown(each)) and each.point.startswith(pods)
+    }
     for _, _, folder in dataset_folders(cache_root=cache_root):
         for version in folder.versions():
             tail = os.path.join(names.VIEWS_FOLDER, os.path.basename(folder.path), version.version, TREE)
             if (
                 version.path in known
+                or version.path in overlays
                 or os.path.exists(version.manifest)
                 or not os.path.isdir(version.tree)
                 or any(root.endswith("/" + tail) for root in shown)

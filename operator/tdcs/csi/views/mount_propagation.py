@@ -39,7 +39,7 @@ def all_see(*, proc: Path, view: tuple[str, str], inside: str, shown: tuple[str,
         proc: The host's /proc: that of the plugin's own processes does not have the pods.
     """
     return not any(
-        is_blind(mounts=mounts, view=view, inside=inside, shown=shown) for mounts in _namespaces(proc)
+        is_blind(mounts=mounts, view=view, inside=inside, shown=shown) for mounts in namespaces(proc)
     )
 
 
@@ -48,7 +48,7 @@ def _has(mounts: list[mountinfo.Mount], *, point: str, shown: tuple[str, str]) -
     return top is not None and top.shows == shown
 
 
-def _namespaces(proc: Path) -> Iterator[list[mountinfo.Mount]]:
+def namespaces(proc: Path) -> Iterator[list[mountinfo.Mount]]:
     """The mounts of each mount namespace that has a process."""
     seen = set()
     for entry in os.scandir(proc):

@@ -27,11 +27,13 @@ from tdcs.csi.views.client import Client
 from tdcs.csi.views.kernel_cache import changed_files
 from tdcs.csi.views.leftovers import clear_abandoned, on_disk
 from tdcs.csi.views.mount_propagation import all_see
+from tdcs.csi.views.overlay import OverlaySupport, parse_shown
 from tdcs.csi.views.reader_client import ReaderClient
 from tdcs.csi.views.remote_gateway import HIDDEN, gateway_folder
+from tdcs.csi.views.report import Report
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.store import Store
-from tdcs.csi.views.view import Report, View
+from tdcs.csi.views.view import View
 from tdcs.csi.volume import Volume
 from tdcs.engine.protocol import Engine
 from tdcs.planning.manifest import Manifest
@@ -77,6 +79,7 @@ class NodeViews:
         self._watch_at = 0.0
         self._views: Final[dict[tuple[Volume, str], View]] = {}
         self._missing: Final[dict[str, tuple[str, ...]]] = {}
+        self._overlays: Final = OverlaySupport(wanted=settings.reader_root is not None and settings.overlays)
         self._ticks: Final[dict[tuple[Volume, str], asyncio.Task[None]]] = {}
 
     async def open(self, *, volume: Volume) -> Source | None:
@@ -89,7 +92,13 @@ class NodeViews:
         self._note_tiers(volume)
         manifest = await self._versions.current(volume=volume)
         view = self._views.get((volume, manifest.digest))
-        if view is None and await asyncio.to_thread(gateway_folder, manifest) is None:
+        if view is None:
+            await self._overlays.look(self._folder(volume))
+        if (
+            view is None
+            and not self._overlays.merged(self._folder(volume), version=manifest.digest)
+            and await asyncio.to_thread(gateway_folder, manifest) is None
+        ):
             _log.warning(
                 "dataset %s of cache cluster %s has an entry %s in every folder with files, which views need: it is "
                 "read through FUSE alone",
@@ -112,7 +121,7 @@ class NodeViews:
         view.used_at = time.monotonic()
         if view.due or not view.known:
             await view.complete()
-        if not view.native:
+        if view.merged or not view.native:
             await self._bind(view)
             published = self._versions.published(volume=view.volume)
             self._version_watch.handled(volume=view.volume, version=published)
@@ -131,7 +140,8 @@ class NodeViews:
 
     def shows(self, *, volume: Volume, mounted: mountinfo.Mount) -> bool:
         """Whether a mount shows some version of the volume's dataset: what a running pod was given stays."""
-        parts = mounted.root.rsplit("/", 4)
+        overlay = parse_shown(mounted)
+        parts = (f"{overlay.version}/{TREE}" if overlay is not None else mounted.root).rsplit("/", 4)
         return len(parts) == 5 and (parts[1], parts[2], parts[4]) == (
             names.VIEWS_FOLDER,
             key_of(volume=volume),
@@ -185,6 +195,7 @@ class NodeViews:
                 folder=self._folder(volume).of(manifest.digest),
                 manifest=manifest,
                 encoded=self._settings.reader_root is None,
+                merged=self._overlays.merged(self._folder(volume), version=manifest.digest),
                 store=Store(
                     tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
                 ),
@@ -192,11 +203,7 @@ class NodeViews:
         return self._views[key]
 
     def _used(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        try:
-            shows = view.shows
-        except (OSError, SourceNotReadyError):
-            return False  # its tree is not there
-        return any(found.shows == shows and found.point.startswith(self._pods) for found in mounts)
+        return view.used(mounts=mounts, pods=self._pods)
 
     def _others_used(self, view: View) -> bool:
         """Whether pods use another version of the same dataset."""
@@ -255,6 +262,7 @@ class NodeViews:
     def _needs_care(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         return (
             view.due
+            or view.refresh_due
             or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
             or bool(self._outdated(view, mounts=mounts))
             or self._gateway_is_needless(view, mounts=mounts)
@@ -263,13 +271,13 @@ class NodeViews:
     def _outdated(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
         """Whether the FUSE mount inside a view that pods use is another one than the client's of now."""
         client = self._client.mount(view.volume, mounts=mounts)
-        inside = view.fuse_mount(mounts=mounts)
-        if inside is None:
-            return client is not None and not view.native and self._used(view, mounts=mounts)
-        return client is not None and client.device != inside.device and self._used(view, mounts=mounts)
+        inside = view.client_device(mounts=mounts)
+        if inside is None and view.native and not view.merged:
+            return False
+        return client is not None and client.device != inside and self._used(view, mounts=mounts)
 
     def _gateway_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        if view.fuse_mount(mounts=mounts) is None:
+        if view.merged or view.fuse_mount(mounts=mounts) is None:
             return False
         if view.native_since is not None:
             return time.monotonic() - view.native_since > self._settings.keep_gateway_seconds
@@ -299,6 +307,8 @@ class NodeViews:
         used = self._used(view, mounts=mounts)
         if view.due:
             await view.complete()
+        if view.refresh_due:
+            await view.refresh()
         if view.given_up and self._release_is_due(view, used=used):
             if not used or await self._may_release(view):
                 await view.release()
@@ -315,7 +325,7 @@ class NodeViews:
             return False  # for ever: what has changed does not become again what it was
         if time.monotonic() < view.blind_until:
             return False
-        needless = view.native and view.fuse_mount(mounts=mountinfo.read()) is None
+        needless = not view.merged and view.native and view.fuse_mount(mounts=mountinfo.read()) is None
         try:
             await self._bind(view)
             if await asyncio.to_thread(self._all_see, view):
@@ -332,8 +342,11 @@ class NodeViews:
         return False
 
     def _all_see(self, view: View) -> bool:
-        bound = view.fuse_mount(mounts=mountinfo.read())
-        proc = self._settings.proc
+        mounts, proc = mountinfo.read(), self._settings.proc
+        if view.merged:
+            device = view.client_device(mounts=mounts)
+            return device is not None and view.overlay.all_current(device=device, proc=proc, mounts=mounts)
+        bound = view.fuse_mount(mounts=mounts)
         return (
             bound is not None
             and proc is not None

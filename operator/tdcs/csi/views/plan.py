@@ -1,7 +1,8 @@
 """What has to change in a view. Pure.
 
-A view shows each file of a version in one of three forms: as an empty file, as a hard link to the block that
-holds it, or as a symbolic link to the FUSE client's file. The plan brings what is there to what shall be there.
+A view has each file of a version in one of three forms: as an empty file, as a hard link to the block that holds it, or
+as what leads to the client's file elsewhere: a symbolic link, or a placeholder below an overlay. The plan brings what
+is there to what shall be there.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ class Form(IntEnum):
 
     MISSING = 0
     EMPTY = 1
-    SYMLINK = 2
+    REMOTE = 2
+    """Its bytes come through the client."""
     LINK = 3
     OTHER = 4
     """Something is there that this version has not put there, such as a symbolic link to another place."""
@@ -73,13 +75,13 @@ def plan(
         forms: The `Form` that each file has in the view now.
         linked: Inode of the block that each file links to, where its form is LINK.
         local: Inode of the file's block on this node, 0 where it is not here.
-        release: Whether a link to a block that has left the node turns back into a symbolic link, which frees
+        release: Whether a link to a block that has left the node turns back into a way to the client, which frees
             its bytes. Otherwise the link stays and keeps them.
     """
     here = local != 0
     is_link = forms == Form.LINK
     kept = is_link if not release else np.zeros(len(kinds), dtype=np.bool_)
-    wanted = np.full(len(kinds), Form.SYMLINK, dtype=np.uint8)
+    wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
     wanted[(kinds == Kind.BLOCK) & (here | kept)] = Form.LINK
     wanted[kinds == Kind.EMPTY] = Form.EMPTY
     # A block that was removed and loaded again is another file: the old one would be kept twice.

@@ -47,15 +47,22 @@ class ReaderClient:
         name = self._name(view)
         self._register(view, name)
         node = self._settings.node
-        if self.mount(view.volume, mounts=mountinfo.read()) is None:
+        mounted = self.mount(view.volume, mounts=mountinfo.read())
+        if mounted is None:
             raise SourceNotReadyError(
                 f"{view} needs the remote-read client of node {node}, which is not mounted; {_PODS}"
             )
+        key, patience = f"reader {view.volume.cluster}", self._settings.answer_seconds
         try:
+            if view.merged:
+                numbered = self._point / f"{name}{names.READER_NUMBERED}"
+                merge = functools.partial(_merge, view, numbered, mounted.device)
+                await self._guard.run(key=key, call=merge, timeout_seconds=patience, discard=lambda _: None)
+                return
             source = await self._guard.run(
-                key=f"reader {view.volume.cluster}",
+                key=key,
                 call=functools.partial(_opened, self._point / name),
-                timeout_seconds=self._settings.answer_seconds,
+                timeout_seconds=patience,
                 discard=Source.close,
             )
         except (TimeoutError, OSError) as error:
@@ -107,6 +114,14 @@ class ReaderClient:
         draft = file.with_name(f"{name}.new")
         draft.write_text(content, encoding="utf-8")
         os.replace(draft, file)
+
+
+def _merge(view: View, numbered: Path, device: str) -> None:
+    data = os.open(numbered, _FOLDER)
+    try:
+        view.merge(data=data, device=device)
+    finally:
+        os.close(data)
 
 
 def _opened(path: Path) -> Source:

@@ -29,6 +29,9 @@ class ViewSettings:
     reader_root: Path | None = None
     """The remote-read client's folder; None: what is not on the node is read through Alluxio's FUSE client."""
 
+    overlays: bool = True
+    """With the reader: pods are given overlays of plain files, where kernel and disk can show them."""
+
     answer_seconds: float = 10.0
     """How long the FUSE client, or the master, may take to answer a small question."""
 

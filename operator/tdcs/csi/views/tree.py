@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from tdcs.csi.views.overlay import make_placeholder, placeholder_number
 from tdcs.csi.views.plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
 from tdcs.csi.views.remote_gateway import TARGET, RemoteGateway, gateway_folder
 from tdcs.csi.views.store import Store
@@ -31,14 +32,15 @@ class Outcome:
     """What became of some steps: how many have each form now, and the blocks that have a wrong length."""
 
     linked: int = 0
-    symlinked: int = 0
+    remote: int = 0
     wrong_length: tuple[int, ...] = ()
 
 
 class Tree:
     """A view's tree in `folder`, with `scratch` beside it in the same mount for files on their way.
 
-    One thread at a time may change it. With `encoded`, what is not here has the names that Alluxio gives it.
+    One thread at a time may change it. What is not here is a placeholder, if pods are shown the tree `merged` by an
+    overlay; else it is a symbolic link, which with `encoded` has the names that Alluxio gives it.
 
     Attributes:
         kinds: A `Kind` for each file.
@@ -48,13 +50,21 @@ class Tree:
     """
 
     def __init__(
-        self, *, folder: str, scratch: str, manifest: Manifest, store: Store, encoded: bool = True
+        self,
+        *,
+        folder: str,
+        scratch: str,
+        manifest: Manifest,
+        store: Store,
+        encoded: bool = True,
+        merged: bool = False,
     ) -> None:
         self.folder: Final = os.fsencode(folder)
         self._scratch: Final = os.fsencode(scratch)
         self._manifest: Final = manifest
         self._store: Final = store
         self._encoded: Final = encoded
+        self._merged: Final = merged
         self._gateway_folder: Final = gateway_folder(manifest) or b""
         self.gateway: Final = RemoteGateway(
             folder=os.fsdecode(os.path.join(self.folder, self._gateway_folder)).rstrip("/"), scratch=scratch
@@ -87,32 +97,38 @@ class Tree:
         places = slice(files.start, files.stop)
         forms, linked = self.forms[places].tolist(), self.linked[places].tolist()
         lengths, kinds = self._manifest.lengths[places].tolist(), self.kinds[places].tolist()
-        for place, (_, _, name) in enumerate(self._manifest.entries(files)):
+        for place, (file, _, name) in enumerate(self._manifest.entries(files)):
             entry = present.get(name)
             if entry is None:
                 continue
             forms[place] = form = self._form(
-                entry=entry, folder=folder, kind=kinds[place], length=lengths[place]
+                entry=entry, folder=folder, file=file, kind=kinds[place], length=lengths[place]
             )
             linked[place] = entry.inode() if form == Form.LINK else 0
         self.forms[places], self.linked[places] = forms, linked
 
-    def _form(self, *, entry: "os.DirEntry[bytes]", folder: bytes, kind: int, length: int) -> Form:
+    def _form(self, *, entry: "os.DirEntry[bytes]", folder: bytes, file: int, kind: int, length: int) -> Form:
         """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
         if entry.is_symlink():
-            return Form.SYMLINK if os.readlink(entry.path) == self._target(folder, entry.name) else Form.OTHER
-        if not entry.is_file(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_size != length:
+            known = not self._merged and os.readlink(entry.path) == self._target(folder, entry.name)
+            return Form.REMOTE if known else Form.OTHER
+        if not entry.is_file(follow_symlinks=False):
             return Form.OTHER
+        found = entry.stat(follow_symlinks=False)
+        if found.st_size != length:
+            return Form.OTHER
+        if found.st_nlink == 1 and (number := placeholder_number(entry.path)) is not None:
+            return Form.REMOTE if self._merged and number == file else Form.OTHER
         if kind == Kind.EMPTY:
             return Form.EMPTY
         return Form.LINK if kind == Kind.BLOCK else Form.OTHER
 
     def apply(self, steps: Steps) -> Outcome:
-        """Take the steps; a file becomes a symbolic link when its block has gone or has another length.
+        """Take the steps; a file is to be read through the client when its block has gone or has another length.
 
         Raises OSError when the disk does not take it (full, read-only); what was done until then stays.
         """
-        linked = symlinked = 0
+        linked = remote = 0
         wrong: list[int] = []
         with self._store.opened() as folders, _Writer(tree=self.folder, scratch=self._scratch) as writer:
             entries = self._manifest.entries(steps.files.tolist())
@@ -129,16 +145,19 @@ class Tree:
                         continue
                     if found is not None:
                         wrong.append(block)
-                    if self.forms[file] == Form.SYMLINK:
+                    if self.forms[file] == Form.REMOTE:
                         continue
                 if form == Form.EMPTY:
                     writer.empty(name)
                     self.forms[file] = Form.EMPTY
                 else:
-                    writer.symlink(self._target(folder, name), name, fresh=fresh)
-                    self.forms[file] = Form.SYMLINK
-                    symlinked += 1
-        return Outcome(linked=linked, symlinked=symlinked, wrong_length=tuple(wrong))
+                    if self._merged:
+                        writer.placeholder(name, number=file, length=wanted_length, fresh=fresh)
+                    else:
+                        writer.symlink(self._target(folder, name), name, fresh=fresh)
+                    self.forms[file] = Form.REMOTE
+                    remote += 1
+        return Outcome(linked=linked, remote=remote, wrong_length=tuple(wrong))
 
     def _target(self, folder: bytes, name: bytes) -> bytes:
         """Where the symbolic link of a file leads."""
@@ -216,6 +235,14 @@ class _Writer:
             os.symlink(target, name, dir_fd=self._folder)
             return
         os.symlink(target, self._scratch)
+        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+
+    def placeholder(self, name: bytes, *, number: int, length: int, fresh: bool) -> None:
+        """Have `name` be a placeholder."""
+        if fresh:
+            make_placeholder(name, number=number, length=length, mode=FILE_MODE, folder=self._folder)
+            return
+        make_placeholder(self._scratch, number=number, length=length, mode=FILE_MODE)
         os.rename(self._scratch, name, dst_dir_fd=self._folder)
 
     def empty(self, name: bytes) -> None:

@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tdcs.csi import mount, mountinfo
-from tdcs.csi.source import Source, shown
+from tdcs.csi.source import Source, SourceNotReadyError, shown
 from tdcs.csi.versions.folders import VersionFolder
 from tdcs.csi.views.operations import Operations
+from tdcs.csi.views.overlay import Overlay
 from tdcs.csi.views.plan import Form, Inodes, is_native, plan
+from tdcs.csi.views.report import Counts, Repairs
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.csi.volume import Volume
@@ -34,45 +36,9 @@ _REFUSED_SECONDS: Final = 30.0
 _KEEP_SECONDS: Final = 30.0
 _LOG_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 5.0
+_REFRESH_SECONDS: Final = 5.0
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(slots=True)
-class Repairs:
-    """How often something had to be put right, since the process began."""
-
-    relinked: int = 0
-    """Links to a block that had been removed and loaded again."""
-    released: int = 0
-    """Links given up because their block was."""
-    refused: int = 0
-    """Blocks that are not as long as their file."""
-    rebound: int = 0
-    """FUSE mounts replaced because their client had been."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Files of a view by form, and the bytes that only the view still holds."""
-
-    linked: int
-    symlinked: int
-    empty: int
-    kept_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One view, for metrics."""
-
-    cluster: str
-    path: str
-    version: str
-    used: bool
-    counts: Counts
-    repairs: Repairs
-    manifest_age_seconds: float | None
 
 
 @dataclass(slots=True)
@@ -94,16 +60,24 @@ class _Summary:
     """Links that keep a block that has left the node."""
 
 
-_NOTHING: Final = _Summary(Counts(linked=0, symlinked=0, empty=0, kept_bytes=0))
+_NOTHING: Final = _Summary(Counts(linked=0, remote=0, empty=0, kept_bytes=0))
 
 
 class View:
     """A version of a dataset on this node. What changes it runs as one of its `operations`."""
 
     def __init__(
-        self, *, volume: Volume, folder: VersionFolder, manifest: Manifest, store: Store, encoded: bool = True
+        self,
+        *,
+        volume: Volume,
+        folder: VersionFolder,
+        manifest: Manifest,
+        store: Store,
+        encoded: bool = True,
+        merged: bool = False,
     ) -> None:
-        """`encoded`: whether what is not here has the names that Alluxio gives it."""
+        """`merged`: whether pods are given an overlay of the tree. If not, it has symbolic links, with the names that
+        Alluxio gives to files if it is `encoded`."""
         self.volume: Final = volume
         self.folder: Final = folder
         self.manifest: Final = manifest
@@ -119,12 +93,16 @@ class View:
         """Until when it is taken for granted that some pod does not see what is mounted in the view now."""
         self._store: Final = store
         self._encoded: Final = encoded
+        self.merged: Final = merged
+        self.overlay: Final = Overlay(version=folder.path, tree=folder.tree, point=folder.shown)
         self._tree = self._new_tree()
         self._prepared = False
         self._scan: Final = _Scan(np.zeros(len(manifest), dtype=np.uint64))
         self._summary = _NOTHING
         self._shows: tuple[str, str] | None = None
         self._logged_at = 0.0
+        self._replaced = False
+        self._refresh_at = 0.0
 
     def _new_tree(self) -> Tree:
         return Tree(
@@ -133,6 +111,7 @@ class View:
             manifest=self.manifest,
             store=self._store,
             encoded=self._encoded,
+            merged=self.merged,
         )
 
     def __str__(self) -> str:
@@ -142,6 +121,8 @@ class View:
         """Bring every file into the form that it shall have now. Raises OSError when the disk does not take it."""
         try:
             if not self._prepared:
+                if self.merged:  # before there is a tree: the next process knows by it what the tree has
+                    os.makedirs(self.folder.shown, exist_ok=True)
                 await asyncio.to_thread(self._tree.prepare)
                 self._prepared = True
             await self._follow_blocks()
@@ -182,11 +163,12 @@ class View:
         return self._summary.counts
 
     async def release(self) -> None:
-        """Turn links to blocks that have left the node into symbolic links, which frees their bytes."""
+        """Have files of which the blocks have left the node read through the client, which frees their bytes."""
         released = self.given_up
         await self._apply(release=True)
         self.repairs.released += released
         await self._summarize()
+        await self.refresh()
         _log.info("%s: %d blocks have left this node; their bytes are freed", self, released)
 
     def keep(self) -> None:
@@ -197,6 +179,23 @@ class View:
                 *(self, self.given_up),
             )
         self.release_at = time.monotonic() + _KEEP_SECONDS
+
+    @property
+    def refresh_due(self) -> bool:
+        """Whether the kernel may know files of the overlay as they were before the last change."""
+        return self._replaced and time.monotonic() >= self._refresh_at
+
+    async def refresh(self) -> None:
+        """Have the kernel look anew at the overlay's files, if some were replaced. Until then they are read as before,
+        through the client."""
+        if not self._replaced:
+            return
+        self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+        self._replaced = False
+        try:
+            await asyncio.to_thread(self.overlay.refresh)
+        except OSError as error:
+            _log.info("%s: the kernel does not look anew at its files: %s", self, error)
 
     async def _follow_blocks(self) -> None:
         begin = time.monotonic()
@@ -220,8 +219,8 @@ class View:
             self._logged_at = time.monotonic()
             counts = self.counts()
             _log.info(
-                "%s: %d files linked, %d through FUSE, %d empty",
-                *(self, counts.linked, counts.symlinked, counts.empty),
+                "%s: %d files linked, %d elsewhere, %d empty",
+                *(self, counts.linked, counts.remote, counts.empty),
             )
 
     async def _apply(self, *, release: bool) -> tuple[int, int]:
@@ -235,6 +234,7 @@ class View:
             local=self._scan.local,
             release=release,
         )
+        self._replaced |= self.merged and not bool(steps.fresh.all())
         links = steps.forms == Form.LINK
         self.repairs.relinked += int((tree.forms[steps.files[links]] == Form.LINK).sum())
         for begin in range(0, len(steps), _BATCH):
@@ -259,8 +259,8 @@ class View:
             self.native_since = time.monotonic()
 
     def open(self) -> Source:
-        """The tree as the source of a volume; the caller closes it."""
-        folder = os.open(self.folder.tree, _FOLDER)
+        """What pods are given, as the source of a volume; the caller closes it."""
+        folder = os.open(self.folder.shown if self.merged else self.folder.tree, _FOLDER)
         try:
             self._shows = shown(folder=folder)
             return Source(folder=folder, shows=self._shows)
@@ -271,11 +271,30 @@ class View:
     @property
     def shows(self) -> tuple[str, str]:
         """What a volume of this view shows, as mountinfo has it."""
-        if self._shows is None:
+        if self._shows is None or self.merged:
             source = self.open()
             source.close()
             return source.shows
         return self._shows
+
+    def used(self, *, mounts: list[mountinfo.Mount], pods: str) -> bool:
+        """Whether something below the folder `pods` shows it."""
+        if self.overlay.used(mounts=mounts, pods=pods):
+            return True
+        if self.merged:
+            return False
+        try:
+            shows = self.shows
+        except (OSError, SourceNotReadyError):
+            return False  # its tree is not there
+        return any(found.shows == shows and found.point.startswith(pods) for found in mounts)
+
+    def client_device(self, *, mounts: list[mountinfo.Mount]) -> str | None:
+        """Device of the client's file system that the view leads to now; None when to none."""
+        if self.merged:
+            return self.overlay.device(mounts=mounts)
+        inside = self.fuse_mount(mounts=mounts)
+        return inside.device if inside is not None else None
 
     def fuse_mount(self, *, mounts: list[mountinfo.Mount]) -> mountinfo.Mount | None:
         """The FUSE client's folder as the tree has it mounted."""
@@ -298,6 +317,14 @@ class View:
         self._tree.gateway.make()
         mount.attach(source=source.folder, target=self._tree.gateway.fuse)
 
+    def merge(self, *, data: int, device: str) -> None:
+        """Show the overlay over the client's open folder `data`. Blocks while the client does; raises OSError."""
+        replaced = self.overlay.device(mounts=mountinfo.read()) not in (None, device)
+        self.overlay.show(data=data, device=device)
+        if replaced:
+            self.repairs.rebound += 1
+            _log.info("%s: the client was replaced; its files can be read again", self)
+
     def unbind(self) -> None:
         """Take the FUSE client's folder out of the tree, and its place."""
         mount.detach(target=self._tree.gateway.fuse)
@@ -307,6 +334,7 @@ class View:
     async def remove(self, *, keep_manifest: bool) -> None:
         """Delete the tree, and so the links. No pod may use it any more; raises OSError when something is mounted."""
         self.unbind()
+        self.overlay.remove()
         below = self.folder.path + "/"
         if any(mounted.point.startswith(below) for mounted in mountinfo.read()):
             raise OSError(f"something is mounted below {self.folder.path}")
@@ -321,7 +349,7 @@ def _summary(*, forms: npt.NDArray[np.uint8], local: Inodes, lengths: npt.NDArra
     return _Summary(
         Counts(
             linked=int(counts[Form.LINK]),
-            symlinked=int(counts[Form.SYMLINK]),
+            remote=int(counts[Form.REMOTE]),
             empty=int(counts[Form.EMPTY]),
             kept_bytes=int(lengths[given_up].sum()),
         ),

@@ -4,11 +4,18 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tdcs.api import names
+from tdcs.csi.views.overlay import unsupported
 from tdcs.engine.protocol import Block, CachedFile
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
 
+needs_overlays = pytest.mark.skipif(
+    bool(unsupported("/var/tmp")),
+    reason="views cannot be overlays here: see tdcs.csi.views.overlay.unsupported",
+)
 PATH = "/datasets/0123456789abcdef"
 
 

@@ -123,7 +123,7 @@ async def test_a_dataset_that_is_all_here_is_shown_without_the_client(world: Wor
     assert (tree / "empty").read_bytes() == b""
     assert sorted(os.listdir(tree)) == ["empty", "train"]
     (report,) = world.views.reports()
-    assert (report.counts.linked, report.counts.empty, report.counts.symlinked) == (2, 1, 0)
+    assert (report.counts.linked, report.counts.empty, report.counts.remote) == (2, 1, 0)
 
 
 async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World) -> None:

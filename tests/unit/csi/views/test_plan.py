@@ -82,7 +82,7 @@ def test_every_file_is_there_afterwards_and_a_block_on_the_node_is_linked(
         if local:
             assert (form, linked) == (Form.LINK, local)
         if kind == Kind.PARTS:
-            assert form is Form.SYMLINK
+            assert form is Form.REMOTE
 
 
 @given(worlds())
@@ -112,7 +112,7 @@ def test_a_view_is_native_when_no_file_leads_to_the_client() -> None:
     for forms, native in (
         ([Form.LINK, Form.EMPTY], True),
         ([], True),
-        ([Form.LINK, Form.SYMLINK], False),
+        ([Form.LINK, Form.REMOTE], False),
         ([Form.MISSING], False),
         ([Form.OTHER], False),
     ):

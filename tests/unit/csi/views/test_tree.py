@@ -158,7 +158,7 @@ def test_a_new_process_finds_what_is_there_and_changes_nothing(disk: Disk) -> No
 
     assert disk.follow() == Outcome()
     assert {path: path.lstat().st_ino for path in disk.root.rglob("*")} == before
-    assert sorted(disk.tree.forms.tolist()) == [Form.EMPTY, Form.SYMLINK, Form.SYMLINK, Form.LINK]
+    assert sorted(disk.tree.forms.tolist()) == [Form.EMPTY, Form.REMOTE, Form.REMOTE, Form.LINK]
     assert not (disk.tier / "scratch" / "left").exists()
 
 

@@ -1,0 +1,213 @@
+"""One tree of plain files over what is on the node and what is not: an overlay of links and placeholders.
+
+    VERSION/tree     hard links to blocks, and a placeholder for each file that is not on the node
+    VERSION/shown    the overlay, which pods are given
+
+A placeholder is an empty file of the right length. Its extended attributes have the kernel take its bytes from another
+folder, the overlay's *data-only layer*, when it is opened: there the remote-read client has each file under its number
+in the manifest. So names, attributes and the bytes of links come from the node's disk without any process, and only the
+bytes of other files need the client.
+
+Source: "Metadata only copy up" and "Data-only lower layers" in the kernel's documentation of overlayfs; Linux 6.5 or
+newer. Both attributes need a file system that has `trusted` ones, as ext4, xfs, btrfs and tmpfs do.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tdcs.csi import mount, mountinfo
+from tdcs.csi.versions.folders import DatasetFolder
+from tdcs.csi.views.kernel_cache import forget_unused
+from tdcs.csi.views.mount_propagation import namespaces
+
+_log: Final = logging.getLogger(__name__)
+
+_METACOPY: Final = "trusted.overlay.metacopy"
+_REDIRECT: Final = "trusted.overlay.redirect"
+_MARK: Final = "tdcs-view"
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class Shown(NamedTuple):
+    """What an overlay shows, by its mount's source: of which version's folder, over which device of the client."""
+
+    device: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{_MARK}@{self.device}@{self.version}"
+
+
+def parse_shown(mounted: mountinfo.Mount) -> Shown | None:
+    """What a mount shows; None when it is no overlay of a view."""
+    mark, _, rest = mounted.source.partition("@")
+    if mounted.filesystem != "overlay" or mark != _MARK:
+        return None
+    device, _, version = rest.partition("@")
+    return Shown(device, version)
+
+
+def make_placeholder(path: bytes, *, number: int, length: int, mode: int, folder: int | None = None) -> None:
+    """Make a placeholder for the file of this number in the manifest. `path` is relative to `folder`, if there is one.
+
+    Its length comes last: what a killed process leaves is no file of the right length. Raises OSError.
+    """
+    file = os.open(path, _NEW, mode, dir_fd=folder)
+    try:
+        os.setxattr(file, _METACOPY, b"")
+        os.setxattr(file, _REDIRECT, b"/%d" % number)
+        os.fchmod(file, mode)
+        os.ftruncate(file, length)
+    finally:
+        os.close(file)
+
+
+def placeholder_number(path: bytes) -> int | None:
+    """The number of the file that a placeholder stands for, -1 when it is broken; None when it is none."""
+    try:
+        os.getxattr(path, _METACOPY, follow_symlinks=False)
+    except OSError:
+        return None
+    try:
+        number = os.getxattr(path, _REDIRECT, follow_symlinks=False).removeprefix(b"/")
+    except OSError:
+        return -1
+    return int(number) if number.isdigit() else -1
+
+
+class Overlay:
+    """The overlay of one version.
+
+    Args:
+        version: The version's folder.
+        tree: Its links and placeholders.
+        point: Where it is mounted.
+    """
+
+    def __init__(self, *, version: str, tree: str, point: str) -> None:
+        self._version: Final = version
+        self._tree: Final = tree
+        self._point: Final = point
+
+    def device(self, *, mounts: Iterable[mountinfo.Mount]) -> str | None:
+        """The client's device that the overlay of now takes bytes from; None when none is mounted."""
+        top = mountinfo.top(mounts=mounts, point=self._point)
+        found = parse_shown(top) if top is not None else None
+        return found.device if found is not None else None
+
+    def used(self, *, mounts: Iterable[mountinfo.Mount], pods: str) -> bool:
+        """Whether something below the folder `pods` shows this version, through this overlay or an older one of it."""
+        return any(
+            found.version == self._version
+            for mounted in mounts
+            if mounted.point.startswith(pods) and (found := parse_shown(mounted)) is not None
+        )
+
+    def show(self, *, data: int, device: str) -> None:
+        """Mount it over the client's open folder `data`, on top of an overlay over a client that was replaced: there it
+        reaches the pods that take what is mounted later. Blocks while the client does; raises OSError."""
+        if self.device(mounts=mountinfo.read()) == device:
+            return
+        os.makedirs(self._point, mode=0o755, exist_ok=True)
+        layer = os.open(self._tree, _FOLDER)
+        try:
+            source = str(Shown(device, self._version))
+            mount.overlay_with_data(layer=layer, data=data, target=self._point, source=source)
+        finally:
+            os.close(layer)
+
+    def refresh(self) -> None:
+        """Have the kernel look anew at files that are not open: a link may be there in the place of a placeholder."""
+        forget_unused(point=self._point, read_only=True)
+
+    def remove(self) -> None:
+        """Take it away, and the place where it is mounted."""
+        mount.detach(target=self._point)
+        if os.path.isdir(self._point):
+            os.rmdir(self._point)
+
+    def all_current(self, *, device: str, proc: Path | None, mounts: Sequence[mountinfo.Mount]) -> bool:
+        """Whether every pod that is shown the version takes bytes from this device of the client.
+
+        Args:
+            device: The client's of now.
+            proc: The host's /proc, by which pods' own mounts are known; None when there is none.
+            mounts: What this process sees.
+        """
+        everywhere: Iterator[Sequence[mountinfo.Mount]] = namespaces(proc) if proc else iter([mounts])
+        return all(self._current(each, device) for each in everywhere)
+
+    def _current(self, mounts: Sequence[mountinfo.Mount], device: str) -> bool:
+        tops = {mounted.point: parse_shown(mounted) for mounted in mounts}
+        return all(
+            found.device == device
+            for found in tops.values()
+            if found is not None and found.version == self._version
+        )
+
+
+class OverlaySupport:
+    """Where views can be overlays.
+
+    Args:
+        wanted: Whether they shall be.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted: Final = wanted
+        self._reasons: Final[dict[str, str]] = {}
+
+    async def look(self, dataset: DatasetFolder) -> None:
+        """Find out, once, whether the kernel and the disk of a dataset's views can show placeholders."""
+        views = os.path.dirname(dataset.path)
+        if not self._wanted or views in self._reasons:
+            return
+        await asyncio.to_thread(os.makedirs, views, exist_ok=True)
+        why = self._reasons[views] = await asyncio.to_thread(unsupported, views)
+        if why:
+            _log.warning(
+                "what is not on the node is a symbolic link in the views in %s: they cannot be overlays (%s)",
+                *(views, why),
+            )
+
+    def merged(self, dataset: DatasetFolder, *, version: str) -> bool:
+        """Whether a version is, or shall be, an overlay. One that has a tree stays as it was made."""
+        folder = dataset.of(version)
+        if not self._wanted:
+            return False
+        if os.path.isdir(folder.tree):
+            return os.path.isdir(folder.shown)
+        return self._reasons.get(os.path.dirname(dataset.path)) == ""
+
+
+def unsupported(folder: str) -> str:
+    """Why the kernel, or the file system of a folder, cannot show placeholders; empty when both can. Tries it."""
+    trial = os.path.join(folder, f".overlay-{os.getpid()}")
+    tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", "shown"))
+    content = b"data"
+    try:
+        for each in (tree, data, point):
+            os.makedirs(each, mode=0o700)
+        Path(data, "7").write_bytes(content)
+        make_placeholder(os.fsencode(f"{tree}/file"), number=7, length=len(content), mode=0o444)
+        overlay = Overlay(version=trial, tree=tree, point=point)
+        below = os.open(data, _FOLDER)
+        try:
+            overlay.show(data=below, device="trial")
+            if Path(point, "file").read_bytes() != content:
+                return "the kernel does not take a placeholder's bytes from a data-only layer"
+            overlay.refresh()
+        finally:
+            os.close(below)
+            mount.detach(target=point)
+    except OSError as error:
+        return str(error)
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
+    return ""
