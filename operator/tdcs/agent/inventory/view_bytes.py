@@ -59,16 +59,21 @@ class KeptByViews:
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
-    """Attributes of all plain files below; what vanishes meanwhile, or may not be read, is left out."""
-    waiting = [str(folder)]
+    """Attributes of all plain files below, on the folder's own file system: what is mounted in views shows files of it
+    again, and others. What vanishes meanwhile, or may not be read, is left out."""
+    try:
+        device, waiting = os.stat(folder).st_dev, [str(folder)]
+    except OSError:
+        return
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     try:
-                        if entry.is_dir(follow_symlinks=False):
+                        found = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(found.st_mode) and found.st_dev == device:
                             waiting.append(entry.path)
-                        elif stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
+                        elif stat.S_ISREG(found.st_mode):
                             yield found
                     except OSError:
                         continue

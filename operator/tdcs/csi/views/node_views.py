@@ -277,12 +277,17 @@ class NodeViews:
         return client is not None and client.device != inside and self._used(view, mounts=mounts)
 
     def _gateway_is_needless(self, view: View, *, mounts: list[mountinfo.Mount]) -> bool:
-        if view.merged or view.fuse_mount(mounts=mounts) is None:
+        idle = time.monotonic() - view.used_at
+        if view.merged:
+            shown = view.client_device(mounts=mounts) is not None
+            return (
+                shown and idle > self._settings.keep_overlay_seconds and not self._used(view, mounts=mounts)
+            )
+        if view.fuse_mount(mounts=mounts) is None:
             return False
         if view.native_since is not None:
             return time.monotonic() - view.native_since > self._settings.keep_gateway_seconds
-        idle = time.monotonic() - view.used_at > self._settings.keep_gateway_seconds
-        return idle and not self._used(view, mounts=mounts)
+        return idle > self._settings.keep_gateway_seconds and not self._used(view, mounts=mounts)
 
     async def _care(self, view: View) -> None:
         try:

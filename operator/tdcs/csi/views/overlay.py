@@ -124,11 +124,17 @@ class Overlay:
 
     def refresh(self) -> None:
         """Have the kernel look anew at files that are not open: a link may be there in the place of a placeholder."""
+        if self.device(mounts=mountinfo.read()) is None:
+            return
         forget_unused(point=self._point, read_only=True)
+
+    def hide(self) -> None:
+        """Take it away; the pods that have it keep it."""
+        mount.detach(target=self._point)
 
     def remove(self) -> None:
         """Take it away, and the place where it is mounted."""
-        mount.detach(target=self._point)
+        self.hide()
         if os.path.isdir(self._point):
             os.rmdir(self._point)
 

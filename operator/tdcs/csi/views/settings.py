@@ -53,6 +53,9 @@ class ViewSettings:
     keep_gateway_seconds: float = 30.0
     """How long the gateway to the FUSE client stays in a view that does not need it any more: a reader may be on it."""
 
+    keep_overlay_seconds: float = 10.0
+    """How long the overlay of a view that no pod uses stays mounted: until then its folder cannot be removed."""
+
     blind_seconds: float = 600.0
     """Pause between two trials whether every pod of a view sees what is mounted in it: `.tdcs` shows briefly."""
 

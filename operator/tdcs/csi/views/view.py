@@ -121,8 +121,11 @@ class View:
         """Bring every file into the form that it shall have now. Raises OSError when the disk does not take it."""
         try:
             if not self._prepared:
-                if self.merged:  # before there is a tree: the next process knows by it what the tree has
+                # By it the next process knows what the tree has: no pod may be given placeholders without an overlay.
+                if self.merged:
                     os.makedirs(self.folder.shown, exist_ok=True)
+                else:
+                    self.overlay.remove()
                 await asyncio.to_thread(self._tree.prepare)
                 self._prepared = True
             await self._follow_blocks()
@@ -326,7 +329,10 @@ class View:
             _log.info("%s: the client was replaced; its files can be read again", self)
 
     def unbind(self) -> None:
-        """Take the FUSE client's folder out of the tree, and its place."""
+        """Take the FUSE client's folder out of the tree, and its place; or the overlay away."""
+        if self.merged:
+            self.overlay.hide()
+            return
         mount.detach(target=self._tree.gateway.fuse)
         self._tree.gateway.remove()
         self.fresh = False  # changes are not followed while no pod reads through it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -142,6 +143,24 @@ def test_bytes_that_only_views_keep_alive_are_counted(tmp_path: Path) -> None:
     (view / "1").unlink()
     kept.look()
     assert kept.bytes == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_neither_placeholders_nor_what_is_mounted_in_a_view_count_as_kept(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.prepare()
+    view = tmp_path / "views" / "d" / "v1"
+    (view / "shown").mkdir(parents=True)
+    (view / "away").touch()
+    os.truncate(view / "away", 1_000_000)
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(view / "shown")], check=True)
+    try:
+        (view / "shown" / "file").write_bytes(b"x" * 1_000)
+        kept = KeptByViews(disk=disk)
+        kept.look()
+        assert kept.bytes == 0
+    finally:
+        subprocess.run(["umount", str(view / "shown")], check=True)
 
 
 def test_a_mount_is_counted_anew_only_after_a_change(
