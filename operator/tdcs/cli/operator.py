@@ -17,8 +17,8 @@ from tdcs.api import names
 from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
 from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Settings
+from tdcs.controllers.dataset.read_failures import ReadFailures
 from tdcs.controllers.operator import Operator
-from tdcs.controllers.read_failures import ReadFailures
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.unit.controllers.cluster import Cluster
 
-from tdcs.controllers.read_failures import PAUSE_SECONDS, ReadFailures
+from tdcs.controllers.dataset.read_failures import PAUSE_SECONDS, ReadFailures
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.read_failure import ReadFailure
 
