@@ -50,13 +50,10 @@ def autoscaler(world: World, **spec: Any) -> Object:
     }
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        (
-            {"scaling": {"followJobs": True, "minReplicas": 3, "maxReplicas": 2}},
-            "must not be above maxReplicas",
-        ),
+def test_a_cache_cluster_that_contradicts_itself_is_refused_at_apply(world: World) -> None:
+    quota: Object = {"name": "team", "namespaceSelector": {}}
+    for spec, words in (
+        ({"scaling": {"followJobs": True, "minReplicas": 3, "maxReplicas": 2}}, "not be above maxReplicas"),
         ({"scaling": {"minReplicas": 3}}, "belong to followJobs"),
         ({"scaling": {"scaleDownDelay": "5m"}}, "belong to followJobs"),
         (
@@ -64,19 +61,15 @@ def autoscaler(world: World, **spec: Any) -> Object:
             "neither kubectl scale nor a HorizontalPodAutoscaler",
         ),
         ({"scaling": {"followJobs": True, "minReplicas": 0}}, "spec.scaling.minReplicas"),
-    ],
-)
-def test_scaling_that_contradicts_itself_is_refused_at_apply(world: World, spec: Object, words: str) -> None:
-    with pytest.raises(KubeRequestError) as refused:
-        world.kube.create(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "CacheCluster",
-                "metadata": {"name": world.cluster, "namespace": world.namespace},
-                "spec": spec,
-            }
-        )
-    assert words in str(refused.value)
+        ({"quotas": [{**quota, "bytes": 0}]}, "must be a size above zero"),
+        ({"quotas": [{**quota, "bytes": "0Gi"}]}, "must be a size above zero"),
+    ):
+        made: Object = {"name": world.cluster, "namespace": world.namespace}
+        with pytest.raises(KubeRequestError) as refused:
+            world.kube.create(
+                {"apiVersion": API_VERSION, "kind": "CacheCluster", "metadata": made, "spec": spec}
+            )
+        assert words in str(refused.value)
 
 
 def test_a_worker_and_the_data_come_where_a_job_runs_and_a_second_owner_is_refused(world: World) -> None:

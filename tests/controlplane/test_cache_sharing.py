@@ -107,16 +107,21 @@ def test_a_timed_dataset_leaves_the_disks_and_comes_back_for_a_job(jobs: JobWorl
         jobs.wait(lambda: jobs.dataset()["status"].get("state") == "Evicted")
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"access": {"onLimit": "Clone"}}, "onLimit Clone needs maxConcurrentJobs"),
-        ({"access": {"maxConcurrentJobs": 1, "maxCopies": 2}}, "set onLimit to Clone"),
-        ({"eviction": {"policy": "Timed"}}, "policy Timed needs ttl"),
-        ({"eviction": {"ttl": "1h"}}, "policy Timed needs ttl"),
-    ],
-)
-def test_fields_that_make_no_sense_together_are_refused(jobs: JobWorld, spec: Object, words: str) -> None:
-    with pytest.raises(KubeRequestError) as refused:
-        jobs.create_dataset(**spec)
-    assert words in str(refused.value)
+SENSELESS: list[tuple[Object, str]] = [
+    ({"access": {"onLimit": "Clone"}}, "onLimit Clone needs maxConcurrentJobs"),
+    ({"access": {"maxConcurrentJobs": 1, "maxCopies": 2}}, "set onLimit to Clone"),
+    ({"eviction": {"policy": "Timed"}}, "policy Timed needs ttl"),
+    ({"eviction": {"ttl": "1h"}}, "policy Timed needs ttl"),
+    ({"eviction": {"policy": "Timed", "ttl": "1h", "schedule": "0 3 * * *"}}, "one of the two"),
+    ({"eviction": {"policy": "Timed", "schedule": "at night"}}, "must be a cron line of five fields"),
+    ({"eviction": {"policy": "Timed", "schedule": "0 3 30 2 *"}}, "never fires"),
+    ({"eviction": {"policy": "Timed", "schedule": "0 3 31 JUN *"}}, "never fires"),
+    ({"source": {"bandwidth": "0"}}, "must be above zero"),
+]
+
+
+def test_fields_that_make_no_sense_together_are_refused(jobs: JobWorld) -> None:
+    for spec, words in SENSELESS:
+        with pytest.raises(KubeRequestError) as refused:
+            jobs.create_dataset(**spec)
+        assert words in str(refused.value)

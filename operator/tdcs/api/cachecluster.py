@@ -280,7 +280,8 @@ class CacheClusterStatus(Model):
     """The generation of the spec that this status is about."""
     conditions: Conditions = Field(default=[])
     """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for.
-    FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker."""
+    FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker.
+    WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already."""
     replicas: int = 0
     """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
     desired_replicas: int = 0

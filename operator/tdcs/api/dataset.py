@@ -119,6 +119,10 @@ class SourceSpec(Model):
     secret_ref: SecretRef | None = None
     """The Secret with the keys of the store. Every s3 source needs one: without it the cache would read with the
     credentials of its node. A file source has none."""
+    bandwidth: Bandwidth = None
+    """The most bytes a second that all loads together read from the store (the endpoint, or the file system), such as
+    1G; of several Datasets of a store the least counts. It is shared so that waiting jobs lose least: most goes to the
+    load of which they wait for fewest bytes. Left out, no limit; spec.preload.bandwidth limits one load."""
     check_interval: Annotated[
         Duration,
         Field(
@@ -375,6 +379,10 @@ class DatasetStatus(Model):
     """When jobs began to read it, the newest 16."""
     in_use: bool = False
     """Whether a pod mounts the claim."""
+    source_bandwidth: int | None = None
+    """Bytes a second that its loads may read from the source now: their share of spec.source.bandwidth."""
+    load_seconds: int | None = None
+    """How long the last load took that brought at least half of what is wanted."""
     grant: Grant | None = None
     """What the cache manager grants it."""
     claim_name: str = ""

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
-from tdcs.api.base import LABEL_PATTERN, Model, defaulted, rule
+from tdcs.api.base import LABEL_PATTERN, Model, defaulted, rule, rules
 from tdcs.api.durations import Duration
-from tdcs.api.quantities import Quantity, to_bytes
+from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
+from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
 
 OnLimit = Literal["Suspend", "Clone"]
 
@@ -39,14 +40,29 @@ class Access(Model):
     """With Clone: how many copies there may be in all; left out, as many as nodes and cache have room for."""
 
 
+_CRON_RULES = (
+    rule(
+        r"self.matches('^ *([^ ]+ +){4}[^ ]+ *$') && self.matches('^[-0-9A-Za-z*,/#? ]+$')",
+        "must be a cron line of five fields (minute, hour, day of the month, month, day of the week), such as "
+        "0 3 * * 1",
+    ),
+    rule(
+        r"!self.matches('^ *[^ ]+ +[^ ]+ +(30|31) +(0?2|(?i:feb)) +[^ ]+ *$') && "
+        r"!self.matches('^ *[^ ]+ +[^ ]+ +31 +(0?[469]|11|(?i:apr|jun|sep|nov)) +[^ ]+ *$')",
+        "never fires: that month has no such day",
+    ),
+)
+
 PIN = "Pin"
 TIMED = "Timed"
 
 EVICTION_RULES = (
     rule(
-        "has(self.policy) && self.policy == 'Timed' ? has(self.ttl) : !has(self.ttl)",
-        "policy Timed needs ttl, and no other policy has one: set both, or neither",
-        field=".ttl",
+        "has(self.policy) && self.policy == 'Timed' ? has(self.ttl) != has(self.schedule) : "
+        "!has(self.ttl) && !has(self.schedule)",
+        "policy Timed needs ttl or schedule, one of the two, and no other policy has any: set policy to Timed and one "
+        "of them, or remove both",
+        field=".policy",
     ),
 )
 """Rules between the fields."""
@@ -58,10 +74,15 @@ class Eviction(Model):
     policy: Annotated[str, Field(pattern="^[A-Z][A-Za-z0-9]{1,62}$")] = "LRU"
     """LRU: when others need its room, the least recently used of the idle Datasets first. LRFU: as LRU, and often used
     ones stay longer. NextUse: what waiting jobs will read stays, the first of the queue before all. Pin: never. Timed:
-    not before its time, and then whether room is needed or not. Or the name of a policy that is installed beside the
-    operator."""
+    not before its time (ttl or schedule), and then whether room is needed or not. Or the name of a policy that is
+    installed beside the operator."""
     ttl: Duration | None = None
     """With policy Timed: how long it stays after it was loaded or last used, such as 12h or 168h."""
+    schedule: (
+        Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=rules(*_CRON_RULES))] | None
+    ) = None
+    """With policy Timed: when it leaves, as a cron line of five fields in UTC, such as "0 3 * * 1" for Mondays at
+    03:00. What is in use then stays until the next time."""
 
 
 LabelValue = Annotated[str, Field(max_length=63)]
@@ -112,8 +133,21 @@ class CacheQuota(Model):
     """What it is called in messages."""
     namespace_selector: NamespaceSelector = defaulted(NamespaceSelector)
     """The namespaces by their labels; empty: all. kubernetes.io/metadata.name is the name of each."""
-    # Without rules in the schema: the API server bounds what the rules of a list may cost.
-    bytes: Annotated[Quantity, AfterValidator(_above_zero)]
+    bytes: Annotated[
+        int | str,
+        AfterValidator(_above_zero),
+        WithJsonSchema(
+            {
+                **QUANTITY_SCHEMA,
+                # Bounds its rule's cost: the API server limits what the rules of a list may cost.
+                "maxLength": 32,
+                "x-kubernetes-validations": [
+                    rule(ABOVE_ZERO, "must be a size above zero, such as 1Ti"),
+                    IN_RANGE,
+                ],
+            }
+        ),
+    ]
     """Bytes on all nodes, every copy counted. What Datasets of one source have on the same nodes counts once, for the
     oldest of them."""
 

@@ -51,7 +51,9 @@ class WantedBytes:
     Attributes:
         bytes: each copy that is asked for counted.
         complete: whether every mounted Dataset is among them.
+        beyond: bytes by which pinned data that is there exceeds a quota, by its name.
     """
 
     bytes: int = 0
     complete: bool = True
+    beyond: Mapping[str, int] = field(default_factory=dict)

@@ -138,6 +138,11 @@ class _States(Collector):
                 "Bytes a second that its load reads from the source; 0 when there is none.",
             ),
             (
+                "sourceBandwidth",
+                "source_bandwidth_bytes_per_second",
+                "Bytes a second that its loads may read from the source: their share of spec.source.bandwidth.",
+            ),
+            (
                 "copiedBytesPerSecond",
                 "copy_bytes_per_second",
                 "Bytes a second that nodes copy from each other for it; 0 when they do not.",

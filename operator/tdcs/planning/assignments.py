@@ -42,6 +42,7 @@ class AssignmentInput:
         agents: those that can be reached.
         owned: whether what no Dataset wants is dropped; else reads fill the cache, and it is kept.
         source: how it is read; None when that is not known.
+        source_rate: bytes a second that all agents together may read from the source; None for no limit.
         expected: nodes on which some of it lay before the operator started. Until their agents say what they
             have of it, nothing is read from the source.
     """
@@ -54,6 +55,7 @@ class AssignmentInput:
     manifest_urls: tuple[str, ...] = ()
     owned: bool = True
     source: SourceAccess | None = None
+    source_rate: int | None = None
     expected: frozenset[str] = frozenset()
 
 
@@ -255,10 +257,14 @@ def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:
 
 
 def _bandwidth(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> int | None:
-    """Bytes a second that each agent may read from the source: the loads' limits, over the nodes that read."""
+    """Bytes a second that each agent may read from the source: the loads' limits, and no more than all of them together
+    may, over the nodes that read."""
     loading = [one.want for one in given.placements if one.want.load and _lacks(one, nodes)]
-    limits = [want.bandwidth for want in loading]
-    if not limits or None in limits:
+    limits = [want.bandwidth for want in loading if want.bandwidth is not None]
+    total = sum(limits) if limits and len(limits) == len(loading) else None
+    if given.source_rate is not None:
+        total = given.source_rate if total is None else min(total, given.source_rate)
+    if total is None:
         return None
     reading = sum(bool((node.origin & ~node.has).any()) for node in nodes.values())
-    return max(sum(limit for limit in limits if limit) // max(reading, 1), 1)
+    return max(total // max(reading, 1), 1)

@@ -10,6 +10,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.api.sharing import PIN, TIMED
 from tdcs.planning.grants import Tier
+from tdcs.planning.schedule import mistake, next_time
 from tdcs.policy.allocation import saved_per_byte
 from tdcs.policy.eviction import Candidate, Policy, lru
 
@@ -120,8 +121,9 @@ def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], 
         worth = saved_per_byte(size_bytes=float(size), demand=float(readers or 1))
         return Standing(tier=Tier.ACTIVE, value=worth)
     policy = lru if spec.policy in (PIN, TIMED) else policies.get(spec.policy)
-    if spec.policy == PIN or policy is None:
-        unknown = spec.policy if policy is None else ""  # nothing is lost for a mistake in a name
+    never = spec.policy == TIMED and spec.schedule is not None and mistake(spec.schedule) != ""
+    if spec.policy == PIN or policy is None or never:
+        unknown = spec.policy if policy is None else ""  # nothing is lost for a mistake in a name or a line
         return Standing(tier=Tier.PINNED, value=-seconds_between(EPOCH, claimant.created), unknown=unknown)
     value = policy(
         Candidate(
@@ -134,7 +136,7 @@ def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], 
     )
     if use.jobs.waiting or claimant.preloading:
         return Standing(tier=Tier.WAITING, value=value)
-    left = _ttl_left(claimant, last=last, now=now)
+    left = _time_left(claimant, last=last, now=now)
     if left is not None and left <= 0:
         return Standing(tier=Tier.DUE, value=value)
     # Before its time a timed one is as good as pinned, but yields to what is.
@@ -149,16 +151,19 @@ def _base_times(claimant: Claimant) -> Iterator[float]:
             yield seconds_between(EPOCH, time)
 
 
-def _ttl_left(claimant: Claimant, *, last: float, now: str) -> float | None:
+def _time_left(claimant: Claimant, *, last: float, now: str) -> float | None:
     """Seconds until a timed Dataset leaves; None while that is open: its time begins when it has been loaded."""
     spec, status = claimant.dataset.spec, claimant.dataset.status
-    if spec.eviction.policy != TIMED or spec.eviction.ttl is None:
+    ttl, schedule = spec.eviction.ttl, spec.eviction.schedule
+    if spec.eviction.policy != TIMED or (ttl is None and schedule is None):
         return None
     if status is not None and status.grant is not None and status.grant.reason == EXPIRED:
         return 0.0  # until it is used or asked for, whatever its loading looks like by now
     loaded = next((one for one in (status.conditions if status else ()) if one.type == names.LOADED), None)
     if spec.preload.enabled:
         if loaded is None or loaded.status != "True":
-            return float(to_seconds(spec.eviction.ttl))
-        last = max(last, seconds_between(EPOCH, loaded.last_transition_time))
-    return last + to_seconds(spec.eviction.ttl) - seconds_between(EPOCH, now)
+            last = seconds_between(EPOCH, now)
+        else:
+            last = max(last, seconds_between(EPOCH, loaded.last_transition_time))
+    due = last + to_seconds(ttl) if ttl is not None else next_time(schedule or "", after=last)
+    return None if due is None else due - seconds_between(EPOCH, now)

@@ -14,6 +14,7 @@ from tdcs.controllers.cachemanager.quotas import selects
 from tdcs.controllers.cachemanager.room import NodeSpace, has_to_wait, is_crowded, usable_bytes
 from tdcs.engine.agents import AgentState, MountState
 from tdcs.planning.grants import Tier
+from tdcs.planning.schedule import mistake
 from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
 from tdcs.policy.eviction import lrfu, lru, next_use
 
@@ -27,6 +28,7 @@ def claimant(
     *,
     policy: str = "LRU",
     ttl: str | None = None,
+    schedule: str | None = None,
     active: int = 0,
     waiting: int = 0,
     loaded: str = EARLIER,
@@ -34,7 +36,8 @@ def claimant(
     reason: str = "",
     **more: Any,
 ) -> Claimant:
-    eviction = {"policy": policy} | ({"ttl": ttl} if ttl else {})
+    times = {"ttl": ttl, "schedule": schedule}
+    eviction = {"policy": policy} | {name: value for name, value in times.items() if value}
     condition = {"type": "Loaded", "status": "True", "reason": "Loaded", "lastTransitionTime": loaded}
     status = {"conditions": [condition], "grant": {"reason": reason}}
     dataset = {"spec": {"source": {"uri": "file:///x"}, "eviction": eviction}, "status": status}
@@ -68,6 +71,22 @@ def test_a_timed_one_leaves_when_it_was_not_used_for_so_long_and_comes_back_when
     assert tier(claimant(policy="Timed", ttl="30m", waiting=1)) is Tier.WAITING
     # Once it has left it stays away, although nothing of it has been loaded since.
     assert tier(claimant(policy="Timed", ttl="2h", reason="Expired")) is Tier.DUE
+
+
+def test_a_cron_line_says_when_it_leaves_and_what_was_used_since_stays_until_the_next_time() -> None:
+    # Loaded at 11:00, now it is 12:00.
+    assert tier(claimant(policy="Timed", schedule="30 11 * * *")) is Tier.DUE
+    assert tier(claimant(policy="Timed", schedule="30 11 * * *", active=1)) is Tier.ACTIVE
+    later = claimant(policy="Timed", schedule="30 11 * * *", last_used="2026-03-01T11:45:00Z")
+    found = standing([later], size=1, policies=POLICIES, now=NOW)
+    assert (found.tier, found.seconds) == (Tier.KEPT, 23.5 * 3600)
+    assert tier(claimant(policy="Timed", schedule="30 11 * * *", reason="Expired", last_used=NOW)) is Tier.DUE
+
+
+@pytest.mark.parametrize("line", ["0 0 30 2 *", "61 * * * *", "at night", "0 0 * * 5#6"])
+def test_of_a_line_that_never_fires_nothing_is_evicted(line: str) -> None:
+    assert tier(claimant(policy="Timed", schedule=line)) is Tier.PINNED
+    assert mistake(line)
 
 
 def test_its_time_begins_when_it_has_been_loaded_however_long_that_takes() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
+from tdcs.controllers.context import WorkKey
 from tdcs.controllers.usage import trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, TRAINING_JOBS
@@ -220,3 +221,37 @@ async def test_a_policy_that_is_not_installed_is_named_and_nothing_leaves(cluste
     await cluster.until(lambda: granted(cluster, "one") == "UnknownPolicy")
     assert "LRU" in cluster.condition("Granted", "one")["message"]
     assert cluster.server.store(DATASETS)["n", "one"]["status"]["state"] in ("Loading", "Ready")
+
+
+async def test_a_line_that_never_fires_and_a_time_shorter_than_a_load_are_told(cluster: Cluster) -> None:
+    await create(cluster, "one", eviction={"policy": "Timed", "schedule": "0 0 30 2 *"})
+    await cluster.until(lambda: granted(cluster, "one") == "ScheduleNeverFires")
+    assert "'0 0 30 2 *', never fires" in cluster.condition("Granted", "one")["message"]
+
+    slowly = {"uri": "s3://two", "bandwidth": 16 * MB}
+    await cluster.create_dataset("two", source=slowly, eviction={"policy": "Timed", "ttl": "1s"})
+    await cluster.until(lambda: granted(cluster, "two") == "TtlShorterThanLoad")
+    assert cluster.status("two")["loadSeconds"] > 1
+    assert "longer than a load" in cluster.condition("Granted", "two")["message"]
+
+
+async def test_a_quota_below_what_is_pinned_is_told_and_evicts_nothing(cluster: Cluster) -> None:
+    await create(cluster, "one", eviction={"policy": "Pin"})
+    await cluster.until_state("Ready", "one")
+    quota = {"name": "all", "namespaceSelector": {}, "bytes": 10 * MB}
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"quotas": [quota]}}
+    )
+    cluster.context.queue.add(WorkKey(DATASETS, "n", "one"))
+
+    def told() -> dict[str, Any]:
+        return cluster.condition(names.WITHIN_QUOTAS, "default", resource=CACHE_CLUSTERS)
+
+    await cluster.until(lambda: told().get("reason") == "PinnedBeyondQuota")
+    assert "all allows 10.0 MB, and pinned data takes 40.0 MB" in told()["message"]
+    assert on_disk(cluster, "one") == SIZE
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"quotas": []}}
+    )
+    cluster.context.queue.add(WorkKey(DATASETS, "n", "one"))
+    await cluster.until(lambda: told().get("status") == "True")

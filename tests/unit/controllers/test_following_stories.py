@@ -145,3 +145,11 @@ async def test_a_draining_workers_set_that_somebody_deletes_is_made_again_and_no
         await cluster.until(lambda: sum(cluster.nodes().values()) == SIZE)
         assert cluster.engine.source_bytes_read == SIZE
         assert cluster.cleaned == [leaver]
+
+
+async def test_a_spare_worker_that_holds_nothing_goes_and_does_not_come_back(cluster: WorkersCluster) -> None:
+    await cluster.scale(scaling={**QUICKLY, "minReplicas": 4})
+    await cluster.until_workers("abcd")
+    await cluster.scale(scaling={**QUICKLY, "minReplicas": 2, "scaleDownDelay": "0s"})
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 2)
+    assert len(cluster.cleaned) == 2

@@ -10,7 +10,7 @@ from tdcs.api import names
 from tdcs.controllers.usage import trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object
-from tdcs.kube.resources import CACHE_CLUSTERS, JOBS, STATEFUL_SETS, Resource
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, JOBS, STATEFUL_SETS, Resource
 
 
 class MortalServer(Server):
@@ -140,6 +140,21 @@ class WorkersCluster(Cluster):
         if self.pods.pop(("n", pod), None) is not None:
             self.usage.seen(("n", pod), None)
 
+    async def create_dataset(
+        self, name: str = "pictures", *, source: Object | None = None, **spec: Any
+    ) -> None:
+        told = {"uri": "s3://pictures", "secretRef": {"name": "keys"}, **(source or {})}
+        await Server.create(
+            self.server,
+            DATASETS,
+            obj={
+                "apiVersion": names.API_VERSION,
+                "kind": "Dataset",
+                "metadata": {"name": name, "namespace": "n"},
+                "spec": {"source": told, **spec},
+            },
+        )
+
     async def scale(self, **spec: Any) -> None:
         """Change the CacheCluster's spec."""
         await Server.merge(
@@ -149,6 +164,10 @@ class WorkersCluster(Cluster):
             namespace=names.SYSTEM_NAMESPACE,
             patch={"spec": spec},
         )
+
+    def engine_used(self) -> int:
+        """Bytes that lie on all workers."""
+        return sum(worker.used for worker in self.engine.state.workers.values())
 
     def workers(self) -> dict[str, str]:
         """The state of each worker, as the CacheCluster's status says."""

@@ -101,7 +101,6 @@ OF_TESTS = {"slots.bitmap", "slots.is_subset", "slots.members", "slots.partition
 #: cluster does not get yet.
 ONLY_SIMULATED = {
     "preload.budget": "cache manager: bandwidth of the source",
-    "preload.share": "cache manager: bandwidth of the source",
 }
 
 #: The model of a job's speed decides nothing: it is for the simulator and for `tdcs predict` alone.
@@ -142,6 +141,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("scaling.leaves_first", "operator"),
         ("scaling.drain_plan", "operator"),
         ("scaling.follow_jobs", "operator"),
+        ("preload.share", "operator"),
     ],
 )
 def test_the_product_decides_by_the_rules_that_are_simulated(rule: str, part: str) -> None:

@@ -78,6 +78,12 @@ KINDS: tuple[Kind, ...] = (
                 name="Wanted", path=".status.desiredReplicas", type="integer", description="Workers wanted."
             ),
             Column(name="Used", path=".status.used", description="How much of the cache is in use."),
+            Column(
+                name="Follows",
+                path=_condition(names.FOLLOWS_JOBS, "reason"),
+                description="Whether workers are where jobs read.",
+                priority=1,
+            ),
             Column(name="Profile", path=".spec.profile", description="Tuned or Stock.", priority=1),
             _AGE,
             _MESSAGE,
@@ -97,8 +103,26 @@ KINDS: tuple[Kind, ...] = (
             Column(name="Cached", path=".status.cached", description="Share of all bytes that is cached."),
             Column(name="Size", path=".status.size", description="Size of the data."),
             Column(name="Files", path=".status.totalFiles", type="integer", description="Number of files."),
+            Column(
+                name="Jobs",
+                path=".status.activeJobs",
+                type="integer",
+                description="TrainingJobs that read it.",
+            ),
+            Column(
+                name="Waiting",
+                path=".status.waitingJobs",
+                type="integer",
+                description="TrainingJobs that wait for it, or for a place at it.",
+            ),
             Column(name="Ready", path=_condition(names.READY), description="Whether jobs can use it."),
             _AGE,
+            Column(
+                name="Grant",
+                path=_condition(names.GRANTED, "reason"),
+                description="What of the cache it is granted, or why no more.",
+                priority=1,
+            ),
             Column(
                 name="Checked",
                 path=".status.lastSourceCheckTime",

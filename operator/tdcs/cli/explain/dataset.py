@@ -128,5 +128,9 @@ def _leaves(dataset: Dataset, status: DatasetStatus) -> str:
         return "It never leaves the cache (spec.eviction.policy Pin)"
     used = f", last used {status.last_used_time}" if status.last_used_time else ", not used yet"
     if eviction.policy == "Timed":
+        if eviction.schedule is not None:
+            return (
+                f"It leaves the cache at the times of spec.eviction.schedule ({eviction.schedule}, UTC){used}"
+            )
         return f"It leaves the cache {eviction.ttl} after its last use (spec.eviction.ttl){used}"
     return f"Idle, it leaves the cache when others need its room, by policy {eviction.policy}{used}"

@@ -141,8 +141,8 @@ class CacheClusterController:
             draining=draining,
             wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
         )
-        further = [chosen.finding] if chosen.finding is not None else []
-        written = await self._publish(obj, status, ready, *further)
+        more = [chosen.finding, self._membership.within_quotas(cluster, key.name)]
+        written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
         poll = self._context.settings.poll_seconds
         if draining:
             return min(poll, 1.0)

@@ -29,6 +29,11 @@ def since_when(worker_set: Object) -> str:
     return str((worker_set["metadata"].get("annotations") or {}).get(names.ANNOTATION_DRAINING, ""))
 
 
+def is_leaving(worker_set: Object) -> bool:
+    """Whether a worker has begun to leave: it drains, or had nothing to hand over and ends."""
+    return bool(since_when(worker_set)) or worker_set["spec"].get("replicas", 1) == 0
+
+
 RETIRE_SECONDS = 10.0
 """How long a pass waits for a worker to be taken out of service."""
 

@@ -8,8 +8,9 @@ from tdcs.api.cachecluster import CacheCluster
 from tdcs.api.conditions import Finding
 from tdcs.controllers.cache_view import CacheView, WantedBytes
 from tdcs.controllers.cachecluster import following, scale_in
-from tdcs.controllers.cachecluster.draining import node_of, since_when
+from tdcs.controllers.cachecluster.draining import is_leaving, node_of
 from tdcs.controllers.cachecluster.scale_in import ScaleInInput
+from tdcs.controllers.cachemanager.quotas import within_quotas
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.mounts import placement
 from tdcs.kube.api import Object
@@ -73,7 +74,7 @@ class Membership:
             if not node["metadata"].get("deletionTimestamp")
         }
         present = [node_of(child) for child in sets]
-        nothing = ScaleInInput(draining=frozenset(node_of(child) for child in sets if since_when(child)))
+        nothing = ScaleInInput(draining=frozenset(node_of(child) for child in sets if is_leaving(child)))
         if cluster.spec.scaling.follow_jobs:
             return self._followed(cluster, sets, name, view, nodes=nodes, nothing=nothing)
         known = cluster.status.conditions if cluster.status is not None else ()
@@ -128,6 +129,13 @@ class Membership:
             finding=following.follows(chosen, limits=cluster.spec.scaling),
         )
 
+    def within_quotas(self, cluster: CacheCluster, name: str) -> Finding | None:
+        """The condition WithinQuotas; None where there are no quotas and were none."""
+        known = cluster.status.conditions if cluster.status is not None else ()
+        if not cluster.spec.quotas and not any(one.type == names.WITHIN_QUOTAS for one in known):
+            return None
+        return within_quotas(cluster.spec.quotas, beyond=self._needs(name).beyond)
+
     def wanted_bytes(self, cluster: CacheCluster, name: str) -> int:
         """For the status: what it says stands until all mounted Datasets are known."""
         needs = self._needs(name)
@@ -141,7 +149,7 @@ class Membership:
         if complete:
             self._incomplete_since.pop(name, None)
         return ScaleInInput(
-            draining=frozenset(node_of(child) for child in sets if since_when(child)),
+            draining=frozenset(node_of(child) for child in sets if is_leaving(child)),
             busy=scale_in.busy_nodes(pods=stores.pods),
             mounts=mounts,
             complete=complete,

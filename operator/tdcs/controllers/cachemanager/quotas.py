@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tdcs.api import names
+from tdcs.api.conditions import Finding, finding
 from tdcs.api.sharing import CacheQuota
+from tdcs.controllers.humanize import counted, human
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 from tdcs.planning.wants import Want, namespace_of
@@ -26,6 +29,28 @@ def payers(
         if counted:
             found[want.key] = counted
     return found
+
+
+def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) -> Finding:
+    """The condition WithinQuotas of a cache cluster.
+
+    Args:
+        quotas: of its spec.
+        beyond: bytes by which pinned data that is there exceeds a quota, by its name.
+    """
+    over = [
+        f"{quota.name} allows {human(quota.limit_bytes)}, and pinned data takes "
+        f"{human(quota.limit_bytes + beyond[quota.name])}"
+        for quota in quotas
+        if quota.name in beyond
+    ]
+    if not over:
+        return finding(names.WITHIN_QUOTAS, True, "Within", f"{counted(len(quotas), 'quota')} of spec.quotas")
+    text = (
+        f"{'; '.join(over[:5])}{' and others' if len(over) > 5 else ''}. Pinned data that is there stays; no other "
+        "data of these quotas is cached. Unpin (spec.eviction of the Datasets) or delete Datasets, or raise the quota"
+    )
+    return finding(names.WITHIN_QUOTAS, False, "PinnedBeyondQuota", text)
 
 
 def selects(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> bool:

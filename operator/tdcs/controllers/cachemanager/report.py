@@ -7,10 +7,12 @@ import numpy as np
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Grant
+from tdcs.api.durations import to_seconds
 from tdcs.api.sharing import TIMED, Eviction
 from tdcs.controllers.humanize import counted, human
 from tdcs.planning.grants import MountGrant, Tier
 from tdcs.planning.placement import RESERVE_RATIO, WantPlacement
+from tdcs.planning.schedule import mistake
 from tdcs.planning.standing import EXPIRED
 from tdcs.policy import slots
 
@@ -38,6 +40,7 @@ def granted(
     eviction: Eviction,
     unknown: str,
     installed: Sequence[str],
+    load_seconds: int | None = None,
 ) -> Finding:
     """What a Dataset is granted, and why it is no more.
 
@@ -48,6 +51,7 @@ def granted(
         eviction: of its spec.
         unknown: the eviction policy that is not installed; empty when it is.
         installed: the names of those that are.
+        load_seconds: how long its last load took; None when that is not known.
     """
     if unknown:
         text = (
@@ -55,10 +59,21 @@ def granted(
             f"Timed or one of {', '.join(sorted(installed))}, or install it beside the operator"
         )
         return finding(names.GRANTED, False, "UnknownPolicy", text)
-    if grant.tier is Tier.DUE and eviction.policy == TIMED:
+    if eviction.schedule is not None and (wrong := mistake(eviction.schedule)):
         text = (
-            f"it was not used for {eviction.ttl} (spec.eviction.ttl) and has left the cache; it is read from the "
-            "source, and is loaded again as soon as a job asks for it"
+            f"spec.eviction.schedule, {eviction.schedule!r}, never fires ({wrong}), so nothing of it is evicted: write "
+            "minute, hour, day of the month, month and day of the week, such as 0 3 * * 1"
+        )
+        return finding(names.GRANTED, False, "ScheduleNeverFires", text)
+    if grant.tier is Tier.DUE and eviction.policy == TIMED:
+        why = (
+            f"it was not used for {eviction.ttl} (spec.eviction.ttl)"
+            if eviction.ttl is not None
+            else f"its time has come (spec.eviction.schedule, {eviction.schedule})"
+        )
+        text = (
+            f"{why} and has left the cache; it is read from the source, and is loaded again as soon as a job asks for "
+            "it"
         )
         return finding(names.GRANTED, False, EXPIRED, text)
     if is_evicted(grant, mine):
@@ -89,6 +104,12 @@ def granted(
     copies = len(mine.copies) + len(clones)
     text = f"{human(mine.wanted_bytes)} on {counted(len(set(mine.nodes)), 'node')}"
     further = f", and {counted(len(clones), 'clone')}" if clones else ""
+    if load_seconds is not None and eviction.ttl is not None and to_seconds(eviction.ttl) < load_seconds:
+        text += (
+            f"{further}; but its last load took {load_seconds} s, and it leaves {eviction.ttl} after its last use: "
+            "jobs that come later wait for another load. Make spec.eviction.ttl longer than a load"
+        )
+        return finding(names.GRANTED, True, "TtlShorterThanLoad", text)
     return finding(names.GRANTED, True, "Granted", f"{text}{further}" if copies else "nothing is asked for")
 
 

@@ -104,9 +104,11 @@ class DatasetController:
     def needs(self, cluster: str) -> WantedBytes:
         """What the jobs of a cache cluster, and the owners of its data, need in it."""
         expected = expected_paths(datasets=self._context.stores.datasets, cluster=cluster)
-        granted = self._mounts.manager.grants(cluster).mounts
+        grants = self._mounts.manager.grants(cluster)
         return WantedBytes(
-            bytes=sum(one.needed_bytes for one in granted.values()), complete=expected <= granted.keys()
+            bytes=sum(one.needed_bytes for one in grants.mounts.values()),
+            complete=expected <= grants.mounts.keys(),
+            beyond={name: -left for name, left in grants.quotas.items() if left < 0},
         )
 
     def readers_on(self, cluster: str) -> frozenset[str]:
@@ -262,6 +264,7 @@ class DatasetController:
 
     async def _gone(self, key: WorkKey) -> float | None:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
+        self._publisher.forget(key)
         left = False
         for mount in self._mounts:
             if self._context.stores.cache_cluster(mount.cluster) is None:

@@ -4,9 +4,10 @@ import math
 
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.cachemanager import report as manager_report
-from tdcs.controllers.context import Settings
+from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.dataset import report
 from tdcs.controllers.dataset.findings import findings_of
+from tdcs.controllers.dataset.load_times import LoadTimes
 from tdcs.controllers.dataset.report import Known
 from tdcs.controllers.mounts import (
     checks,
@@ -37,6 +38,11 @@ class Publisher:
 
     def __init__(self, *, world: World) -> None:
         self._world = world
+        self._load_times = LoadTimes()
+
+    def forget(self, key: WorkKey) -> None:
+        """A Dataset is gone."""
+        self._load_times.forget(key)
 
     async def publish(
         self,
@@ -83,6 +89,7 @@ class Publisher:
             for one in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
             if one in found.placements
         ]
+        load_seconds = self._load_seconds(me, found)
         why = manager_report.granted(
             grant=decision.granted.grant,
             mine=found.placements.get(key),
@@ -92,6 +99,7 @@ class Publisher:
             if decision.standing.unknown == me.dataset.spec.eviction.policy
             else "",
             installed=[*self._world.policies, "Pin", "Timed"],
+            load_seconds=load_seconds,
         )
         mine = [*([found.placements[key]] if key in found.placements else ()), *(one for _, one, _ in cloned)]
         if manager_report.is_evicted(decision.granted.grant, found.placements.get(key)):
@@ -126,6 +134,8 @@ class Publisher:
             kept=tuple(me.kept),
             use=decision.claims[key].use if key in decision.claims else DatasetUse(),
             grant=manager_report.grant_of(mine=mine, why=why),
+            load_seconds=load_seconds,
+            source_bandwidth=decision.source_rate,
         )
         await publish_status(
             context=context,
@@ -145,6 +155,21 @@ class Publisher:
             beside=checks.unwritten(status.last_source_check_time if status else None, now=context.now()),
         )
         return wait
+
+    def _load_seconds(self, me: Reader, found: MountReport) -> int | None:
+        """How long the last load of a Dataset took, as far as that is known."""
+        progress, status, took = found.progress.get(me.own_want), me.dataset.status, None
+        placed = found.placements.get(me.own_want)
+        if progress is None or placed is None or not placed.want.load or not progress.wanted_bytes:
+            self._load_times.forget(me.key)
+        else:
+            took = self._load_times.seen(
+                me.key,
+                missing=progress.missing_bytes,
+                wanted=progress.wanted_bytes,
+                clock=self._world.clock(),
+            )
+        return took if took is not None else status.load_seconds if status is not None else None
 
     async def mounting(self, obj: Object, path: str) -> tuple[Object, Dataset]:
         """Write the path into the status before anything is mounted there, so that a deletion always finds it."""

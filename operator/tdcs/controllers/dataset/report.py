@@ -34,6 +34,8 @@ class Known:
     kept: tuple[Kept, ...] = ()
     use: DatasetUse = field(default_factory=DatasetUse)
     grant: Grant | None = None
+    load_seconds: int | None = None
+    source_bandwidth: int | None = None
 
 
 def status_of(
@@ -90,6 +92,8 @@ def status_of(
         last_used_time=known.use.last_used,
         uses=list(known.use.uses),
         grant=known.grant,
+        load_seconds=known.load_seconds,
+        source_bandwidth=known.source_bandwidth,
         claim_name=known.claim_name,
         mount_path=known.mount_path,
     )

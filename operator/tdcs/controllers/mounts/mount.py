@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
+from tdcs.controllers.cachemanager.bandwidth import SourceBandwidth
 from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts.agents import Assigner
@@ -86,6 +87,7 @@ class Mounts:
 
     Attributes:
         manager: grants them their parts of their caches.
+        bandwidth: shares the bandwidth of their stores.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Mounts:
         self._mounts: dict[Place, Mount] = {}
         self._assigners: dict[str, Assigner] = {}
         self.manager = CacheManager(on_change=on_change)
+        self.bandwidth = SourceBandwidth(on_change=self._bandwidth_changed)
 
     def __iter__(self) -> Iterator[Mount]:
         return iter(list(self._mounts.values()))
@@ -136,6 +139,7 @@ class Mounts:
         """No Dataset reads a mount any more."""
         self._mounts.pop(mount.place, None)
         self.manager.forget(cluster=mount.cluster, path=mount.path)
+        self.bandwidth.forget(mount.place)
         await mount.close()
 
     async def close(self) -> None:
@@ -144,6 +148,12 @@ class Mounts:
             await mount.close()
         for assigner in self._assigners.values():
             await assigner.close()
+
+    def _bandwidth_changed(self, cluster: str, path: str) -> None:
+        mount = self.find(cluster=cluster, path=path)
+        if mount is not None:
+            mount.snapshot = None
+        self._on_change(cluster, path)
 
     def _made(self, cluster: str, path: str) -> Mount:
         cache = self._caches.get(cluster=cluster)

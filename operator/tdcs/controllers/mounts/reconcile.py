@@ -7,8 +7,10 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, Scaling
+from tdcs.api.quantities import to_bytes
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachemanager import claimants
+from tdcs.controllers.cachemanager.bandwidth import store_of, worth
 from tdcs.controllers.cachemanager.quotas import payers, quota_bytes
 from tdcs.controllers.mounts import placement, problem, readers
 from tdcs.controllers.mounts.manifests import manifest_of, manifest_urls
@@ -25,7 +27,9 @@ from tdcs.listing.result import Listed
 from tdcs.planning import holdings
 from tdcs.planning.assignments import AssignmentInput, assign
 from tdcs.planning.grants import MountDemand
-from tdcs.planning.standing import standing
+from tdcs.planning.placement import WantPlacement
+from tdcs.planning.standing import Claimant, standing
+from tdcs.policy.preload import Load
 
 
 async def reconcile(
@@ -149,6 +153,9 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
         standing=standing_,
         claims=claims,
         clones=further,
+        source_rate=_source_rate(
+            world, mount, users, found, granted.grant.placements, claims, away=before.away
+        ),
     )
     given = AssignmentInput(
         mount=mount.path,
@@ -166,6 +173,7 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
         owned=owned,
         # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
         source=_access(mount.mounting.source),
+        source_rate=decision.source_rate,
         expected=before_start,
     )
     assigner = world.mounts.assigner(mount.cluster)
@@ -201,6 +209,42 @@ def _read_on(
         known = dict.fromkeys(sorted(placement.nodes_of(held_before)), now)
     nodes = readers.nodes_read_on(stores=world.context.stores, users=users)
     return readers.lately_read_on(known, nodes=nodes, now=now, delay=limits.delay_seconds)
+
+
+def _source_rate(
+    world: World,
+    mount: Mount,
+    users: Sequence[Reader],
+    found: Hosts,
+    placements: Sequence[WantPlacement],
+    claims: Mapping[str, Claimant],
+    *,
+    away: str,
+) -> int | None:
+    """The mount's share of the bandwidth of its store."""
+    limits = [
+        to_bytes(user.dataset.spec.source.bandwidth)
+        for user in users
+        if user.dataset.spec.source.bandwidth is not None
+    ]
+    held = sum(state.held_bytes for state in found.held.values())
+    failed = sum(part.failed_bytes for state in found.states.values() for part in state.parts)
+    wanted = sum(one.wanted_bytes for one in placements if one.want.load)
+    # What cannot be had now takes nothing of the bandwidth.
+    missing = 0.0 if away else float(max(wanted - held - failed, 0))
+    waiting = sum(len(one.use.jobs.waiting) for one in claims.values())
+    reading = sum(len(one.use.jobs.active) for one in claims.values())
+    return world.mounts.bandwidth.share(
+        place=mount.place,
+        store=store_of(users[0].dataset.spec.source),
+        declared=min(limits, default=None),
+        load=Load(
+            name="/".join(mount.place),
+            missing_bytes=missing,
+            worth=worth(waiting=waiting, reading=reading, missing=missing),
+            waiting_jobs=waiting,
+        ),
+    )
 
 
 def _next_look(

@@ -28,6 +28,7 @@ class MountDecision:
         standing: how it stands among others.
         claims: who uses each Dataset, by its own want's key.
         clones: the further copies of each Dataset, by its own want's key.
+        source_rate: bytes a second that its loads may read from the source; None for no limit.
     """
 
     mount: str
@@ -39,6 +40,7 @@ class MountDecision:
     standing: Standing = field(default_factory=lambda: Standing(tier=Tier.IDLE, value=0.0))
     claims: Mapping[str, Claimant] = field(default_factory=dict)
     clones: Mapping[str, tuple[Clone, ...]] = field(default_factory=dict)
+    source_rate: int | None = None
 
     @property
     def rests(self) -> bool:

@@ -1,0 +1,38 @@
+"""How long the loads of Datasets take, from the first look at what is missing to the last."""
+
+import math
+
+from tdcs.controllers.context import WorkKey
+
+
+class LoadTimes:
+    """Stopwatches of the loads that go on. A load that had begun before the operator is not measured, nor is one that
+    brings less than half of the data."""
+
+    def __init__(self) -> None:
+        self._begun: dict[WorkKey, float] = {}
+        self._known: set[WorkKey] = set()
+
+    def seen(self, key: WorkKey, *, missing: int, wanted: int, clock: float) -> int | None:
+        """Take in how far a load is; gives its whole seconds, one at least, when it has just ended.
+
+        Args:
+            key: the Dataset.
+            missing: bytes that it lacks.
+            wanted: bytes that it is to have.
+            clock: seconds that only grow.
+        """
+        if missing > 0:
+            whole = 2 * missing >= wanted and key not in self._known
+            self._known.add(key)
+            if whole:
+                self._begun.setdefault(key, clock)
+            return None
+        self._known.discard(key)
+        begun = self._begun.pop(key, None)
+        return None if begun is None else max(math.ceil(clock - begun), 1)
+
+    def forget(self, key: WorkKey) -> None:
+        """The Dataset is gone, or is not loaded any more."""
+        self._known.discard(key)
+        self._begun.pop(key, None)

@@ -1,0 +1,127 @@
+"""The bandwidth of a store is shared over its loads by what waiting jobs lose, and agents are told their parts."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.test_cache_manager_stories import ends, job, on_disk
+
+from tdcs.api.dataset import SourceSpec
+from tdcs.controllers.cachemanager.bandwidth import STEPS, SourceBandwidth, divided, store_of, worth
+from tdcs.engine.memory import MemoryEngine
+from tdcs.policy.preload import Load
+
+MB = 1_000_000
+RATE = 256 * MB
+ONE, TWO, THREE = ("c", "/one"), ("c", "/two"), ("d", "/three")
+
+
+def load(name: str, *, missing: float = 100 * MB, waiting: int = 0, reading: int = 0) -> Load:
+    value = worth(waiting=waiting, reading=reading, missing=missing)
+    return Load(name=name, missing_bytes=missing, worth=value, waiting_jobs=waiting)
+
+
+def test_most_goes_to_the_load_of_which_jobs_wait_for_fewest_bytes_and_every_load_goes_on() -> None:
+    found = divided(
+        {
+            ONE: load("one", missing=900 * MB, waiting=2),
+            TWO: load("two", waiting=1),
+            THREE: load("three"),
+        },
+        capacity=RATE,
+    )
+    assert found[TWO] > 0.9 * RATE
+    assert 0.05 * RATE < found[ONE] < 0.1 * RATE
+    assert found[THREE] == RATE // STEPS
+
+
+def test_what_is_read_comes_before_what_is_only_there_for_later() -> None:
+    found = divided({ONE: load("one"), TWO: load("two", reading=1)}, capacity=RATE)
+    assert found[TWO] == RATE
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(min_value=0, max_value=10**12), st.integers(min_value=0, max_value=9)),
+        max_size=12,
+    ),
+    st.integers(min_value=1, max_value=10**11),
+)
+def test_the_loads_never_exceed_the_bandwidth_by_more_than_their_least_parts(
+    loads: list[tuple[int, int]], capacity: int
+) -> None:
+    found = divided(
+        {
+            ("c", str(number)): load(str(number), missing=missing, waiting=waiting)
+            for number, (missing, waiting) in enumerate(loads)
+        },
+        capacity=capacity,
+    )
+    step = max(capacity // STEPS, 1)
+    lacking = [rate for rate, (missing, _) in zip(found.values(), loads, strict=True) if missing]
+    assert sum(lacking) <= capacity + step * len(lacking)
+    assert all(rate >= step for rate in found.values())
+
+
+def test_a_change_at_one_load_is_told_to_the_others_of_the_store_alone() -> None:
+    told: list[tuple[str, str]] = []
+    shares = SourceBandwidth(on_change=lambda cluster, path: told.append((cluster, path)))
+    assert shares.share(place=ONE, store="s3", declared=RATE, load=load("one", waiting=1)) == RATE
+    assert shares.share(place=THREE, store="nas", declared=None, load=load("three", waiting=1)) is None
+    assert not told
+    # The least of a store counts, for all of its loads.
+    assert shares.share(place=TWO, store="s3", declared=RATE // 2, load=load("two")) == RATE // 2 // STEPS
+    assert told == [ONE]
+    shares.forget(TWO)
+    assert told == [ONE, ONE]
+    assert shares.share(place=ONE, store="s3", declared=RATE, load=load("one", missing=0)) == RATE
+
+
+def test_a_store_is_an_endpoint_or_the_file_system() -> None:
+    own = {"uri": "s3://a/b", "options": {"endpoint": "http://store:9000"}}
+    assert store_of(SourceSpec.model_validate(own)) == "http://store:9000"
+    assert store_of(SourceSpec.model_validate({"uri": "s3://a/b"})) == "s3"
+    assert store_of(SourceSpec.model_validate({"uri": "file:///a"})) == "file"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    files = {f"{number:02}.bin": MB for number in range(40)}
+    engine = MemoryEngine(
+        sources={f"s3://{name}": files for name in ("one", "two", "three")},
+        workers=dict.fromkeys("abcd", 100 * MB),
+    )
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "abcd"}) as made:
+        await made.create_cache()
+        await made.create_keys()
+        yield made
+
+
+async def test_agents_are_told_their_parts_and_the_share_moves_to_the_load_that_a_job_waits_for(
+    cluster: Cluster,
+) -> None:
+    limit = {"bandwidth": 64 * MB}
+    for name in ("one", "two"):
+        await cluster.create_dataset(
+            name,
+            source={"uri": f"s3://{name}", **limit},
+            placement={
+                "mode": "Replicate",
+                "nodeCount": 1,
+                "nodeSelector": {"zone": "a" if name == "one" else "b"},
+            },
+        )
+
+    def share(name: str) -> int:
+        return int(cluster.status(name).get("sourceBandwidth", 0))
+
+    await cluster.until(lambda: 0 < cluster.status("one").get("loadedRatio", 0) < 1)
+    job(cluster, "train", "two")
+    await cluster.until(lambda: share("two") > 0.9 * 64 * MB or cluster.status("two").get("loadedRatio") == 1)
+    await cluster.until_state("Ready", "two")
+    ends(cluster, "train")
+    await cluster.until_state("Ready", "one")
+    assert on_disk(cluster, "one") == on_disk(cluster, "two") == 40 * MB
+    assert share("one") == share("two") == 64 * MB
