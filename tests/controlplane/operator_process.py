@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
 
+from prometheus_client import CollectorRegistry
 from tests.support.caches import MemoryCaches, caches_of
 from tests.support.waiting import eventually_async
 
@@ -63,6 +64,7 @@ class RunningOperator:
 
     Attributes:
         engine: outlives the operator, as a cache does.
+        registry: its metrics, once it has begun.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class RunningOperator:
         self._namespace = namespace
         self.engine = engine
         self._api: CountingApi | None = None
+        self.registry: CollectorRegistry | None = None
         self.failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -141,6 +144,7 @@ class RunningOperator:
         caches = caches_of(self.engine, AGENTS)
         caches.resume()
         operator = Operator(api=api, caches=caches, settings=settings)
+        self.registry = operator.metrics.registry
         try:
             await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
         finally:

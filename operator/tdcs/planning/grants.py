@@ -111,7 +111,8 @@ class MountGrant:
     def needed_bytes(self) -> int:
         """Bytes that a cache needs for it, each copy that is asked for counted; none while it is idle or due.
 
-        It does not depend on how many nodes there are: a copy on every node counts as one.
+        It does not depend on how many nodes there are: a copy on every node counts as one. What a quota keeps out is
+        not needed.
         """
         if self.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):
             return 0
@@ -124,10 +125,11 @@ class MountGrant:
             want, copies = one.want, one.want.copies
             if want.mode == "Replicate":
                 copies *= len(want.nodes) or want.node_count or 1
+            size = one.wanted_bytes if one.short_of else one.subset_bytes * copies
             if want.beside:
-                further += one.subset_bytes
+                further += size
             else:
-                own[want.paths] = max(own.get(want.paths, 0), one.subset_bytes * copies)
+                own[want.paths] = max(own.get(want.paths, 0), size)
         return sum(own.values()) + further
 
 

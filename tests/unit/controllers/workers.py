@@ -198,9 +198,9 @@ class WorkersCluster(Cluster):
 
     def _run_worker(self, node: str, *, runs: bool) -> None:
         worker = self.engine.state.workers[node]
-        if runs and not worker.live:
-            self.agents.restart(node, forgets=not worker.blocks)
         if worker.live != runs:
+            # The agent ends and begins with the worker's pod.
+            self.agents.restart(node, forgets=not worker.blocks)
             self.engine.set_worker(name=node, live=runs)
 
     def _clean(self, job: Object) -> None:

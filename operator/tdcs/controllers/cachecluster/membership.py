@@ -134,7 +134,9 @@ class Membership:
         known = cluster.status.conditions if cluster.status is not None else ()
         if not cluster.spec.quotas and not any(one.type == names.WITHIN_QUOTAS for one in known):
             return None
-        return within_quotas(cluster.spec.quotas, beyond=self._needs(name).beyond)
+        needs = self._needs(name)
+        # What it says stands until all mounted Datasets are known.
+        return within_quotas(cluster.spec.quotas, beyond=needs.beyond) if needs.complete else None
 
     def wanted_bytes(self, cluster: CacheCluster, name: str) -> int:
         """For the status: what it says stands until all mounted Datasets are known."""

@@ -178,6 +178,11 @@ class CacheManager:
         for demand in demands:
             state.take_demand(demand)
 
+    def paths(self, cluster: str) -> frozenset[str]:
+        """The mounts of a cluster of which it is known what they ask for."""
+        state = self._clusters.get(cluster)
+        return frozenset(state.demands) if state is not None else frozenset()
+
     def grants(self, cluster: str) -> Grants:
         """What the mounts of a cluster were granted last."""
         state = self._clusters.get(cluster)

@@ -23,12 +23,18 @@ def payers(
     """The quotas that count the bytes of each want, by its key."""
     found = {}
     for want in wants:
-        namespace = namespaces.get(("", namespace_of(want.key)), {})
-        labels = (namespace.get("metadata") or {}).get("labels") or {}
-        counted = tuple(quota.name for quota in quotas if selects(quota.namespace_selector.terms, labels))
-        if counted:
-            found[want.key] = counted
+        those = counting(namespace_of(want.key), quotas=quotas, namespaces=namespaces)
+        if those:
+            found[want.key] = those
     return found
+
+
+def counting(
+    namespace: str, *, quotas: Sequence[CacheQuota], namespaces: Mapping[Key, Object]
+) -> tuple[str, ...]:
+    """The names of the quotas that count the data of a namespace."""
+    labels = (namespaces.get(("", namespace), {}).get("metadata") or {}).get("labels") or {}
+    return tuple(quota.name for quota in quotas if selects(quota.namespace_selector.terms, labels))
 
 
 def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) -> Finding:

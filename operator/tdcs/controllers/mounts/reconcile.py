@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
+from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, Scaling
 from tdcs.api.quantities import to_bytes
+from tdcs.api.sharing import CacheQuota
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachemanager import claimants
 from tdcs.controllers.cachemanager.bandwidth import store_of, worth
-from tdcs.controllers.cachemanager.quotas import payers, quota_bytes
+from tdcs.controllers.cachemanager.quotas import counting, payers, quota_bytes
 from tdcs.controllers.mounts import placement, problem, readers
 from tdcs.controllers.mounts.manifests import manifest_of, manifest_urls
 from tdcs.controllers.mounts.mount import Mount
@@ -133,7 +135,7 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
             else {node: one.held_bytes for node, one in found.held.items() if one.held_bytes},
         ),
         nodes=found.spaces,
-        quotas=quota_bytes(quotas),
+        quotas=_quotas_left(world, mount, quotas),
     )
     # Act: what each agent shall do, and how the cache treats the path.
     owned = grant.evicted or any(user.dataset.spec.preload.enabled for user in users)
@@ -264,6 +266,21 @@ def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[st
         if one.copies:
             found[one.want.key] = {copy.id: frozenset(copy.nodes) for copy in one.copies}
     return found
+
+
+def _quotas_left(world: World, mount: Mount, quotas: Sequence[CacheQuota]) -> dict[str, int]:
+    """What each quota allows, less what Datasets were granted of which this process has not seen what they ask for:
+    after a restart the first one to be looked at would else take all of it."""
+    left, stores = quota_bytes(quotas), world.context.stores
+    known = {mount.path, *world.mounts.manager.paths(mount.cluster)} if left else set[str]()
+    for (namespace, _), obj in stores.datasets.items() if left else ():
+        status = obj.get("status") or {}
+        granted = int((status.get("grant") or {}).get("bytes") or 0)
+        if not granted or status.get("mountPath") in known or names.cache_cluster_of(obj) != mount.cluster:
+            continue
+        for quota in counting(namespace, quotas=quotas, namespaces=stores.namespaces):
+            left[quota] -= granted
+    return left
 
 
 def _cluster(world: World, cluster: str) -> CacheClusterSpec:

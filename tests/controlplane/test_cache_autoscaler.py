@@ -1,0 +1,214 @@
+"""The chart's HorizontalPodAutoscaler with a real Prometheus and a real prometheus-adapter on a control plane.
+
+`TDCS_MONITORING` is a folder with their programs, `prometheus` (Debian's package) and `adapter`
+(sigs.k8s.io/prometheus-adapter/cmd/adapter, 0.12.0); without it the test is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+import yaml
+from prometheus_client import start_http_server
+from tests.controlplane.operator_world import CHECKOUT, TOTAL, World, condition_of, world
+from tests.controlplane.test_operator_cache import states, worker_nodes
+from tests.support.kube import Object
+from tests.support.ports import free_ports
+
+from tdcs_local import programs
+
+__all__ = ["world"]
+
+FOLDER = os.environ.get("TDCS_MONITORING", "")
+GROUP = "external.metrics.k8s.io"
+
+pytestmark = pytest.mark.skipif(not FOLDER, reason="TDCS_MONITORING names no folder with the programs")
+
+
+class Monitoring:
+    """Prometheus, which scrapes an operator, and the adapter, with the chart's rule.
+
+    Args:
+        world: whose operator.
+        scraped: the port of its metrics.
+        rules: the adapter's configuration.
+        folder: for files.
+    """
+
+    def __init__(self, world: World, *, scraped: int, rules: str, folder: Path) -> None:
+        self._world = world
+        self._prometheus, self._adapter = free_ports(2)
+        target = {"targets": [f"127.0.0.1:{scraped}"], "labels": {"namespace": world.namespace}}
+        scrape = {"job_name": "tdcs", "honor_labels": True, "static_configs": [target]}
+        (folder / "prometheus.yml").write_text(
+            yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
+        )
+        (folder / "adapter.yml").write_text(rules)
+        self._folder = folder
+
+    def start(self) -> None:
+        """Both programs, and the API that the adapter serves."""
+        plane, folder = self._world.plane, self._folder
+        url = f"http://127.0.0.1:{self._prometheus}"
+        plane.run(
+            name="prometheus",
+            argv=[
+                f"{FOLDER}/prometheus",
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{self._prometheus}",
+            ],
+            ready=lambda: _answers(f"{url}/-/ready"),
+        )
+        kubeconfig = plane.kubeconfig
+        plane.run(
+            name="prometheus-adapter",
+            argv=[
+                f"{FOLDER}/adapter",
+                f"--prometheus-url={url}",
+                f"--config={folder}/adapter.yml",
+                f"--lister-kubeconfig={kubeconfig}",
+                f"--authentication-kubeconfig={kubeconfig}",
+                f"--authorization-kubeconfig={kubeconfig}",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={self._adapter}",
+                f"--cert-dir={folder}/certificates",
+                "--metrics-relist-interval=2s",
+            ],
+        )
+        kube = self._world.kube
+        # The adapter runs beside the control plane: the name of its Service leads to this machine.
+        kube.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": "prometheus-adapter", "namespace": self._world.namespace},
+                "spec": {
+                    "type": "ExternalName",
+                    "externalName": "localhost",
+                    "ports": [{"port": self._adapter}],
+                },
+            }
+        )
+        service = {
+            "name": "prometheus-adapter",
+            "namespace": self._world.namespace,
+            "port": self._adapter,
+        }
+        kube.create(
+            {
+                "apiVersion": "apiregistration.k8s.io/v1",
+                "kind": "APIService",
+                "metadata": {"name": f"v1beta1.{GROUP}"},
+                "spec": {
+                    "group": GROUP,
+                    "version": "v1beta1",
+                    "groupPriorityMinimum": 100,
+                    "versionPriority": 100,
+                    "insecureSkipTLSVerify": True,
+                    "service": service,
+                },
+            }
+        )
+
+    def stop(self) -> None:
+        """All of it is gone."""
+        self._world.kube.delete("APIService", f"v1beta1.{GROUP}")
+        for name in ("prometheus-adapter", "prometheus"):
+            self._world.plane.remove(name)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return urllib3.request("GET", url, timeout=2, retries=False).status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def rendered(world: World) -> tuple[Object, str]:
+    """The chart's autoscaler for the cache cluster of this world, quicker than in life, and the adapter's rule."""
+    values = {
+        "cacheCluster.name": world.cluster,
+        "autoscaling.enabled": "true",
+        "autoscaling.maxReplicas": "3",
+    }
+    values |= {"autoscaling.scaleDownDelaySeconds": "0"}
+    chosen = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    command: list[str | Path] = [
+        *(programs.ensure("helm") / "helm", "template", "tdcs", CHECKOUT / "charts" / "tdcs")
+    ]
+    done = subprocess.run(
+        [*command, "--namespace", world.namespace, "--show-only", "templates/autoscaling.yaml", *chosen],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    autoscaler, rules = (obj for obj in yaml.safe_load_all(done.stdout) if obj)
+    autoscaler["spec"]["behavior"]["scaleDown"]["policies"][0]["periodSeconds"] = 1
+    return autoscaler, str(rules["data"]["config.yaml"])
+
+
+def running(world: World) -> set[str]:
+    """The nodes with workers; the cache in memory has those that a kubelet would run."""
+    found = set()
+    for one in world.kube.list("StatefulSet", namespace=world.namespace):
+        node = one["metadata"].get("annotations", {}).get("tdcs.io/node")
+        if node and one["spec"]["replicas"]:
+            found.add(node)
+            if not world.engine.state.workers[node].live:
+                world.engine.set_worker(name=node)
+    return found
+
+
+@pytest.fixture
+def monitored(world: World, tmp_path: Path) -> Iterator[tuple[World, Any, Monitoring]]:
+    """A cache with the chart's autoscaler, and what measures it; not started yet."""
+    autoscaler, rules = rendered(world)
+    (port,) = free_ports(1)
+    world.create_cluster()
+    with world.operator() as operator:
+        world.wait(lambda: operator.registry is not None)
+        assert operator.registry is not None
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=operator.registry)
+        measured = Monitoring(world, scraped=port, rules=rules, folder=tmp_path)
+        measured.start()
+        try:
+            yield world, autoscaler, measured
+        finally:
+            measured.stop()
+            server.shutdown()
+            thread.join()
+
+
+def test_wanted_bytes_add_workers_and_their_end_takes_them_away_by_a_drain(
+    monitored: tuple[World, Object, Monitoring],
+) -> None:
+    world, autoscaler, _ = monitored
+    for node in world.nodes:
+        world.engine.set_worker(name=node, capacity=TOTAL)
+    world.wait(lambda: set(states(world).values()) == {"Ready"} and len(states(world)) == 3)
+    world.kube.create(autoscaler)
+    world.wait(lambda: len(worker_nodes(world)) == 1)  # nothing is wanted
+    world.create_dataset(eviction={"policy": "Pin"}, placement={"mode": "Partition"})
+    world.wait(lambda: len(running(world)) == 2)  # one worker would be full
+    world.wait_ready()
+    world.kube.patch(
+        "Dataset",
+        "pictures",
+        {"spec": {"placement": {"copies": 2}}},
+        namespace=world.namespace,
+    )
+    world.wait(lambda: len(running(world)) == 3)
+    world.kube.patch(
+        "Dataset", "pictures", {"spec": {"eviction": {"policy": "LRU"}}}, namespace=world.namespace
+    )
+    world.wait(lambda: len(worker_nodes(world)) == 1)  # idle data keeps no worker
+    found = world.kube.get("HorizontalPodAutoscaler", world.cluster, namespace=world.namespace)
+    assert condition_of(found, "ScalingActive")["status"] == "True"
+    assert world.engine.source_bytes_read == TOTAL
