@@ -80,6 +80,7 @@ class DatasetController:
         self._orphans = Orphans(world=self._world)
         self._publisher = Publisher(world=self._world)
         context.caches.on_lost = self._manifest_lost
+        self._needs_told: dict[str, object] = {}
         self.on_cache: Callable[[str], None] = lambda cluster: None
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
 
@@ -110,6 +111,18 @@ class DatasetController:
             complete=expected <= grants.mounts.keys(),
             beyond={name: -left for name, left in grants.quotas.items() if left < 0},
         )
+
+    def _tell_needs(self, cluster: str) -> None:
+        """Have the CacheCluster looked at when its jobs need more or less: its status says so, and may scale it."""
+        grants = self._mounts.manager.grants(cluster)
+        found = (
+            sum(one.needed_bytes for one in grants.mounts.values()),
+            len(grants.mounts),
+            tuple(sorted(name for name, left in grants.quotas.items() if left < 0)),
+        )
+        if self._needs_told.get(cluster) != found:
+            self._needs_told[cluster] = found
+            self.on_cache(cluster)
 
     def readers_on(self, cluster: str) -> frozenset[str]:
         """The nodes on which pods mount data of a cache cluster."""
@@ -224,6 +237,8 @@ class DatasetController:
             )
             before = mount.report
             found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
+            if found is not before:
+                self._tell_needs(cluster)
             if before is None or before.placements.keys() != found.placements.keys():
                 for user in users:
                     self._wake_preloads(user.key)
