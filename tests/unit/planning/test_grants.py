@@ -278,3 +278,53 @@ def test_what_is_kept_from_pass_to_pass_is_never_more_than_there_is(
             assert sum(one.node_bytes.get(node, 0) for one in found.mounts.values()) <= room * 100
         assert min(found.quotas.values()) >= 0
     assert again(found, *mounts, room=rooms[-1] * 100, **quotas) == found
+
+
+def needed(*wants: Want, tier: Tier = Tier.ACTIVE, **quotas: int) -> int:
+    payers = {one.key: tuple(quotas) for one in wants}
+    demand = mount("one", wants=wants, tier=tier, payers=payers)
+    return granted(demand, room=5000, **quotas).mounts["/one"].needed_bytes
+
+
+def test_what_a_cache_needs_counts_each_copy_that_is_asked_for_and_no_idle_data() -> None:
+    assert needed(want("one")) == 1000
+    assert needed(want("one", copies=2)) == 2000
+    assert needed(want("one"), tier=Tier.IDLE) == needed(want("one"), tier=Tier.DUE) == 0
+    everywhere = replace(want("one"), mode="Replicate")
+    assert needed(everywhere) == 1000  # however many nodes there are
+    assert needed(replace(everywhere, node_count=3)) == 3000
+    assert needed(replace(everywhere, nodes=("a", "b"))) == 2000
+    # What a Preload wants of the same files lies on the same nodes; a clone does not.
+    assert needed(want("one"), want("two")) == 1000
+    clone = of_clone(want("one"), namespace="n", name="one", copy="clone-1")
+    assert needed(replace(want("one"), node_count=1), replace(clone, node_count=1)) == 2000
+    assert needed(want("one"), team=300) == 300  # what a quota keeps out needs no worker
+
+
+def with_readers(demand: MountDemand, readers: str) -> MountDemand:
+    return replace(
+        demand,
+        candidates=tuple(
+            replace(one, node=replace(one.node, has_readers=one.node.name in readers))
+            for one in demand.candidates
+        ),
+    )
+
+
+def nodes_of_copies(found: Grants, name: str) -> list[set[str]]:
+    return [set(copy.nodes) for one in found.mounts[f"/{name}"].placements for copy in one.copies]
+
+
+def test_data_that_follows_its_readers_keeps_to_its_quota_and_leaves_clones_where_they_are() -> None:
+    auto = replace(want("one"), mode="Auto")
+    demand = with_readers(mount("one", wants=[auto], payers={auto.key: ("team",)}), "abc")
+    assert nodes_of_copies(granted(demand, room=5000, team=9000), "one") == [{"a", "b", "c"}]
+    found = granted(demand, room=5000, team=2500)  # two whole ones, and not three in parts
+    assert len(nodes_of_copies(found, "one")[0]) == 2
+    assert held(found, "one") == 2000
+    assert held(granted(demand, room=5000, team=500), "one") <= 500
+
+    clone = of_clone(auto, namespace="n", name="one", copy="clone-1")
+    before = {auto.key: {"0": frozenset("a")}, clone.key: {"clone-1": frozenset("b")}}
+    both = with_readers(mount("one", wants=[auto, clone], held_before=before), "ab")
+    assert nodes_of_copies(granted(both, room=5000), "one") == [{"a"}, {"b"}]

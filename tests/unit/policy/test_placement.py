@@ -18,7 +18,13 @@ GIB = 1 << 30
 
 
 def node(
-    name: str, *, capacity: int = 10 * GIB, free: int | None = None, held: int = 0, gpus: int = 4
+    name: str,
+    *,
+    capacity: int = 10 * GIB,
+    free: int | None = None,
+    held: int = 0,
+    gpus: int = 4,
+    read: bool = False,
 ) -> CacheNode:
     return CacheNode(
         name=name,
@@ -26,6 +32,7 @@ def node(
         free_bytes=capacity if free is None else free,
         held_bytes=held,
         free_gpus=gpus,
+        has_readers=read,
     )
 
 
@@ -109,3 +116,46 @@ def test_the_bytes_by_node_hold_all_that_fits_and_keep_to_the_limits(free: list[
     limits = {chosen.name: chosen.limit_bytes for chosen in plan.nodes}
     assert sum(planned.values()) == min(size, sum(limits.values()))
     assert all(0 <= planned[name] <= limits[name] for name in planned)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size", "chosen", "mode"),
+    [
+        pytest.param(
+            [node("a", held=GIB), node("b", read=True)],
+            GIB,
+            ["b"],
+            Mode.REPLICATE,
+            id="it goes where it is read",
+        ),
+        pytest.param(
+            [node("a", read=True), node("b", read=True), node("c")],
+            GIB,
+            ["a", "b"],
+            Mode.REPLICATE,
+            id="whole beside each reader",
+        ),
+        pytest.param(
+            [node("a", read=True), node("b", read=True, free=GIB), node("c")],
+            5 * GIB,
+            ["a"],
+            Mode.REPLICATE,
+            id="whole where there is room, not in parts because one node is full",
+        ),
+        pytest.param(
+            [node("a"), node("b", read=True), node("c", read=True)],
+            15 * GIB,
+            ["b", "c"],
+            Mode.PARTITION,
+            id="parts beside the readers of what is too large for each",
+        ),
+        pytest.param(
+            [node("a"), node("b", read=True)], 15 * GIB, ["b", "a"], Mode.PARTITION, id="others for the rest"
+        ),
+    ],
+)
+def test_where_data_follows_its_readers_the_copy_lies_beside_them(
+    nodes: list[CacheNode], size: int, chosen: list[str], mode: Mode
+) -> None:
+    plan = plan_copy(dataset="team/a", dataset_bytes=size, nodes=nodes)
+    assert (sorted(names(plan)), plan.mode) == (sorted(chosen), mode)
