@@ -7,7 +7,7 @@ of a difference is chance.
 
 Every run becomes one line of a JSON Lines file; runs that are in the file already are not repeated, so
 an interrupted sweep goes on where it stopped. `bench/simulation_page.py` makes the page from it. With
---quick it runs one week with two seeds, in about five minutes, for a file of its own. With
+--quick it runs one week with two seeds and the windows with one, in minutes, for a file of its own. With
 --summary it prints the bars as one JSON line instead of running anything.
 """
 
@@ -91,11 +91,14 @@ def cases() -> Iterator[Case]:
 
 
 def quick_cases() -> Iterator[Case]:
-    """One week of the trace, for a look at what a change does."""
+    """One week with two seeds, and two weeks at a time with one, for a look at what a change does."""
     for mix in MIXES[:2]:
         for seed in QUICK_SEEDS:
             for scheme in SCHEMES[:4]:
                 yield Case(mix=mix, scheme=scheme, first_week=QUICK_WEEK, seed=seed, weeks=1)
+    for week in WINDOWS:
+        for scheme in SCHEMES[:4]:
+            yield Case(mix="image", scheme=scheme, first_week=week)
 
 
 #: The rows of the file of results by their case.
@@ -218,7 +221,7 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--only", help="run only cases whose JSON contains this text")
-    parser.add_argument("--quick", action="store_true", help="one week, two seeds")
+    parser.add_argument("--quick", action="store_true", help="one week with two seeds, and the windows with one")
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     if options.summary:

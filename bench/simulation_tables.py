@@ -120,7 +120,7 @@ def whole(results: Results, *, mix: str) -> str:
 
 
 def quick(results: Results) -> str:
-    """All schemes on one week, each mix and seed by itself."""
+    """All schemes on parts of the trace, each mix and seed by itself."""
     rows = []
     for case, ours in results.items():
         if case.scheme != "tdcs":
@@ -133,6 +133,7 @@ def quick(results: Results) -> str:
             rows.append(
                 [
                     case.mix,
+                    weeks(case.first_week) if case.weeks > 1 else str(case.first_week),
                     str(case.seed),
                     scheme,
                     f"{number(row, 'meanJctSeconds') / 3600:,.2f}",
@@ -146,6 +147,7 @@ def quick(results: Results) -> str:
             )
     header = [
         "mix",
+        "weeks",
         "seed",
         "scheme",
         "mean h",

@@ -6,8 +6,10 @@ from functools import partial
 
 import pytest
 from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.operator_world import TOTAL
 from tests.controlplane.test_jobs_gang import quota, stranger
-from tests.support.kube import KubeRequestError
+from tests.controlplane.test_operator_data import nodes_of
+from tests.support.kube import KubeRequestError, condition
 from tests.support.objects import gpu_pod
 
 __all__ = ["jobs"]
@@ -116,3 +118,24 @@ def test_workers_that_no_node_takes_in_time_are_given_back_and_the_job_runs_on(j
             if jobs.kube.find("Pod", f"s-{number}", namespace=jobs.namespace):
                 jobs.kube.delete("Pod", f"s-{number}", namespace=jobs.namespace, grace_seconds=0)
         jobs.run_pods(count=6)
+
+
+def test_the_data_is_on_the_nodes_of_the_workers_that_came_and_is_not_read_again(jobs: JobWorld) -> None:
+    jobs.create_cluster()
+    jobs.create_dataset(placement={"mode": "Auto"})
+    with jobs.operator():
+        jobs.wait(lambda: condition(jobs.dataset(), "Loaded") == "True")
+        assert len(nodes_of(jobs.dataset())) == 1
+        jobs.gpu_job(
+            "train",
+            pods=1,
+            gpus=4,  # a worker takes a whole node
+            framework="PyTorch",
+            elastic={"minReplicas": 1, "maxReplicas": 2},
+            datasets=[{"name": "pictures", "mountPath": "/data"}],
+        )
+        jobs.run_pods(count=1)
+        scale(jobs, 2)
+        jobs.run_pods(count=2)
+        jobs.wait(lambda: nodes_of(jobs.dataset()) == dict.fromkeys(jobs.nodes, TOTAL))
+    assert jobs.engine.source_bytes_read == TOTAL

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from tdcs.controllers.context import Stores
+from tdcs.controllers.nodes import NodeDirectory
 from tdcs.controllers.queueing.eligibility import may_run
+from tdcs.controllers.queueing.snapshot import NodeRoom
 from tdcs.controllers.resources import amount, pod_requests
 from tdcs.controllers.trainingjob.affinity import preferred_terms
 from tdcs.controllers.usage import Usage, trimmed
@@ -115,6 +118,17 @@ def test_the_use_of_a_node_follows_its_pods() -> None:
     for name in "ab":
         usage.seen(("n", name), None)
     assert usage.taken("x") == {}
+
+
+def test_gpus_that_pods_of_others_hold_are_free_neither_for_data_nor_for_jobs() -> None:
+    usage = Usage()
+    usage.seen(("n", "a"), trimmed(pod("a", node="x", gpus=2, job="train")))
+    usage.seen(("else", "b"), trimmed(pod("b", node="x", gpus=5)))
+    made = {("", "x"): {**node(), "status": {"allocatable": {GPU: "8", "cpu": "9"}}}}
+    assert NodeDirectory().of(nodes=made, usage=usage)["x"].free_gpus == 1
+    stores = Stores(nodes=made, usage=usage)
+    assert NodeRoom(stores=stores).free()["x"][GPU] == 1
+    assert NodeRoom(stores=stores).lasting()["x"][GPU] == 3  # the job's own pods will end, theirs may not
 
 
 def node(*, labels: dict[str, str] | None = None, **spec: Any) -> Object:

@@ -189,6 +189,20 @@ def test_a_gang_with_pods_of_an_earlier_run_has_its_whole_patience_again() -> No
     assert requeues.left("u", short=old) == 40
 
 
+def test_a_large_gang_has_its_whole_patience_again_with_each_pod_that_is_made_or_gets_a_node() -> None:
+    now = [100.0]
+    requeues = Requeues(patience=60, clock=lambda: now[0])
+    observed = seen(pod(0), replicas=1000)
+    for number in range(1, 20):
+        assert requeues.left("u", short=short_of(observed)) == 60
+        now[0] += 59
+        made = replace(pod(number), created=f"2026-01-02T03:{number:02}:05Z")
+        observed = replace(observed, pods=(*observed.pods, made))
+    assert requeues.left("u", short=short_of(observed)) == 60
+    now[0] += 61
+    assert requeues.left("u", short=short_of(observed)) == 0
+
+
 async def test_how_often_a_job_was_passed_outlives_the_operator() -> None:
     jobs = Jobs(gpus={"a": 4, "b": 4}, max_passes=2)
     async with jobs:

@@ -62,6 +62,12 @@ def of_mount(*, context: Context, users: Sequence[User], queue: Sequence[Key]) -
     return found
 
 
+def has_elastic_job(stores: Stores, claims: Mapping[str, Claimant]) -> bool:
+    """Whether a job that was admitted reads one of these Datasets and may grow: then the data follows it."""
+    active = {key for one in claims.values() for key in one.use.jobs.active}
+    return any((stores.training_jobs.get(key, {}).get("spec") or {}).get("elastic") for key in active)
+
+
 def clones_of(
     *, context: Context, users: Sequence[User], claims: Mapping[str, Claimant]
 ) -> dict[str, tuple[Clone, ...]]:

@@ -100,7 +100,8 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
     further = claimants.clones_of(context=context, users=users, claims=claims)
     wants = [*wants, *claimants.clone_wants(users, wants, further)]
     limits = _cluster(world, mount.cluster)
-    mount.read_on = _read_on(world, mount, users, limits.scaling, held_before)
+    follows = limits.scaling.follow_jobs or claimants.has_elastic_job(context.stores, claims)
+    mount.read_on = _read_on(world, mount, users, limits.scaling, held_before, follows=follows)
     found = placement.hosts(
         path=mount.path,
         known=known,
@@ -202,15 +203,20 @@ def _read_on(
     users: Sequence[Reader],
     limits: Scaling,
     held_before: Mapping[str, Mapping[str, frozenset[str]]],
+    *,
+    follows: bool,
 ) -> Mapping[str, float] | None:
-    """Where the data of a mount goes that follows its jobs. At the first look it stays where it was put."""
-    if not limits.follow_jobs:
-        return None
+    """Where the data of a mount goes that follows its jobs, and for a while after them. At the first look it stays
+    where it was put: new nodes get theirs before others lose it."""
     now, known = world.clock(), mount.read_on
+    if not follows and not known:
+        return None
     if known is None:
         known = dict.fromkeys(sorted(placement.nodes_of(held_before)), now)
-    nodes = readers.nodes_read_on(stores=world.context.stores, users=users)
-    return readers.lately_read_on(known, nodes=nodes, now=now, delay=limits.delay_seconds)
+    nodes = readers.nodes_read_on(stores=world.context.stores, users=users) if follows else ()
+    return readers.lately_read_on(known, nodes=nodes, now=now, delay=limits.delay_seconds) or (
+        {} if follows else None
+    )
 
 
 def _source_rate(
