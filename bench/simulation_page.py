@@ -120,7 +120,7 @@ def plots(results: Results, *, folder: Path) -> None:
 
 
 #: The rules that the text of the page says only the simulator calls.
-SIMULATOR_ONLY = ("preload.budget", "preload.share")
+SIMULATOR_ONLY = ("preload.budget",)
 
 
 def check_text() -> None:
