@@ -15,7 +15,7 @@ from tdcs.api.readers import READERS_PATTERN, is_reader
 _NULL: Final = msgspec.Raw(b"null")
 
 # Names that are looked for in the text before it is decoded, which costs as much as so many looks.
-_LOOKS: Final = 10
+_LOOKS: Final = 20
 
 _NO_ARGUMENTS: Final = "this is no ExtenderArgs of a prioritize call"
 _CLIENT: Final = "the extender serves kube-scheduler, see urlPrefix and prioritizeVerb of its configuration"
@@ -226,4 +226,4 @@ def decode_annotation(*, text: str) -> list[DatasetReference]:
 
 def encode_scores(*, scores: Mapping[str, int]) -> bytes:
     """The HostPriorityList for `scores`; kube-scheduler takes hosts that are missing as 0."""
-    return _encoder.encode([_HostPriority(host=host, score=score) for host, score in scores.items()])
+    return _encoder.encode([*map(_HostPriority, scores.keys(), scores.values())])

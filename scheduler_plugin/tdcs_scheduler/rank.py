@@ -20,8 +20,9 @@ from tdcs_scheduler.view import DatasetView
 
 N = TypeVar("N", int, float)
 
-# Scores that are given without a look whether all are of candidates: to read them costs kube-scheduler time as well.
-_MANY: Final = 256
+# Scores that are given without a look whether all are of candidates: to read them costs kube-scheduler time as well,
+# about a microsecond each, and to look at them costs here as much as a thousand of those.
+_MANY: Final = 1024
 
 
 class Kind(enum.StrEnum):

@@ -28,6 +28,8 @@ PACKAGES = {
     "javac": "default-jdk-headless",
     "mvn": "maven",
     "npm": "npm",
+    "chromium": "chromium",
+    "promtool": "prometheus",
 }
 """The Debian package of each program that some part of the local tools runs."""
 

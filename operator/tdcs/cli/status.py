@@ -18,9 +18,9 @@ from tdcs.api import names
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.cli import dataset_use
 from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.problems import problems
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import human, human_binary
-from tdcs.controllers.publish import WARNINGS
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource
@@ -44,12 +44,6 @@ _NARROW: Final = 110
 """Terminals with fewer columns are shown no bars."""
 
 _PIPED: Final = 180
-
-_BY_ITSELF: Final = frozenset({"", "PodsStarting", "PodFailed", "EarlierJobGoing"})
-"""Reasons of jobs that start, or start again, without anybody's help."""
-
-_NEEDS_A_PERSON: Final = (WARNINGS | {"QuotaTooSmall"}) - _BY_ITSELF
-"""Reasons of jobs and Preloads that wait until somebody mends something."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,52 +218,15 @@ def _workers(status: Mapping[str, Any], *, wanted: int) -> str:
 
 def troubles(world: World) -> Iterator[str]:
     """A line for each object that needs a person: what is wrong, and what to do."""
-    for kind, objects in (
-        ("CacheCluster", world.clusters),
-        ("Dataset", world.datasets),
-        ("Preload", world.preloads),
-        ("TrainingJob", world.jobs),
-    ):
-        for obj in objects:
-            for message in dict.fromkeys((*_complaints(obj), *_hindrances(kind, obj))):
-                yield f"[red]![/red] {kind} {escape(_title(obj, True))}: {escape(message)}"
-
-
-def _complaints(obj: Object) -> list[str]:
-    """The messages of conditions that are not as they should be, each once."""
-    state = _status(obj).get("state", "")
-    bad: dict[str, None] = {}
-    for condition in _status(obj).get("conditions") or ():
-        kind, status = condition.get("type"), condition.get("status")
-        wrong = (
-            (kind == names.SOURCE_REACHABLE and status == "False")
-            or (kind in {names.PLACED, names.GRANTED} and status == "False" and state != "Evicted")
-            or (kind == names.FAILED and status == "True")
-            or (kind == names.READY and status == "False" and state in {"Failed", "Pending", ""})
-        )
-        if wrong and condition.get("message"):
-            bad[str(condition["message"])] = None
-    return list(bad)
-
-
-def _hindrances(kind: str, obj: Object) -> list[str]:
-    """Why a job or a Preload does not go on, when that does not pass by itself."""
-    status = _status(obj)
-    state = status.get("state")
-    if kind == "Preload":
-        source = _condition(obj, names.COMPLETE)
-        needed = state == "Pending" and source.get("reason") in _NEEDS_A_PERSON
-    elif kind == "TrainingJob":
-        source = status
-        needed = state == "Failed" or (state != "Succeeded" and _holds_up(state, status.get("reason", "")))
-    else:
-        return []
-    return [str(source.get("message") or source.get("reason") or state)] if needed else []
-
-
-def _holds_up(state: str | None, reason: str) -> bool:
-    # A job with pods otherwise quotes whatever holds them up, with reasons of the scheduler and the kubelet.
-    return reason not in _BY_ITSELF if state in {"Starting", "Restarting"} else reason in _NEEDS_A_PERSON
+    objects = {
+        "CacheCluster": world.clusters,
+        "Dataset": world.datasets,
+        "Preload": world.preloads,
+        "TrainingJob": world.jobs,
+    }
+    for found in problems(objects):
+        title = f"{found.namespace}/{found.name}" if found.namespace else found.name
+        yield f"[red]![/red] {found.kind} {escape(title)}: {escape(found.message)}"
 
 
 async def _read(

@@ -36,6 +36,7 @@ class Informer:
     Attributes:
         store: the objects by (namespace, name). Read only; values are replaced, never changed in place.
         synced: set once the first list is in.
+        problem: why the server was not heard when it was last asked; None when it was.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Informer:
     ) -> None:
         self.store: dict[Key, Object] = {}
         self.synced = asyncio.Event()
+        self.problem: KubeError | None = None
         self._api = api
         self._resource = resource
         self._namespace = namespace
@@ -86,6 +88,7 @@ class Informer:
                 self._version = ""  # too old: list again, at once
             except KubeError as error:
                 self._failures += 1
+                self.problem = error
                 # A watch may break at a version that the server no longer has; a list is always right.
                 self._version = "" if self._failures > 1 else self._version
                 pause = backoff(failures=self._failures)
@@ -145,6 +148,7 @@ class Informer:
 
     def _heard(self) -> None:
         self._contact = self._clock()
+        self.problem = None
 
 
 def backoff(*, failures: int, first: float = BACKOFF_FIRST, most: float = BACKOFF_MAX) -> float:

@@ -1,0 +1,193 @@
+"""The document as it looks in a terminal of some size. Functions of values, no I/O."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tdcs.cli.live.document import (
+    RANKS,
+    ClusterRow,
+    DatasetRow,
+    Document,
+    JobRow,
+    LimitRow,
+    NodeRow,
+    ProblemRow,
+)
+from tdcs.cli.live.watches import Contact
+from tdcs.controllers.humanize import human, percent
+
+_BAR: Final = 14
+_COLOURS: Final = {0: "green", 1: "cyan", 2: "yellow", 3: "yellow", 4: "red", 5: "bright_black"}
+
+_LINES_BESIDE: Final = 11
+"""Lines of the head, of titles and of the space between the tables."""
+
+
+class View:
+    """Everything that fits: what does not is counted.
+
+    `lines`: of the terminal; None: it has no end.
+    """
+
+    def __init__(self, document: Document, *, contact: Contact, lines: int | None) -> None:
+        self._document: Final = document
+        self._contact: Final = contact
+        self._lines: Final = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The whole view."""
+        narrow = options.max_width < 100
+        document = self._document
+        jobs = cast("Mapping[str, JobRow]", document.get("jobs", {}))
+        nodes = cast("Mapping[str, NodeRow]", document.get("nodes", {}))
+        datasets = cast("Mapping[str, DatasetRow]", document.get("datasets", {}))
+        remarks = list(self._remarks())
+        room = None if self._lines is None else max(self._lines - _LINES_BESIDE - len(remarks), 6)
+        for_jobs, for_data, for_nodes = shared_out(room, len(jobs), len(datasets), len(nodes))
+        yield self._head()
+        yield from remarks
+        yield from _section("Jobs", _jobs(jobs, for_jobs, narrow=narrow), len(jobs), for_jobs)
+        yield from _section("Data", _datasets(datasets, for_data, narrow=narrow), len(datasets), for_data)
+        yield from _section("Nodes", _nodes(nodes, for_nodes, narrow=narrow), len(nodes), for_nodes)
+
+    def _head(self) -> Text:
+        nodes = cast("Mapping[str, NodeRow]", self._document.get("nodes", {})).values()
+        clusters = cast("Mapping[str, ClusterRow]", self._document.get("clusters", {})).values()
+        jobs = cast("Mapping[str, JobRow]", self._document.get("jobs", {})).values()
+        gpus = sum(node.gpus or 0 for node in nodes)
+        used, capacity = sum(each.used for each in clusters), sum(each.capacity for each in clusters)
+        running = sum(RANKS.get(job.state, 2) <= 1 for job in jobs)
+        waiting = sum(RANKS.get(job.state, 2) == 2 for job in jobs)
+        parts = [
+            f"GPUs {min(sum(node.gpus_used for node in nodes), gpus)} of {gpus}" if gpus else "",
+            f"cache {human(used)} of {human(capacity)}" if capacity else "",
+            f"{running} running, {waiting} waiting",
+        ]
+        return Text(" · ".join(part for part in parts if part), style="bold")
+
+    def _remarks(self) -> Sequence[Text]:
+        found = []
+        if self._contact.problem:
+            found.append(
+                Text(f"The API server does not answer, this is old: {self._contact.problem}", style="red")
+            )
+        limits = cast("Mapping[str, LimitRow]", self._document.get("limits", {})).values()
+        if limits:
+            found.append(
+                Text(f"Not everything is shown: {'; '.join(each.why for each in limits)}", style="yellow")
+            )
+        problems = list(cast("Mapping[str, ProblemRow]", self._document.get("problems", {})).values())
+        shown = problems if self._lines is None else problems[:3]
+        for each in shown:
+            title = f"{each.namespace}/{each.name}" if each.namespace else each.name
+            found.append(
+                Text(f"! {each.kind} {title}: {each.message}", style="red", no_wrap=True, overflow="ellipsis")
+            )
+        if len(shown) < len(problems):
+            found.append(Text(f"! and {len(problems) - len(shown)} more: tdcs status -A", style="red"))
+        return found
+
+
+def shared_out(room: int | None, *wanted: int) -> list[int]:
+    """How many lines each table gets: what it wants if all fit, else a fair part of the room."""
+    if room is None or sum(wanted) <= room:
+        return list(wanted)
+    given = [0] * len(wanted)
+    left, open_ = room, [place for place, want in enumerate(wanted) if want]
+    while open_:
+        part = max(left // len(open_), 1)
+        small = [place for place in open_ if wanted[place] <= part]
+        for place in small or open_:
+            given[place] = min(wanted[place], part)
+            left -= given[place]
+        open_ = [place for place in open_ if place not in small] if small else []
+    return given
+
+
+def _section(title: str, table: Table, count: int, shown: int) -> Sequence[RenderableType]:
+    more = f" [dim]({shown} of {count})[/dim]" if shown < count else ""
+    if not count:
+        return [Group(Text(), Text.from_markup(f"[bold]{title}[/bold]  [dim]none[/dim]"))]
+    return [Group(Text(), Text.from_markup(f"[bold]{title}[/bold]{more}"), table)]
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _jobs(jobs: Mapping[str, JobRow], count: int, *, narrow: bool) -> Table:
+    table = _table("Job", "State", "Pods", "Locality", *([] if narrow else ["Where, or why not"]))
+    ranked = sorted(
+        jobs.values(), key=lambda job: (RANKS.get(job.state, 2), job.position, job.namespace, job.name)
+    )
+    for job in ranked[:count]:
+        colour = _COLOURS[RANKS.get(job.state, 2)]
+        place = f"{job.position}. " if job.position else ""
+        kind = "" if job.kind == "TrainingJob" else f" [dim]{escape(job.kind)}[/dim]"
+        where = ", ".join(f"{node} ({pods})" if pods > 1 else node for node, pods in job.nodes)
+        table.add_row(
+            f"{escape(f'{job.namespace}/{job.name}')}{kind}",
+            f"[{colour}]{place}{escape(job.state)}[/]",
+            f"{job.ready} of {job.wanted}",
+            job.locality,
+            *([] if narrow else [escape(where or job.message or job.reason)]),
+        )
+    return table
+
+
+def _datasets(datasets: Mapping[str, DatasetRow], count: int, *, narrow: bool) -> Table:
+    table = _table("Dataset", "State", "There", " ", "Size", *([] if narrow else ["Rate", "Nodes", "Jobs"]))
+    # What fills comes first: that is what one looks at.
+    ranked = sorted(
+        datasets.values(), key=lambda row: (not (row.rate or row.copied), row.namespace, row.name)
+    )
+    for row in ranked[:count]:
+        done, whole = (row.loaded, row.wanted) if row.wanted else (row.cached, row.total)
+        rate = " + ".join(
+            text
+            for text in (
+                f"{human(row.rate)}/s" if row.rate else "",
+                f"{human(row.copied)}/s copied" if row.copied else "",
+            )
+            if text
+        )
+        jobs = f"{row.active} active" + (f", {row.waiting} waiting" if row.waiting else "")
+        table.add_row(
+            escape(f"{row.namespace}/{row.name}"),
+            f"[{'green' if row.state == 'Ready' else 'yellow'}]{escape(row.state)}[/]",
+            percent(done, whole) if whole else "",
+            ProgressBar(total=max(whole, 1), completed=done, width=_BAR),
+            human(row.total) if row.total else "",
+            *([] if narrow else [rate, str(row.nodes), jobs]),
+        )
+    return table
+
+
+def _nodes(nodes: Mapping[str, NodeRow], count: int, *, narrow: bool) -> Table:
+    table = _table("Node", "GPUs", "Cache", " ", *([] if narrow else ["Holds", "Runs"]))
+    # Nodes with something on them first; then by name.
+    ranked = sorted(nodes.values(), key=lambda node: (not (node.pods or node.held), node.name))
+    for node in ranked[:count]:
+        held = sum(size for _, size in node.held)
+        state = "" if node.ready else " [red]not ready[/red]"
+        state += " [yellow]cordoned[/yellow]" if node.cordoned else ""
+        if node.worker and node.worker != "Ready":
+            state += f" [yellow]{escape(node.worker.lower())}[/yellow]"
+        jobs = dict.fromkeys(job.partition("/")[2] for _, job in node.pods)
+        table.add_row(
+            f"{escape(node.name)}{state}",
+            "" if node.gpus is None else f"{min(node.gpus_used, node.gpus)} of {node.gpus}",
+            human(held) if held else "",
+            ProgressBar(total=max(node.capacity, held, 1), completed=held, width=_BAR),
+            *([] if narrow else [escape(", ".join(name for name, _ in node.held)), escape(", ".join(jobs))]),
+        )
+    return table

@@ -1,0 +1,85 @@
+"""Which objects need a person, and why: from what their statuses say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tdcs.api import names
+from tdcs.controllers.publish import WARNINGS
+from tdcs.kube.api import Object
+
+_BY_ITSELF: Final = frozenset({"", "PodsStarting", "PodFailed", "EarlierJobGoing"})
+"""Reasons of jobs that start, or start again, without anybody's help."""
+
+_NEEDS_A_PERSON: Final = (WARNINGS | {"QuotaTooSmall"}) - _BY_ITSELF
+"""Reasons of jobs and Preloads that wait until somebody mends something."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectProblem:
+    """What is wrong with an object, and what to do."""
+
+    kind: str
+    namespace: str
+    name: str
+    message: str
+
+
+def problems(objects: Mapping[str, Sequence[Object]]) -> Iterator[ObjectProblem]:
+    """What needs a person, in the objects of each kind."""
+    for kind, found in objects.items():
+        for obj in found:
+            metadata = obj["metadata"]
+            for message in dict.fromkeys((*_complaints(obj), *_hindrances(kind, obj))):
+                yield ObjectProblem(
+                    kind=kind,
+                    namespace=str(metadata.get("namespace", "")),
+                    name=str(metadata["name"]),
+                    message=message,
+                )
+
+
+def _complaints(obj: Object) -> list[str]:
+    """The messages of conditions that are not as they should be, each once."""
+    state = _status(obj).get("state", "")
+    bad: dict[str, None] = {}
+    for condition in _status(obj).get("conditions") or ():
+        kind, status = condition.get("type"), condition.get("status")
+        wrong = (
+            (kind == names.SOURCE_REACHABLE and status == "False")
+            or (kind in {names.PLACED, names.GRANTED} and status == "False" and state != "Evicted")
+            or (kind == names.FAILED and status == "True")
+            or (kind == names.READY and status == "False" and state in {"Failed", "Pending", ""})
+        )
+        if wrong and condition.get("message"):
+            bad[str(condition["message"])] = None
+    return list(bad)
+
+
+def _hindrances(kind: str, obj: Object) -> list[str]:
+    """Why a job or a Preload does not go on, when that does not pass by itself."""
+    status = _status(obj)
+    state = status.get("state")
+    if kind == "Preload":
+        source = _condition(obj, names.COMPLETE)
+        needed = state == "Pending" and source.get("reason") in _NEEDS_A_PERSON
+    elif kind == "TrainingJob":
+        source = status
+        needed = state == "Failed" or (state != "Succeeded" and _holds_up(state, status.get("reason", "")))
+    else:
+        return []
+    return [str(source.get("message") or source.get("reason") or state)] if needed else []
+
+
+def _holds_up(state: str | None, reason: str) -> bool:
+    # A job with pods otherwise quotes whatever holds them up, with reasons of the scheduler and the kubelet.
+    return reason not in _BY_ITSELF if state in {"Starting", "Restarting"} else reason in _NEEDS_A_PERSON
+
+
+def _status(obj: Object) -> Mapping[str, Any]:
+    return obj.get("status") or {}
+
+
+def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
+    conditions = _status(obj).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})

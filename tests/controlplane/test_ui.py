@@ -1,0 +1,195 @@
+"""`tdcs ui` in a real Chromium, and `tdcs top`, on a real API server: what is seen follows what is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.controlplane.extender_world import CRDS
+from tests.support.api_stand_in import ApiStandIn
+from tests.support.browser import Browser
+from tests.support.controlplane import ControlPlane
+from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
+from tests.support.kube import Kube
+from tests.support.live_world import cluster
+
+from tdcs_local import host
+from tdcs_local.progress import Reporter
+
+GB = 10**9
+
+
+@pytest.fixture(scope="module", autouse=True)
+def chromium() -> None:
+    host.require_programs("chromium", reporter=Reporter())
+
+
+@contextmanager
+def serving(kubeconfig: Path) -> Iterator[str]:
+    """The address of the page while the command runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tdcs.cli", "ui", "--port=0"],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        found = re.search(r"http://127\.0\.0\.1:\S+", process.stdout.readline())
+        assert found is not None
+        yield found.group()
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+
+
+@asynccontextmanager
+async def page_of(kubeconfig: Path, folder: Path, *, width: int = 1440) -> AsyncIterator[Browser]:
+    with serving(kubeconfig) as address:
+        async with Browser(folder=folder, width=width) as browser:
+            await browser.open(address)
+            await browser.until("document.querySelector('#contact')?.dataset.state == 'live'")
+            yield browser
+            assert not browser.console
+            outside = [url for url in browser.requests if not url.startswith(("http://127.0.0.1:", "data:"))]
+            assert not outside
+
+
+def put(kube: Kube, *, namespace: str, held: dict[str, int], state: str = "Loading") -> None:
+    """A Dataset of which these nodes hold so much."""
+    kube.apply(
+        {
+            "apiVersion": "tdcs.io/v1alpha2",
+            "kind": "Dataset",
+            "metadata": {"name": "images", "namespace": namespace},
+            "spec": {"source": {"uri": f"s3://{namespace}/images", "secretRef": {"name": "keys"}}},
+        }
+    )
+    copy = {"id": "0", "nodes": [{"name": node, "bytes": size} for node, size in held.items()]}
+    status = {
+        "state": state,
+        "totalBytes": 4 * GB,
+        "wantedBytes": 4 * GB,
+        "loadedBytes": sum(held.values()),
+        "copies": [copy],
+    }
+    kube.patch("Dataset", "images", {"status": status}, namespace=namespace, subresource="status")
+
+
+async def test_the_page_follows_a_dataset_that_fills_and_needs_no_more_rights_than_its_user_has(
+    control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes, tmp_path: Path
+) -> None:
+    kube.install_crds(CRDS)
+    (node,) = fake_nodes(count=1)
+    put(kube, namespace=namespace, held={node: GB})
+    rule = {"apiGroups": ["tdcs.io"], "resources": ["datasets"], "verbs": ["list", "watch"]}
+    rbac = "rbac.authorization.k8s.io"
+    metadata = {"name": "sees-datasets", "namespace": namespace}
+    kube.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]})
+    kube.create(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "sees-datasets"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        }
+    )
+    limited = control_plane.kubeconfig_as(service_account="default", namespace=namespace)
+    config = yaml.safe_load(limited.read_text())
+    config["contexts"][0]["context"]["namespace"] = namespace
+    limited.write_text(yaml.safe_dump(config))
+    async with page_of(limited, tmp_path) as browser:
+        await browser.until("document.querySelector('#datasets-list .row')")
+        assert "25% of 4.0 GB" in await browser.text("#datasets-list .row")
+        said = await browser.text("#banners")
+        assert "you may not list nodes" in said
+        assert f"you may list datasets of namespace {namespace} only" in said
+        assert "you may not list trainingjobs" in await browser.text("#jobs-empty")
+        # The node is known by what it holds.
+        assert node in await browser.text("#nodes-list")
+
+        put(kube, namespace=namespace, held={node: 4 * GB}, state="Ready")
+        await browser.until(
+            "document.querySelector('#datasets-list .row').innerText.includes('100% of 4.0 GB')"
+        )
+
+    shown = printed_once(limited)
+    assert f"{namespace}/images" in shown
+    assert "you may not list nodes" in shown
+
+
+def printed_once(kubeconfig: Path) -> str:
+    """What `tdcs top` prints where there is no terminal."""
+    command = [sys.executable, "-m", "tdcs.cli", "top"]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+async def test_a_page_that_loses_the_api_server_says_so_and_recovers(
+    own_control_plane: OwnControlPlane, tmp_path: Path
+) -> None:
+    plane = own_control_plane(kwok=False)
+    plane.kube.install_crds(CRDS)
+    put(plane.kube, namespace="default", held={"a": GB})
+    async with page_of(plane.kubeconfig, tmp_path) as browser:
+        await browser.until("document.querySelector('#datasets-list .row')")
+
+        plane.process("kube-apiserver").kill()
+        await browser.until("document.querySelector('#contact').dataset.state == 'lost'")
+        assert "The API server does not answer since" in await browser.text("#banners")
+        assert "25% of 4.0 GB" in await browser.text("#datasets-list .row"), "what was known is still shown"
+
+        plane.process("kube-apiserver").start()
+        put(plane.kube, namespace="default", held={"a": 2 * GB})
+        await browser.until("document.querySelector('#contact').dataset.state == 'live'", seconds=60)
+        await browser.until(
+            "document.querySelector('#datasets-list .row').innerText.includes('50% of 4.0 GB')", seconds=60
+        )
+        assert not await browser.text("#banners")
+
+
+async def test_the_page_is_usable_by_keyboard_and_on_a_small_screen(tmp_path: Path) -> None:
+    with ApiStandIn(cluster(nodes=12, jobs=10)) as api:
+        async with page_of(api.kubeconfig(tmp_path), tmp_path) as browser:
+            await browser.until("document.body.dataset.rows > 20")
+            focused = "document.activeElement.dataset.key"
+            await browser.press("1")
+            assert await browser.evaluate(focused) == "gpu-000"
+            await browser.press("ArrowRight")
+            assert await browser.evaluate(focused) == "gpu-001"
+            await browser.press("Enter")
+            await browser.until("!document.querySelector('#detail').hidden")
+            assert (await browser.text("#detail")).find("Node gpu-001") >= 0
+            await browser.press("Escape")
+            await browser.until("document.querySelector('#detail').hidden")
+            await browser.press("/")
+            for letter in "gpu-007":
+                await browser.press(letter)
+            await browser.until("document.querySelectorAll('#nodes-list .tile').length == 1")
+            await browser.press("Escape")
+            await browser.until("document.querySelectorAll('#nodes-list .tile').length == 12")
+            await browser.press("3")
+            first = await browser.evaluate(focused)
+            await browser.press("Enter")
+            chosen = await browser.evaluate(
+                "document.querySelector('#jobs-list [aria-pressed=true]').dataset.key"
+            )
+            assert chosen == first
+            assert await browser.evaluate("document.querySelectorAll('#nodes-list .linked').length") >= 1
+
+            await browser.resize(390, 800, mobile=True)
+            await browser.until("getComputedStyle(document.querySelector('.tabs')).display == 'flex'")
+            await browser.evaluate("document.querySelector('.tabs [data-tab=datasets]').click()")
+            seen = "section => getComputedStyle(document.getElementById(section)).display != 'none'"
+            shown = await browser.evaluate(f"['nodes', 'jobs', 'datasets'].filter({seen})")
+            assert shown == ["datasets"]
+            wide = "document.documentElement.scrollWidth <= innerWidth"
+            assert await browser.evaluate(wide), "nothing is to be scrolled sideways"

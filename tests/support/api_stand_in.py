@@ -1,0 +1,131 @@
+"""An API server's stand-in over HTTP: lists and watches of objects that a test puts into it, and who may read them.
+
+For what thousands of objects cost a client. Where an API server's own behaviour matters, tests take a real one.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlparse
+
+Object = dict[str, Any]
+
+
+class ApiStandIn:
+    """Use as a context manager. `forbidden`: plurals that may not be read."""
+
+    def __init__(
+        self, objects: Mapping[str, Sequence[Object]], *, forbidden: frozenset[str] = frozenset()
+    ) -> None:
+        self._objects = {plural: list(listed) for plural, listed in objects.items()}
+        self._watchers: dict[str, list[queue.Queue[Object | None]]] = {}
+        self._version = 1000
+        self.forbidden = forbidden
+        self._stopped = False
+        self._server = _Server(("127.0.0.1", 0), self._handler())
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.put(None)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """A kubeconfig that leads here."""
+        path = folder / "kubeconfig"
+        cluster = {"server": f"http://127.0.0.1:{self._server.server_port}"}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "example", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "example",
+        }
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return path
+
+    def put(self, plural: str, obj: Object) -> None:
+        """An object as it is from now on."""
+        self._version += 1
+        changed = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        listed = self._objects.setdefault(plural, [])
+        key = _key(obj)
+        listed[:] = [each for each in listed if _key(each) != key] + [changed]
+        for watcher in self._watchers.get(plural, ()):
+            watcher.put({"type": "MODIFIED", "object": changed})
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                url = urlparse(self.path)
+                asked = {key: values[0] for key, values in parse_qs(url.query).items()}
+                parts = url.path.strip("/").split("/")
+                if owner._stopped:  # a connection that was open before
+                    self.close_connection = True
+                elif parts[-2:] == ["namespaces", "default"]:
+                    self._answer(200, {"metadata": {"name": "default"}})
+                elif parts[-1] in owner.forbidden:
+                    self._answer(403, {"reason": "Forbidden", "message": f"may not read {parts[-1]}"})
+                elif "watch" in asked:
+                    self._watch(parts[-1], since=int(asked.get("resourceVersion") or 0))
+                else:
+                    items = [] if "fieldSelector" in asked else owner._objects.get(parts[-1], [])
+                    version = {"resourceVersion": str(owner._version)}
+                    self._answer(200, {"metadata": version, "items": items})
+
+            def _answer(self, status: int, body: Object) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def _watch(self, plural: str, *, since: int) -> None:
+                events: queue.Queue[Object | None] = queue.Queue()
+                owner._watchers.setdefault(plural, []).append(events)
+                # What changed between the list and this watch.
+                for obj in list(owner._objects.get(plural, ())):
+                    if int(obj["metadata"].get("resourceVersion") or 0) > since:
+                        events.put({"type": "MODIFIED", "object": obj})
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.flush()
+                while (event := events.get()) is not None:
+                    line = json.dumps(event).encode() + b"\n"
+                    self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                    self.wfile.flush()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

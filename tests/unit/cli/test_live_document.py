@@ -1,0 +1,245 @@
+"""The rows of the live views."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.support.live_world import cluster
+
+from tdcs.cli.live.document import (
+    DatasetRow,
+    Document,
+    JobRow,
+    NodeRow,
+    World,
+    changes,
+    document,
+    trimmed_node,
+)
+from tdcs.cli.live.pods import kept_pod, pod_row
+from tdcs.cli.live.terminal import View, shared_out
+from tdcs.cli.live.watches import Contact
+from tdcs.kube.api import Object
+
+
+def dataset(name: str = "pictures", **status: Any) -> Object:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {}, "status": status}
+
+
+def held(**nodes: int) -> dict[str, Any]:
+    listed = [{"name": name, "bytes": size} for name, size in nodes.items()]
+    return {"totalBytes": 100, "copies": [{"id": "0", "nodes": listed}]}
+
+
+def node(name: str, *, ready: str = "True", gpus: str = "4", **spec: Any) -> Object:
+    conditions = [{"type": "Ready", "status": ready}]
+    whole = {
+        "metadata": {"name": name, "labels": {"a": "b"}},
+        "spec": spec,
+        "status": {"allocatable": {"nvidia.com/gpu": gpus}, "conditions": conditions, "images": [1]},
+    }
+    return trimmed_node(whole)
+
+
+def pod(
+    name: str,
+    *,
+    node: str = "",
+    claims: tuple[str, ...] = (),
+    owner: str = "",
+    job: str = "",
+    phase: str = "Running",
+    waits: str = "",
+) -> Object:
+    conditions = [{"type": "PodScheduled", "status": "False", "message": waits}] if waits else []
+    owners = [{"kind": "Job", "name": owner, "controller": True}] if owner else []
+    labels = {"tdcs.io/training-job": job} if job else {}
+    return {
+        "metadata": {"name": name, "namespace": "team", "labels": labels, "ownerReferences": owners},
+        "spec": {
+            **({"nodeName": node} if node else {}),
+            "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+            "volumes": [{"persistentVolumeClaim": {"claimName": claim}} for claim in claims],
+        },
+        "status": {"phase": phase, "conditions": conditions},
+    }
+
+
+def job(name: str, *, priority: int = 0, created: str = "2026-05-01T10:00:00Z", **status: Any) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": "team", "creationTimestamp": created},
+        "spec": {"workers": 2, "datasets": [{"name": "pictures"}], "replicaSpecs": [{"name": "Worker"}]},
+        "status": status,
+    }
+
+
+def rows(found: Document, section: str) -> dict[str, Any]:
+    return dict(found[section])  # type: ignore[index]
+
+
+def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
+    found = document(
+        World(
+            nodes=[node("a"), node("b", ready="Unknown", unschedulable=True)],
+            pods=[
+                pod_row(pod("p0", node="a", job="train")),
+                pod_row(pod("other", node="a")),
+                pod_row(pod("done", node="a", job="train", phase="Succeeded")),
+            ],
+            datasets=[dataset(**held(a=60, c=40)), dataset("texts", **held(a=70))],
+            clusters=[
+                {
+                    "metadata": {"name": "default"},
+                    "status": {
+                        "workers": [{"node": "a", "state": "Ready", "capacityBytes": 500, "usedBytes": 130}]
+                    },
+                }
+            ],
+        )
+    )
+    first: NodeRow = rows(found, "nodes")["a"]
+    assert (first.gpus, first.gpus_used) == (4, 2)
+    assert first.held == (("team/texts", 70), ("team/pictures", 60))
+    assert first.pods == (("p0", "TrainingJob/team/train"),)
+    assert (first.worker, first.used, first.capacity) == ("Ready", 130, 500)
+    second: NodeRow = rows(found, "nodes")["b"]
+    assert (second.ready, second.cordoned) == (False, True)
+    assert set(rows(found, "nodes")) == {"a", "b"}, (
+        "a node that is gone is not shown, though a status names it"
+    )
+
+
+def test_without_the_right_to_list_nodes_those_with_data_are_shown() -> None:
+    found = document(World(datasets=[dataset(**held(a=60, c=0))], limits={"nodes": "you may not list nodes"}))
+    assert rows(found, "nodes")["a"].gpus is None
+    assert set(rows(found, "nodes")) == {"a"}
+    assert rows(found, "limits")["nodes"].why == "you may not list nodes"
+
+
+def test_pods_of_others_that_mount_a_datasets_claim_are_jobs_too() -> None:
+    found = document(
+        World(
+            pods=[
+                pod_row(pod("w-0", node="a", claims=("pictures",), owner="train")),
+                pod_row(pod("w-1", claims=("pictures",), owner="train", waits="0/9 nodes are available")),
+                pod_row(pod("alone", node="b", claims=("pictures", "tmp"))),
+                pod_row(pod("stranger", node="b", claims=("tmp",))),
+            ],
+            datasets=[dataset()],
+        )
+    )
+    jobs: dict[str, JobRow] = rows(found, "jobs")
+    assert set(jobs) == {"Job/team/train", "Pod/team/alone"}
+    first = jobs["Job/team/train"]
+    assert (first.state, first.ready, first.wanted, first.nodes) == ("Running", 1, 2, (("a", 1),))
+    assert first.message == "0/9 nodes are available"
+    assert first.datasets == ("team/pictures",)
+
+
+def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
+    found = document(
+        World(
+            jobs=[
+                job("late", state="Queued", created="2026-05-01T11:00:00Z"),
+                job("early", state="Waiting", message="its data is not there yet"),
+                job("held", state="Suspended"),
+                job("runs", state="Running", replicaStatuses=[{"name": "Worker", "ready": 2}]),
+            ]
+        )
+    )
+    places = {row.name: row.position for row in rows(found, "jobs").values()}
+    assert places == {"early": 1, "late": 2, "held": 0, "runs": 0}
+    runs: JobRow = rows(found, "jobs")["TrainingJob/team/runs"]
+    assert (runs.ready, runs.wanted, runs.datasets) == (2, 2, ("team/pictures",))
+
+
+def test_a_dataset_shows_how_far_it_is_and_why_it_is_not_ready() -> None:
+    ready = {"type": "Ready", "status": "False", "message": "it is being loaded"}
+    found = document(
+        World(
+            datasets=[
+                dataset(state="Loading", wantedBytes=50, loadedBytes=20, conditions=[ready], **held(a=9))
+            ]
+        )
+    )
+    row: DatasetRow = rows(found, "datasets")["team/pictures"]
+    assert (row.state, row.wanted, row.loaded, row.nodes) == ("Loading", 50, 20, 1)
+    assert row.message == "it is being loaded"
+
+
+@pytest.mark.parametrize("copies", ["oops", [{"id": "0", "nodes": "many"}], [7]])
+def test_a_status_that_cannot_be_read_hides_no_other_row(copies: Any) -> None:
+    found = document(World(datasets=[dataset("odd", copies=copies), dataset(**held(a=1))]))
+    assert set(rows(found, "datasets")) == {"team/odd", "team/pictures"}
+    assert rows(found, "nodes")["a"].held == (("team/pictures", 1),)
+
+
+def test_only_rows_that_changed_are_sent_and_those_that_are_gone_are_said() -> None:
+    before = document(World(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
+    same = document(World(datasets=[dataset(**held(a=1)), dataset("texts")], nodes=[node("a")]))
+    assert changes(before, same) == {}
+    after = document(World(datasets=[dataset(**held(a=2))], nodes=[node("a")]))
+    found = changes(before, after)
+    assert set(found) == {"datasets", "nodes"}
+    assert found["datasets"] == {"team/texts": None}
+    assert found["nodes"]["a"].held == (("team/pictures", 2),)  # type: ignore[union-attr]
+
+
+def test_little_is_kept_of_a_pod() -> None:
+    kept = kept_pod(pod("p", node="a"))
+    assert set(kept) == {"metadata", "row"}
+
+
+def shown(world: World, *, lines: int | None, contact: Contact | None = None, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, height=50)
+    console.print(View(document(world), contact=contact or Contact(), lines=lines))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def large() -> World:
+    objects = cluster(nodes=40, jobs=60)
+    return World(
+        nodes=[trimmed_node(each) for each in objects["nodes"]],
+        pods=[pod_row(each) for each in objects["pods"]],
+        clusters=objects["cacheclusters"],
+        datasets=objects["datasets"],
+        jobs=objects["trainingjobs"],
+    )
+
+
+@pytest.mark.parametrize("lines", [16, 30, 60])
+def test_the_terminal_shows_what_fits_and_counts_the_rest(lines: int) -> None:
+    text = shown(large(), lines=lines)
+    assert text.count("\n") <= lines
+    assert "of 60)" in text
+    assert "running" in text
+
+
+def test_without_an_end_the_terminal_shows_everything() -> None:
+    text = shown(large(), lines=None)
+    assert "of 60)" not in text
+    assert text.count("gpu-0") >= 40
+    assert "imagenet" in text
+
+
+def test_the_terminal_says_what_is_missing_and_that_it_is_old() -> None:
+    world = World(limits={"nodes": "you may not list nodes"})
+    text = shown(world, lines=None, contact=Contact(lost_since=1.0, problem="cannot get: connection refused"))
+    assert "The API server does not answer, this is old: cannot get: connection refused" in text
+    assert "Not everything is shown: you may not list nodes" in text
+    assert "none" in text
+
+
+@pytest.mark.parametrize(
+    ("room", "wanted", "given"),
+    [
+        (None, (9, 9), [9, 9]),
+        (20, (9, 9), [9, 9]),
+        (12, (9, 2, 9), [5, 2, 5]),
+        (9, (0, 50, 50), [0, 4, 4]),
+        (3, (9, 9, 9), [1, 1, 1]),
+    ],
+)
+def test_lines_are_shared_out_fairly(room: int | None, wanted: tuple[int, ...], given: list[int]) -> None:
+    assert shared_out(room, *wanted) == given
