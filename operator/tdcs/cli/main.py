@@ -25,8 +25,8 @@ COMMANDS = {
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
     "status": ("tdcs.cli.status", "Show caches, datasets, preloads and jobs, and what is wrong with them."),
-    "top": ("tdcs.cli.top", "Show nodes, data and jobs, live in the terminal."),
-    "ui": ("tdcs.cli.ui", "Serve a live page about nodes, data and jobs, for this machine alone."),
+    "top": ("tdcs.cli.live.top", "Show nodes, data and jobs, live in the terminal."),
+    "ui": ("tdcs.cli.live.ui", "Serve a live page about nodes, data and jobs, for this machine alone."),
     "simulate": ("tdcs.cli.simulate", "Simulate a trace of jobs, or the paper's figure."),
 }
 """Subcommand to the module that has it as its attribute `command`, and its line in the help."""

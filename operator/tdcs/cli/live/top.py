@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from tdcs.cli.api_client import api_client
+from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.live.document import document
 from tdcs.cli.live.terminal import View
 from tdcs.cli.live.watches import Watches
@@ -37,12 +37,7 @@ _PIPED: Final = 180
     show_default=True,
     help="Seconds to wait for the first look when it is printed once.",
 )
-@click.option("--context", help="The kubeconfig's context; default: the current one.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
+@connection_options
 def command(
     *,
     namespace: str | None,

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from aiohttp import web
 
-from tdcs.cli.api_client import api_client
+from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.live.server import LiveServer
 from tdcs.cli.live.watches import Watches
 
@@ -20,12 +20,7 @@ DEFAULT_PORT = 8910
 
 @click.command(name="ui")
 @click.option("-n", "--namespace", help="Only this namespace; default: all that you may read.")
-@click.option("--context", help="The kubeconfig's context; default: the current one.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
+@connection_options
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
