@@ -48,7 +48,9 @@ async def refreshed(cluster: Cluster, value: str) -> None:
     await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=120)
 
 
-async def test_a_folder_is_loaded_followed_and_compared(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_folder_is_loaded_followed_compared_and_mended(
+    cluster: Cluster, alluxio: AlluxioCluster, tmp_path: Path
+) -> None:
     folder = tmp_path / "data"
     for number, name in enumerate(STRANGE):
         target = folder / name
@@ -77,6 +79,19 @@ async def test_a_folder_is_loaded_followed_and_compared(cluster: Cluster, tmp_pa
     found = cluster.status("warm", resource=PRELOADS)
     assert (found["state"], found["failedFiles"]) == ("Complete", [])
     assert found["verifiedBytes"] == 2 * (1000 * (len(STRANGE) - 1) + 500)
+
+    # A block that the worker has is spoiled on its disk.
+    contents = {bytes([number]) * 1000 for number in range(len(STRANGE))}
+    block = next(file for file in alluxio.block_files(LARGE).values() if file.read_bytes() in contents)
+    right = block.read_bytes()
+    block.write_bytes(b"!" + right[1:])
+    await cluster.create_preload("again", verify="All")
+    await cluster.until(
+        lambda: cluster.status("again", resource=PRELOADS).get("state") in {"Complete", "Failed"},
+        deadline=120,
+    )
+    assert cluster.status("again", resource=PRELOADS)["state"] == "Complete"
+    await cluster.until(lambda: block.exists() and block.read_bytes() == right, deadline=60)
 
 
 async def test_twins_of_a_bucket_keep_their_placement_when_one_goes(cluster: Cluster, s3: S3Server) -> None:
