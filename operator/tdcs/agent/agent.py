@@ -196,6 +196,7 @@ class Agent:
             mount.forgotten = known.forgotten
             await self._open(mount, known.manifest)
         await asyncio.to_thread(self.inventory.look, list(self.mounts.values()))
+        self._publish(at_once=True)
         self.ready = True
         try:
             while True:

@@ -30,6 +30,7 @@ _FIRST_PAUSE: Final = 0.5
 _MOST_PAUSE: Final = 10.0
 _LARGEST_STATE: Final = 64 << 20
 _REFUSED: Final = 409
+_NOT_READY: Final = 503
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +136,12 @@ class HttpAgents:
                 f"answers, see the container `agent` of the cache worker's pod there",
                 node=node,
             ) from error
+        if response.status == _NOT_READY:
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: it is not ready "
+                f"({content[:200].decode(errors='replace').strip()}); it is tried again",
+                node=node,
+            )
         if response.status >= 400 and response.status != _REFUSED:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: it answered {response.status} "

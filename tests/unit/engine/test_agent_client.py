@@ -75,3 +75,28 @@ async def test_an_agent_that_is_away_is_not_among_the_states_until_it_is_back(tm
         assert len(changes) >= 2
     finally:
         await client.close()
+
+
+async def test_an_agent_that_has_not_looked_at_its_disk_yet_says_and_takes_nothing(
+    tmp_path: Path, version: Version
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        client = await connected(one)
+        try:
+            one.agent.ready = False  # as after a start: it would say that nothing lies there
+            with pytest.raises(AgentError, match="first look at the disk"):
+                await client.assign(node="node-1", assignments=[version.assignment(version=2)])
+            with pytest.raises(AgentError, match="first look at the disk"):
+                await client.forget(node="node-1", mounts=[MOUNT])
+            await eventually_async(lambda: "node-1" not in client.states(), deadline=30)
+            assert one.mount().version == 1
+            one.agent.ready = True
+            await eventually_async(
+                lambda: client.states()["node-1"].mounts[MOUNT].held_bytes == version.bytes,
+                deadline=30,
+                retry_on=(KeyError,),
+            )
+        finally:
+            await client.close()

@@ -21,19 +21,27 @@ _MSGPACK: Final = "application/msgpack"
 
 
 def application(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> web.Application:
-    """The service of an agent; `sent_bytes` says what its block service has sent."""
+    """The service of an agent; `sent_bytes` says what its block service has sent.
+
+    Until the agent has looked at its disk it says nothing of mounts, and takes no assignments: the operator would hear
+    that nothing lies there.
+    """
     app = web.Application(client_max_size=_LARGEST_BODY)
     registry = registry_of(agent, sent_bytes=sent_bytes)
 
-    async def health(_: web.Request) -> web.Response:
+    def require_ready() -> None:
         if not agent.ready:
             raise web.HTTPServiceUnavailable(text="the first look at the disk is not done\n")
+
+    async def health(_: web.Request) -> web.Response:
+        require_ready()
         return web.Response(text="ok\n")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def state(request: web.Request) -> web.Response:
+        require_ready()
         try:
             revision = int(request.query.get("revision", "-1"))
             wait = min(float(request.query.get("wait", "0")), MOST_WAIT_SECONDS)
@@ -45,6 +53,7 @@ def application(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> web.App
         return _answer(found)
 
     async def assign(request: web.Request) -> web.Response:
+        require_ready()
         try:
             assignments = msgspec.msgpack.decode(await request.read(), type=list[Assignment])
         except msgspec.MsgspecError as error:
@@ -56,6 +65,7 @@ def application(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> web.App
         return _answer(agent.state)
 
     async def forget(request: web.Request) -> web.Response:
+        require_ready()
         try:
             mounts = msgspec.msgpack.decode(await request.read(), type=list[str])
         except msgspec.MsgspecError as error:
