@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -69,6 +69,7 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
         started = time.monotonic()
         try:
             _check_capability(request.volume_capability)
+            _check_namespace(request.volume_id, attributes)
             volume = parse_volume(attributes=attributes)
             await volumes.publish(volume=volume, target=request.target_path)
         except tuple(_STATUS) as error:
@@ -122,6 +123,16 @@ def registration_service(*, endpoint: str, on_status: Callable[[bool, str], None
         name="pluginregistration.Registration",
         handlers={"GetInfo": get_info, "NotifyRegistrationStatus": notify},
     )
+
+
+def _check_namespace(volume: str, attributes: Mapping[str, str]) -> None:
+    """A Dataset's volume is for pods of its own namespace, whatever claim it was bound to."""
+    owner, pod = names.volume_owner(volume), attributes.get("csi.storage.k8s.io/pod.namespace", "")
+    if owner is not None and owner[0] != pod:
+        raise InvalidVolumeError(
+            f"the volume is for pods of namespace {owner[0]}, and this pod is in {pod or 'none that kubelet names'}: "
+            "create a Dataset in the pod's namespace, and mount the claim of its name"
+        )
 
 
 def _check_capability(capability: Any) -> None:

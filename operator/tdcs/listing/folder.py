@@ -25,7 +25,12 @@ def is_digest(text: str) -> bool:
 
 def open_manifest(file: Path, *, digest: str) -> Manifest:
     """The manifest in a file, as a memory map. Raises FileNotFoundError, or BadManifestError when it is damaged."""
-    with file.open("rb") as opened:
+    return open_manifest_file(os.open(file, os.O_RDONLY | os.O_CLOEXEC), digest=digest)
+
+
+def open_manifest_file(descriptor: int, *, digest: str) -> Manifest:
+    """As `open_manifest`, for a file that is open; the descriptor is closed."""
+    with open(descriptor, "rb") as opened:
         try:
             content = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
         except ValueError as error:

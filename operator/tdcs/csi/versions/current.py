@@ -17,6 +17,7 @@ from tdcs.csi.source import MOUNTED, SourceNotReadyError
 from tdcs.csi.versions.folders import DatasetFolder, VersionFolder, dataset_folder
 from tdcs.csi.versions.manifests import Manifests, load
 from tdcs.csi.volume import Volume
+from tdcs.engine.confined_path import plain_folder, replace_plain_file
 from tdcs.engine.protocol import Engine, EngineError, EngineUnavailableError
 from tdcs.listing.folder import is_digest
 from tdcs.listing.result import ManifestUnavailableError
@@ -247,13 +248,11 @@ def newest(*, folder: DatasetFolder, but: str = "") -> Manifest | None:
 
 def _seen(version: VersionFolder) -> float | None:
     for file in (version.seen, version.manifest):
-        with contextlib.suppress(OSError):
-            return os.stat(file).st_mtime
+        with contextlib.suppress(OSError), plain_folder(os.path.dirname(file)) as folder:
+            return os.stat(os.path.basename(file), dir_fd=folder, follow_symlinks=False).st_mtime
     return None
 
 
 def _note(version: VersionFolder) -> None:
     """The cache has this version now."""
-    with open(version.seen, "wb"):
-        pass
-    os.utime(version.seen)
+    replace_plain_file(version.seen, b"")

@@ -8,16 +8,16 @@ import contextlib
 import hashlib
 import logging
 import os
-import shutil
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tdcs.api import names
-from tdcs.csi.versions.folders import STAGING, DatasetFolder, VersionFolder, tiers_of
+from tdcs.csi.versions.folders import MANIFEST, STAGING, DatasetFolder, VersionFolder, tiers_of
 from tdcs.csi.volume import Volume
-from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest
+from tdcs.engine.confined_path import open_plain_file, plain_folder, replace_plain_file
+from tdcs.listing.folder import ManifestFolder, is_digest, open_manifest_file
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import ManifestUnavailableError, manifest_url
 from tdcs.planning.manifest import Manifest
@@ -32,8 +32,6 @@ _log: Final = logging.getLogger(__name__)
 
 MakeLister = Callable[[str, ManifestFolder], Lister]
 """The lister of a cache cluster that writes into a folder."""
-
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Manifests:
@@ -90,6 +88,8 @@ class Manifests:
     def _staging(self, volume: Volume) -> ManifestFolder:
         folder = ManifestFolder(Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING))
         if folder.path not in self._cleared:
+            with plain_folder(str(folder.path), make=True):
+                pass  # no link in the place of any folder on the way
             self._cleared.add(folder.path)
             folder.clear_partial()  # before this process writes there: listings and transfers do at any time
         return folder
@@ -135,13 +135,16 @@ def load(version: VersionFolder) -> Manifest | None:
     try:
         if not is_digest(version.version) or _digest(path) != version.version:
             raise BadManifestError("not what its name says")
-        return open_manifest(Path(path), digest=version.version)
+        return open_manifest_file(open_plain_file(path), digest=version.version)
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log.warning("manifest %s is not read: %s", path, error.strerror)
         return None
     except BadManifestError as error:
         _log.warning("manifest %s is %s; it is removed, and a new one is fetched", path, error)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with contextlib.suppress(OSError), plain_folder(version.path) as folder:
+            os.unlink(os.path.basename(path), dir_fd=folder)
         return None
 
 
@@ -157,17 +160,21 @@ def _move(staging: ManifestFolder, version: VersionFolder) -> Manifest:
 
 def _keep(file: str, version: VersionFolder) -> None:
     """Give a manifest its place in the version's folder."""
-    os.makedirs(version.path, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
+    above, name = os.path.split(file)
+    with (
+        plain_folder(version.path, make=True) as folder,
+        plain_folder(above) as source,
+        contextlib.suppress(FileExistsError),
+    ):
         try:
-            os.link(file, version.manifest, follow_symlinks=False)
+            os.link(name, MANIFEST, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             if isinstance(error, (FileExistsError, FileNotFoundError)):
                 raise
-            shutil.copyfile(file, version.manifest + ".new", follow_symlinks=False)  # another mount
-            os.replace(version.manifest + ".new", version.manifest)
+            with open(open_plain_file(file), "rb") as found:  # another mount
+                replace_plain_file(version.manifest, found.read())
 
 
 def _digest(path: str) -> str:
-    with open(os.open(path, _READ), "rb") as file:
+    with open(open_plain_file(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_LENGTH]

@@ -8,13 +8,13 @@ only when an entry has expired (`tdcs.csi.views.kernel_cache`).
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from tdcs.csi.source import SourceNotReadyError
 from tdcs.csi.versions.folders import dataset_folder
 from tdcs.csi.volume import Volume
+from tdcs.engine.confined_path import open_plain_file, replace_plain_file
 from tdcs.engine.protocol import Engine, EngineError
 
 _log: Final = logging.getLogger(__name__)
@@ -82,14 +82,11 @@ class VersionWatch:
 
 def _read(file: str) -> str | None:
     try:
-        with open(file, encoding="utf-8") as text:
+        with open(open_plain_file(file), encoding="utf-8") as text:
             return text.read()
     except (OSError, UnicodeDecodeError):
         return None
 
 
 def _write(file: str, version: str) -> None:
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    with open(f"{file}.new", "w", encoding="utf-8") as new:
-        new.write(version)
-    os.replace(f"{file}.new", file)
+    replace_plain_file(file, version.encode())

@@ -24,6 +24,7 @@ from tdcs.csi import mount, mountinfo
 from tdcs.csi.versions.folders import DatasetFolder
 from tdcs.csi.views.kernel_cache import forget_unused
 from tdcs.csi.views.mount_propagation import namespaces
+from tdcs.engine.confined_path import open_plain_folder, plain_folder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -114,8 +115,9 @@ class Overlay:
         reaches the pods that take what is mounted later. Blocks while the client does; raises OSError."""
         if self.device(mounts=mountinfo.read()) == device:
             return
-        os.makedirs(self._point, mode=0o755, exist_ok=True)
-        layer = os.open(self._tree, _FOLDER)
+        with plain_folder(self._point, make=True):
+            pass  # no link in the place of a folder on the way
+        layer = open_plain_folder(os.fsencode(self._tree))
         try:
             source = str(Shown(device, self._version))
             mount.overlay_with_data(layer=layer, data=data, target=self._point, source=source)

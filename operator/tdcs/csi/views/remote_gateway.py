@@ -19,6 +19,7 @@ import os
 from typing import Final
 
 from tdcs.csi import mount, mountinfo
+from tdcs.engine.confined_path import plain_folder, set_mode
 from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ TARGET: Final = f"{HIDDEN}/{ENTRY}/{DATA}"
 
 _LISTED: Final = 0o555
 _UNLISTED: Final = 0o111
-_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def gateway_folder(manifest: Manifest) -> bytes | None:
@@ -95,12 +95,14 @@ class RemoteGateway:
     def _mount_overlay(self) -> None:
         shown, empty, pin = (os.path.join(self._layers, name) for name in ("shown", "empty", "pin"))
         removed = os.path.join(shown, ENTRY)
-        os.makedirs(self._layers, mode=0o700, exist_ok=True)
+        with plain_folder(self._layers, make=True, mode=0o700):
+            pass
         for path in (shown, empty, pin, removed, os.path.join(pin, DATA)):
             _folder(path, mode=_LISTED)
         with contextlib.ExitStack() as opened:
             layers = [_opened(path, opened) for path in (shown, empty)]
-            mount.overlay(layers=layers, target=self.hidden)
+            # By descriptor: no link in the place of a folder leads the mount elsewhere.
+            mount.overlay(layers=layers, target=f"/proc/self/fd/{_opened(self.hidden, opened)}")
             mount.attach(source=_opened(pin, opened), target=self._entry)
         os.rmdir(removed)
 
@@ -120,12 +122,11 @@ class RemoteGateway:
 
 
 def _folder(path: str, *, mode: int) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
-        os.chmod(path, mode)
+    above, name = os.path.split(os.fsencode(path))
+    with plain_folder(above) as folder, contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+        set_mode(folder, name, mode)
 
 
 def _opened(path: str, stack: contextlib.ExitStack) -> int:
-    folder = os.open(path, _FOLDER)
-    stack.callback(os.close, folder)
-    return folder
+    return stack.enter_context(plain_folder(path))

@@ -5,6 +5,7 @@ its own folder. So the spool is looked at first: what has left it meanwhile is f
 """
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -16,6 +17,7 @@ import numpy as np
 
 from tdcs.api import names
 from tdcs.csi.views.plan import Inodes, Kind, Kinds
+from tdcs.engine.confined_path import open_plain_folder
 from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
@@ -23,8 +25,6 @@ _log: Final = logging.getLogger(__name__)
 _POSITIVE: Final = (1 << 63) - 1
 _CLOCK_TICK: Final = 50_000_000
 """Nanoseconds: a folder's time moves in steps, so a change right after a look may not show in it."""
-
-_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Store:
@@ -69,8 +69,10 @@ class Store:
             found = []
             for folder in self._linkable():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    found.append(os.open(folder, _FOLDER))
-                    stack.callback(os.close, found[-1])
+                    opened = _opened(folder)
+                    if opened is not None:
+                        found.append(opened)
+                        stack.callback(os.close, opened)
             yield found
 
     def _linkable(self) -> Iterator[bytes]:
@@ -100,18 +102,36 @@ class Store:
 def _entries(folder: bytes) -> "tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inodes]":
     """Ids and inodes of the blocks in a folder; none when it is not there."""
     identifiers, inodes = array("q"), array("Q")
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.isdigit() and (identifier := int(entry.name)) <= _POSITIVE:
-                identifiers.append(identifier)
-                inodes.append(entry.inode())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(FileNotFoundError, NotADirectoryError))
+        opened = _opened(folder)
+        if opened is not None:
+            stack.callback(os.close, opened)
+            listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=opened)
+            stack.callback(os.close, listing)
+            for entry in stack.enter_context(os.scandir(listing)):
+                if entry.name.isdigit() and (identifier := int(entry.name)) <= _POSITIVE:
+                    identifiers.append(identifier)
+                    inodes.append(entry.inode())
     return np.array(identifiers, dtype=np.int64), np.array(inodes, dtype=np.uint64)
+
+
+def _opened(folder: bytes) -> int | None:
+    """A descriptor of a folder of blocks; None, and a line in the log, where a symbolic link is in its way: the
+    worker's pod may write there, and only a stranger in it makes links."""
+    try:
+        return open_plain_folder(folder)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.EXDEV}:
+            raise
+        _log.error("%s is, or lies behind, a symbolic link: it is not read", os.fsdecode(folder))
+        return None
 
 
 def _stamp(folder: bytes) -> int:
     """When a folder last changed; 0 when it is not there, -1 when another change may not show yet."""
     try:
-        changed = os.stat(folder).st_mtime_ns
+        changed = os.stat(folder, follow_symlinks=False).st_mtime_ns
     except FileNotFoundError:
         return 0
     return -1 if abs(time.time_ns() - changed) < _CLOCK_TICK else changed

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ from tdcs.csi.views.plan import Form, Inodes, Kind, Kinds, Steps, kinds_of
 from tdcs.csi.views.remote_gateway import TARGET, RemoteGateway, gateway_folder
 from tdcs.csi.views.store import Store
 from tdcs.engine.alluxio.name_encoding import for_alluxio
+from tdcs.engine.confined_path import open_beneath, plain_folder, set_mode
 from tdcs.planning.manifest import Manifest
 
 FOLDER_MODE: Final = 0o555
@@ -75,22 +77,38 @@ class Tree:
 
     def prepare(self) -> None:
         """Make the folders that are missing and learn the form of each file that is there."""
-        os.makedirs(self._scratch, mode=0o700, exist_ok=True)
-        for entry in os.scandir(self._scratch):
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)  # left by a process that was killed
-        for number, folder in enumerate(self._manifest.folders):
-            path = os.path.join(self.folder, folder) if folder else self.folder
-            try:
-                os.mkdir(path)
-            except FileExistsError:
-                self._learn(number=number, folder=folder, path=path)
-            else:
-                os.chmod(path, FOLDER_MODE)
+        with plain_folder(self._scratch, make=True, mode=0o700) as scratch, _listing(scratch) as listing:
+            for entry in os.scandir(listing):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=listing)  # left by a process that was killed
+        above, name = os.path.split(self.folder)
+        with plain_folder(above, make=True) as parent:
+            made = self._make(0, b"", parent=parent, name=name)
+        with plain_folder(self.folder) as root:
+            for number, folder in enumerate(self._manifest.folders):
+                if folder:
+                    above, name = os.path.split(folder)
+                    with _beneath(root, above) as parent:
+                        self._make(number, folder, parent=parent, name=name)
+                elif not made:
+                    with _listing(root) as listing:
+                        self._learn(number=number, folder=folder, listing=listing)
 
-    def _learn(self, *, number: int, folder: bytes, path: bytes) -> None:
-        with os.scandir(path) as entries:
-            present = {entry.name: entry for entry in entries}
+    def _make(self, number: int, folder: bytes, *, parent: int, name: bytes) -> bool:
+        """Make a folder, or learn what is in it, but for the root; whether it was made."""
+        try:
+            os.mkdir(name, dir_fd=parent)
+        except FileExistsError:
+            if folder:
+                with _beneath(parent, name) as found, _listing(found) as listing:
+                    self._learn(number=number, folder=folder, listing=listing)
+            return False
+        set_mode(parent, name, FOLDER_MODE)
+        return True
+
+    def _learn(self, *, number: int, folder: bytes, listing: int) -> None:
+        with os.scandir(listing) as entries:
+            present = {os.fsencode(entry.name): entry for entry in entries}
         if not present:
             return
         files = self._manifest.in_folder(number)
@@ -102,22 +120,33 @@ class Tree:
             if entry is None:
                 continue
             forms[place] = form = self._form(
-                entry=entry, folder=folder, file=file, kind=kinds[place], length=lengths[place]
+                entry=entry,
+                folder=folder,
+                listing=listing,
+                file=file,
+                kind=kinds[place],
+                length=lengths[place],
             )
             linked[place] = entry.inode() if form == Form.LINK else 0
         self.forms[places], self.linked[places] = forms, linked
 
-    def _form(self, *, entry: "os.DirEntry[bytes]", folder: bytes, file: int, kind: int, length: int) -> Form:
+    def _form(
+        self, *, entry: "os.DirEntry[str]", folder: bytes, listing: int, file: int, kind: int, length: int
+    ) -> Form:
         """The form of what is there. What is not as a view makes it is replaced, whoever put it there."""
+        name = os.fsencode(entry.name)
         if entry.is_symlink():
-            known = not self._merged and os.readlink(entry.path) == self._target(folder, entry.name)
+            known = not self._merged and os.readlink(name, dir_fd=listing) == self._target(folder, name)
             return Form.REMOTE if known else Form.OTHER
         if not entry.is_file(follow_symlinks=False):
             return Form.OTHER
         found = entry.stat(follow_symlinks=False)
         if found.st_size != length:
             return Form.OTHER
-        if found.st_nlink == 1 and (number := placeholder_number(entry.path)) is not None:
+        if (
+            found.st_nlink == 1
+            and (number := placeholder_number(b"/proc/self/fd/%d/%b" % (listing, name))) is not None
+        ):
             return Form.REMOTE if self._merged and number == file else Form.OTHER
         if kind == Kind.EMPTY:
             return Form.EMPTY
@@ -180,7 +209,7 @@ def _link(
                 return None
             if found.st_size == length:
                 if stat.S_IMODE(found.st_mode) != FILE_MODE:
-                    os.chmod(own, FILE_MODE, dir_fd=folder)  # the worker makes it writable by everyone
+                    set_mode(folder, own, FILE_MODE)  # the worker makes it writable by everyone
                 writer.link(own, folder, name, fresh=fresh)
         except OSError as error:
             if error.errno == errno.ENOENT:
@@ -196,24 +225,28 @@ class _Writer:
     """Creates and replaces files in a tree. Each has a scratch name of its own for what it puts in another's place."""
 
     def __init__(self, *, tree: bytes, scratch: bytes) -> None:
-        self._tree: Final = tree
-        self._scratch: Final = os.path.join(scratch, uuid.uuid4().hex.encode())
+        self._folders: Final = (tree, scratch)
+        self._scratch: Final = uuid.uuid4().hex.encode()
+        self._stack: Final = contextlib.ExitStack()
         self._entered: bytes | None = None
-        self._folder = -1
+        self._folder = self._tree = self._drafts = -1
 
     def __enter__(self) -> "_Writer":
+        with contextlib.ExitStack() as opened:
+            self._tree, self._drafts = (opened.enter_context(plain_folder(each)) for each in self._folders)
+            self._stack.push(opened.pop_all())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._leave()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._scratch)
+        with self._stack, contextlib.suppress(FileNotFoundError):
+            os.unlink(self._scratch, dir_fd=self._drafts)
 
     def enter(self, folder: bytes) -> None:
         """Work in this folder from now on."""
         if folder != self._entered:
             self._leave()
-            self._folder = os.open(os.path.join(self._tree, folder), _FOLDER)
+            self._folder = open_beneath(self._tree, folder or b".", _FOLDER)
             self._entered = folder
 
     def _leave(self) -> None:
@@ -226,27 +259,51 @@ class _Writer:
         if fresh:
             os.link(block, name, src_dir_fd=blocks, dst_dir_fd=self._folder, follow_symlinks=False)
             return
-        os.link(block, self._scratch, src_dir_fd=blocks, follow_symlinks=False)
-        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+        os.link(block, self._scratch, src_dir_fd=blocks, dst_dir_fd=self._drafts, follow_symlinks=False)
+        self._put(name)
 
     def symlink(self, target: bytes, name: bytes, *, fresh: bool) -> None:
         """Have `name` be a symbolic link."""
         if fresh:
             os.symlink(target, name, dir_fd=self._folder)
             return
-        os.symlink(target, self._scratch)
-        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+        os.symlink(target, self._scratch, dir_fd=self._drafts)
+        self._put(name)
 
     def placeholder(self, name: bytes, *, number: int, length: int, fresh: bool) -> None:
         """Have `name` be a placeholder."""
         if fresh:
             make_placeholder(name, number=number, length=length, mode=FILE_MODE, folder=self._folder)
             return
-        make_placeholder(self._scratch, number=number, length=length, mode=FILE_MODE)
-        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+        make_placeholder(self._scratch, number=number, length=length, mode=FILE_MODE, folder=self._drafts)
+        self._put(name)
 
     def empty(self, name: bytes) -> None:
         """Have `name` be an empty file."""
-        os.close(os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
-        os.chmod(self._scratch, FILE_MODE)
-        os.rename(self._scratch, name, dst_dir_fd=self._folder)
+        made = os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=self._drafts)
+        try:
+            os.fchmod(made, FILE_MODE)
+        finally:
+            os.close(made)
+        self._put(name)
+
+    def _put(self, name: bytes) -> None:
+        os.rename(self._scratch, name, src_dir_fd=self._drafts, dst_dir_fd=self._folder)
+
+
+def _listing(folder: int) -> contextlib.AbstractContextManager[int]:
+    """The open folder with the right to list it."""
+    return _closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder))
+
+
+def _beneath(folder: int, path: bytes) -> contextlib.AbstractContextManager[int]:
+    """A folder below an open one, behind no link."""
+    return _closing(open_beneath(folder, path or b".", _FOLDER))
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -22,6 +22,7 @@ from tdcs.csi.views.report import Counts, Repairs
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.csi.volume import Volume
+from tdcs.engine.confined_path import open_plain_folder, plain_folder
 from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
@@ -37,8 +38,6 @@ _KEEP_SECONDS: Final = 30.0
 _LOG_SECONDS: Final = 10.0
 _FAILED_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 5.0
-
-_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -123,7 +122,8 @@ class View:
             if not self._prepared:
                 # By it the next process knows what the tree has: no pod may be given placeholders without an overlay.
                 if self.merged:
-                    os.makedirs(self.folder.shown, exist_ok=True)
+                    with plain_folder(self.folder.shown, make=True):
+                        pass
                 else:
                     self.overlay.remove()
                 await asyncio.to_thread(self._tree.prepare)
@@ -263,7 +263,7 @@ class View:
 
     def open(self) -> Source:
         """What pods are given, as the source of a volume; the caller closes it."""
-        folder = os.open(self.folder.shown if self.merged else self.folder.tree, _FOLDER)
+        folder = open_plain_folder(os.fsencode(self.folder.shown if self.merged else self.folder.tree))
         try:
             self._shows = shown(folder=folder)
             return Source(folder=folder, shows=self._shows)
@@ -374,5 +374,6 @@ def clear(folder: VersionFolder) -> None:
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+    above, name = os.path.split(path)
+    with contextlib.suppress(FileNotFoundError), plain_folder(above) as folder:
+        shutil.rmtree(name, dir_fd=folder)

@@ -199,12 +199,14 @@ async def test_a_full_disk_is_named(world: World, monkeypatch: pytest.MonkeyPatc
     link: Callable[..., None] = os.link
 
     def full(source: str, target: str, **more: object) -> None:
-        if "manifest" in os.path.basename(target):
+        if "manifest" in os.path.basename(os.fsdecode(target)):
             raise OSError(28, "No space left on device", target)
         link(source, target, **more)
 
     monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr("shutil.copyfile", full)
+    monkeypatch.setattr(
+        "tdcs.csi.versions.manifests.replace_plain_file", lambda path, content: full("", path)
+    )
     with pytest.raises(SourceNotReadyError, match="No space left on device"):
         await world.tree()
 

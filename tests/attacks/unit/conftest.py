@@ -1,0 +1,11 @@
+"""What holds for all attacks that need no server."""
+
+from hypothesis import HealthCheck, settings
+
+# A busy machine says nothing about a rule: no property fails because its examples took long. And a run says something
+# about the change that it tests: the examples are the same each time. `--hypothesis-profile=others` looks for others.
+settings.register_profile(
+    "tdcs", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("others", settings.get_profile("tdcs"), derandomize=False)
+settings.load_profile("tdcs")

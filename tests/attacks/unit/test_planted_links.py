@@ -1,0 +1,154 @@
+"""Links that a worker's pod plants where the privileged node plugin works: it touches nothing that they lead to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.csi.views.builders import listed, manifest_of, put_blocks
+
+from tdcs.api import names
+from tdcs.csi.versions import current, version_watch
+from tdcs.csi.versions import manifests as version_manifests
+from tdcs.csi.versions.folders import DatasetFolder, VersionFolder
+from tdcs.csi.views.plan import plan
+from tdcs.csi.views.store import Store
+from tdcs.csi.views.tree import Tree
+from tdcs.csi.views.view import clear
+from tdcs.engine import confined_path
+from tdcs.planning.manifest import Manifest
+
+Fingerprint = dict[str, tuple[object, ...]]
+
+
+class Node:
+    """A node's disk: a tier that the worker's pod can write to, and beside it what belongs to others."""
+
+    def __init__(self, top: Path) -> None:
+        self.tier, self.victim = top / "tier", top / "victim"
+        self.tier.mkdir()
+        self.victim.mkdir()
+        for name in ("1", "manifest", "manifest.new", "seen", "seen.new", ".noticed", ".noticed.new", "here"):
+            (self.victim / name).write_bytes(b"!" * 4)
+            (self.victim / name).chmod(0o600)
+        for name in ("d", "tree", "scratch", "folder"):
+            (self.victim / name).mkdir(mode=0o700)
+            (self.victim / name / "kept").write_bytes(b"kept")
+        self.manifest: Manifest = manifest_of(listed("d/here", 4, first_block=1), listed("e/empty"))
+        self.version = VersionFolder(path=str(self.tier / "views/data" / self.manifest.digest))
+
+    def plant(self, place: str, *, target: str = "") -> None:
+        """A link at a place below the tier; what is there goes."""
+        link = self.tier / place.replace("VERSION", self.manifest.digest)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            link.rename(f"{self.tier}/moved-away")
+        link.symlink_to(self.victim / target if target else self.victim)
+
+    def work(self) -> None:
+        """All that the plugin does with a version on the disk, failures of single steps apart."""
+        for step in self._steps():
+            with contextlib.suppress(OSError):
+                step()
+
+    def _steps(self) -> list[Callable[[], object]]:
+        return [
+            lambda: version_manifests._keep(str(self.tier / names.AGENT_MANIFESTS / "d"), self.version),
+            lambda: version_manifests.load(self.version),
+            lambda: current._note(self.version),
+            lambda: current._seen(self.version),
+            lambda: version_watch._write(DatasetFolder(path=str(self.tier / "views/data")).noticed, "v"),
+            lambda: version_watch._read(DatasetFolder(path=str(self.tier / "views/data")).noticed),
+            self._tree,
+            lambda: clear(self.version),
+        ]
+
+    def _tree(self) -> None:
+        store = Store(tiers=[str(self.tier)])
+        tree = Tree(
+            folder=self.version.tree, scratch=self.version.scratch, manifest=self.manifest, store=store
+        )
+        try:
+            tree.prepare()
+            with contextlib.suppress(OSError):
+                tree.gateway.make()
+            store.stamp()
+            local = store.scan(manifest=self.manifest, kinds=tree.kinds)
+            for release in (False, True):
+                tree.apply(
+                    plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, local=local, release=release)
+                )
+        finally:
+            tree.gateway.remove()
+
+
+PLANTED = (
+    (names.BLOCK_FOLDER, ""),
+    (f"{names.BLOCK_FOLDER}/1", "1"),
+    (names.AGENT_FOLDER, ""),
+    (names.AGENT_SPOOL, ""),
+    (f"{names.AGENT_SPOOL}/1", "1"),
+    (names.AGENT_MANIFESTS, ""),
+    (f"{names.AGENT_MANIFESTS}/d", "manifest"),
+    ("views", ""),
+    ("views/data", ""),
+    ("views/data/.noticed", ".noticed"),
+    ("views/data/.noticed.new", ".noticed.new"),
+    ("views/data/VERSION", ""),
+    ("views/data/VERSION/manifest", "manifest"),
+    ("views/data/VERSION/manifest.new", "manifest.new"),
+    ("views/data/VERSION/seen", "seen"),
+    ("views/data/VERSION/seen.new", "seen.new"),
+    ("views/data/VERSION/scratch", "scratch"),
+    ("views/data/VERSION/scratch/veil", "folder"),
+    ("views/data/VERSION/tree", "tree"),
+    ("views/data/VERSION/tree/d", "d"),
+    ("views/data/VERSION/tree/d/here", "here"),
+    ("views/data/VERSION/tree/d/.tdcs", "folder"),
+)
+
+
+@pytest.mark.parametrize(("place", "target"), PLANTED, ids=[place for place, _ in PLANTED])
+@pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
+    tmp_path: Path, place: str, target: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined_path, "has_openat2", lambda: kernel)
+    node = Node(tmp_path)
+    put_blocks(node.tier, {1: b"here"})
+    node.plant(place, target=target)
+    before = fingerprint(node.victim)
+    node.work()
+    assert fingerprint(node.victim) == before
+    shown = Path(node.version.tree)
+    if shown.is_dir() and not shown.is_symlink():
+        assert not any(path.is_file() and path.read_bytes() == b"!" * 4 for path in shown.rglob("*"))
+
+
+def test_without_a_planted_link_the_same_work_makes_the_view(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    put_blocks(node.tier, {1: b"here"})
+    current._note(node.version)
+    node._tree()
+    assert (Path(node.version.tree) / "d/here").read_bytes() == b"here"
+    node.work()
+    assert not Path(node.version.path).exists()
+
+
+def fingerprint(folder: Path) -> Fingerprint:
+    """What of every inode below a folder a process with all rights could have changed."""
+    found: Fingerprint = {}
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        one = os.lstat(path)
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = (
+            one.st_ino,
+            one.st_mode,
+            one.st_nlink,
+            one.st_mtime_ns,
+            content,
+        )
+    return found
