@@ -275,7 +275,7 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "lint": lint,
     "types": types,
     "contracts": contracts,
-    "unit": lambda _: pytest("tests/unit", *TOGETHER),
+    "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *TOGETHER),
     "training": training,
     "compile": compiled,
     "controlplane": lambda wishes: pytest("tests/controlplane", *TOGETHER, again=wishes.again),

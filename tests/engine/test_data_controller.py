@@ -20,7 +20,7 @@ STRANGE = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "+plus&and", "
 
 
 @pytest.fixture
-async def cluster(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path) -> AsyncIterator[Cluster]:
     nodes: dict[str, dict[str, str]] = {LARGE: {}, SMALL: {}}
     async with (
         caches_of(alluxio, folder=tmp_path / "manifests", capacity=SMALL_CAPACITY, block_size=BLOCK_SIZE) as (
@@ -35,7 +35,9 @@ async def cluster(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[Clus
         ) as made,
     ):
         await made.create_keys()
-        await made.create_cache(sourceFolders=[str(tmp_path)])
+        await made.create_cache(
+            sourceFolders=[str(tmp_path)], sources=[{"name": "store", "endpoints": [s3.endpoint]}]
+        )
         yield made
         for _, name in list(made.server.store(DATASETS)):
             await made.server.delete(DATASETS, name=name, namespace="n")

@@ -53,6 +53,12 @@ def defaulted(model: type[ModelT], **extra: Any) -> Any:
     return Field(default_factory=model, json_schema_extra={"default": {}, **extra})
 
 
+PATH_RULE = rule(
+    r"self.matches('^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$')",
+    "must be an absolute path on the nodes, such as /var/lib/tdcs/cache, without '..' or blanks",
+)
+"""Rule of a folder on the nodes."""
+
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 NodeSelector = Annotated[

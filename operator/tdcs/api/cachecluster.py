@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tdcs.api import names
-from tdcs.api.base import JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
+from tdcs.api.base import PATH_RULE, JsonObject, Model, NodeSelector, defaulted, list_map, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import Duration, to_seconds
 from tdcs.api.quantities import Quantity, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
-from tdcs.api.sharing import CacheQuota
+from tdcs.api.sharing import CacheQuota, SourceFolder, SourceRule
 
 Medium = Literal["MEM", "SSD", "HDD"]
 WorkerState = Literal["Pending", "Ready", "Draining", "Lost"]
@@ -19,11 +19,6 @@ Profile = Literal["Tuned", "Stock"]
 EVERY_NODE = 5000
 """Kubernetes supports no cluster of more nodes, so that many workers are one on every node. A default, because the
 scale subresource fails on an object without replicas."""
-
-_PATH_RULE = rule(
-    r"self.matches('^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$')",
-    "must be an absolute path on the nodes, such as /var/lib/tdcs/cache, without '..' or blanks",
-)
 
 
 class Toleration(Model):
@@ -46,7 +41,7 @@ class Tier(Model):
 
     medium: Medium = "SSD"
     """What the path lies on. MEM is for a tmpfs."""
-    path: Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(_PATH_RULE))] | None = (
+    path: Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE))] | None = (
         None
     )
     """The folder on the node; default /var/lib/tdcs/cache/NAME."""
@@ -175,9 +170,6 @@ class Scaling(Model):
         return to_seconds(self.scale_down_delay or DEFAULT_DELAY)
 
 
-SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(_PATH_RULE))]
-
-
 class CacheClusterSpec(Model):
     """What the cache shall look like."""
 
@@ -217,8 +209,15 @@ class CacheClusterSpec(Model):
     source_folders: Annotated[
         list[SourceFolder], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default=[])
-    """Folders, the same on every cache node (an NFS mount, say), from which Datasets may read with file:// URIs. The
-    cache's pods mount them read-only; a change restarts them."""
+    """Folders, the same on every cache node (an NFS mount, say), from which Datasets of every namespace may read with
+    file:// URIs: short for a rule of sources without a selector. The cache's pods mount them read-only; a change
+    restarts them."""
+    sources: Annotated[list[SourceRule], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
+        default=[]
+    )
+    """Which namespaces may use which stores, buckets and folders. Without a rule every namespace may use any S3 store
+    that is not inside the cluster, nor on a loopback or link-local address, and no folder. With rules only what they
+    allow. A Dataset that is not allowed any more is unmounted."""
     journal: Journal = defaulted(
         Journal,
         **rules(
@@ -252,6 +251,12 @@ class CacheClusterSpec(Model):
     """The agents in the workers' pods: they bring blocks from the sources and to each other."""
     fuse: Component = defaulted(Component)
     """The FUSE clients' pods."""
+
+    @property
+    def all_folders(self) -> list[str]:
+        """The folders of file sources that some namespace may use: those that lie in none of the others."""
+        found = {*self.source_folders, *(folder for rule in self.sources for folder in rule.folders)}
+        return sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found))
 
 
 class CacheWorker(Model):

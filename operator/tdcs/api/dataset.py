@@ -11,7 +11,7 @@ from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
 from tdcs.api.sharing import ACCESS_RULES, EVICTION_RULES, Access, Eviction
-from tdcs.api.source_uri import canonical_source_uri
+from tdcs.api.source_uri import REGION, canonical_source_uri
 
 PlacementMode = Literal["Auto", "Partition", "Replicate"]
 DatasetState = Literal[
@@ -67,6 +67,12 @@ def _checked_uri(uri: str) -> str:
     return uri
 
 
+def _checked_region(region: str) -> str:
+    if not REGION.fullmatch(region):
+        raise ValueError(f"{region!r} is no region: write letters, digits and dashes, such as us-east-1")
+    return region
+
+
 KEYS_NEEDED = (
     "name a Secret of the Dataset's namespace that holds accessKeyId and secretAccessKey; "
     "public buckets without credentials are not supported yet"
@@ -92,7 +98,23 @@ class SourceOptions(Model):
         | None
     ) = None
     """URL of an S3-compatible store; left out, it is Amazon S3."""
-    region: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    region: (
+        Annotated[
+            str,
+            AfterValidator(_checked_region),
+            Field(
+                min_length=1,
+                max_length=64,
+                json_schema_extra=rules(
+                    rule(
+                        "self.matches('^[A-Za-z0-9-]+$')",
+                        "must be a region of letters, digits and dashes, such as us-east-1",
+                    )
+                ),
+            ),
+        ]
+        | None
+    ) = None
     """Region of the bucket, such as us-east-1."""
     path_style: bool | None = None
     """Whether the bucket stands in the path (http://store/bucket) and not in the host name."""
@@ -112,8 +134,8 @@ class SourceSpec(Model):
         str, AfterValidator(_checked_uri), Field(min_length=1, max_length=2048, json_schema_extra=_URI_RULES)
     ]
     """Bucket and prefix, as s3://bucket/prefix; or a folder that every cache node sees at the same place (NFS,
-    say), as file:///folder, which must lie below one of the CacheCluster's sourceFolders. It cannot be changed
-    later."""
+    say), as file:///folder. The CacheCluster's sources and sourceFolders say which of them the namespace may use. It
+    cannot be changed later."""
     options: SourceOptions = defaulted(SourceOptions)
     """How the object store is reached. They cannot be changed later."""
     secret_ref: SecretRef | None = None

@@ -58,6 +58,8 @@ LABEL_COMPONENT: Final = "tdcs.io/component"
 LABEL_NODE: Final = "tdcs.io/node"
 LABEL_DATASET_NAMESPACE: Final = "tdcs.io/dataset-namespace"
 LABEL_DATASET_NAME: Final = "tdcs.io/dataset-name"
+LABEL_DATASET_UID: Final = "tdcs.io/dataset-uid"
+"""On a PersistentVolume: the Dataset that it was made for, so that a later one of the same name inherits nothing."""
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tdcs"
 ANNOTATION_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -172,8 +174,7 @@ def master_name(*, cluster: str) -> str:
 
 def cache_cluster_of(dataset: Mapping[str, Any]) -> str:
     """Name of the CacheCluster that holds the data of a Dataset, given as JSON."""
-    reference = (dataset.get("spec") or {}).get("cacheClusterRef") or {}
-    return str(reference.get("name", DEFAULT_CACHE_CLUSTER))
+    return str(_reference(dataset, "cacheClusterRef").get("name", DEFAULT_CACHE_CLUSTER))
 
 
 def follows_jobs(cluster: Mapping[str, Any] | None) -> bool:
@@ -184,8 +185,14 @@ def follows_jobs(cluster: Mapping[str, Any] | None) -> bool:
 
 def dataset_of(preload: Mapping[str, Any]) -> str:
     """Name of the Dataset that a Preload is about, given as JSON; empty where it says none."""
-    reference = (preload.get("spec") or {}).get("datasetRef") or {}
-    return str(reference.get("name", ""))
+    return str(_reference(preload, "datasetRef").get("name", ""))
+
+
+def _reference(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """A reference of a spec; empty where there is none, or something else stands there."""
+    spec = obj.get("spec")
+    reference = spec.get(field) if isinstance(spec, Mapping) else None
+    return reference if isinstance(reference, Mapping) else {}
 
 
 def master_address(*, cluster: str, namespace: str) -> str:

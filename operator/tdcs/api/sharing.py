@@ -1,14 +1,16 @@
-"""How datasets share a cache: how many jobs read one at once, when it leaves, and how much teams may take."""
+"""How datasets share a cache: how many jobs read one at once, when it leaves, how much teams may take, and which
+sources they may use."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from tdcs.api.base import LABEL_PATTERN, Model, defaulted, rule, rules
+from tdcs.api.base import LABEL_PATTERN, PATH_RULE, Model, defaulted, rule, rules
 from tdcs.api.durations import Duration
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 from tdcs.api.selection import ABOVE_ZERO, IN_RANGE
+from tdcs.api.source_uri import canonical_endpoint, canonical_source_uri
 
 OnLimit = Literal["Suspend", "Clone"]
 
@@ -119,6 +121,23 @@ class NamespaceSelector(Model):
         ]
         return [*plain, *(term.model_dump() for term in self.match_expressions)]
 
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether a namespace with these labels is meant."""
+        return all(_holds(term, labels) for term in self.terms)
+
+
+def _holds(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(term["key"]), term.get("values") or ()
+    match term["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
+
 
 def _above_zero(value: int | str) -> int | str:
     if to_bytes(value) <= 0:
@@ -155,3 +174,75 @@ class CacheQuota(Model):
     def limit_bytes(self) -> int:
         """The quota in bytes."""
         return to_bytes(self.bytes)
+
+
+ANY_ENDPOINT: Final = "*"
+"""Any store that is not inside the cluster, nor on a loopback or link-local address."""
+
+SourceFolder = Annotated[str, Field(min_length=2, max_length=256, json_schema_extra=rules(PATH_RULE))]
+_RuleFolder = Annotated[
+    str, Field(min_length=2, max_length=256, pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")
+]
+
+
+def _checked_endpoint(endpoint: str) -> str:
+    if endpoint != ANY_ENDPOINT:
+        try:
+            canonical_endpoint(endpoint)
+        except ValueError as error:
+            raise ValueError(f"endpoint {endpoint!r}: {error}; or write *") from error
+    return endpoint
+
+
+def _checked_bucket(bucket: str) -> str:
+    try:
+        return canonical_source_uri(f"s3://{bucket}").removeprefix("s3://")
+    except ValueError as error:
+        raise ValueError(f"bucket {bucket!r}: {error}; write BUCKET or BUCKET/PREFIX") from error
+
+
+class SourceRule(Model):
+    """Sources that some namespaces may use. A source is allowed when one rule allows it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
+    """What it is called."""
+    namespace_selector: NamespaceSelector = defaulted(NamespaceSelector)
+    """The namespaces by their labels; empty: all. kubernetes.io/metadata.name is the name of each."""
+    # Without CEL rules on the items: the API server bounds what the rules of lists in lists may cost.
+    endpoints: Annotated[
+        list[
+            Annotated[
+                str,
+                AfterValidator(_checked_endpoint),
+                Field(
+                    min_length=1,
+                    max_length=256,
+                    pattern=r"^(\*|https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?)$",
+                ),
+            ]
+        ],
+        Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default=[])
+    """Stores by their endpoint, as in a Dataset's options, such as http://store.example:9000; https://s3.amazonaws.com
+    is Amazon S3, which Datasets without an endpoint use. A store inside the cluster must be named here. * means any
+    other, by name or address; so does an empty list beside buckets."""
+    buckets: Annotated[
+        list[
+            Annotated[
+                str,
+                AfterValidator(_checked_bucket),
+                Field(
+                    min_length=3,
+                    max_length=512,
+                    pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\\?#]*)?$",
+                ),
+            ]
+        ],
+        Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default=[])
+    """Buckets, or prefixes in them as BUCKET/PREFIX, of these stores; empty: all that are there."""
+    folders: Annotated[
+        list[_RuleFolder], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = Field(default=[])
+    """Folders, the same on every cache node (an NFS mount, say), for file:// URIs in and below them. The cache's pods
+    mount them read-only; a change restarts them."""

@@ -1,4 +1,4 @@
-"""The one canonical form of a source's URI, and what a URI may not be. Called before any check of a source.
+"""The one canonical form of a source's URI and of a store's endpoint, and what neither may be. Called before any check.
 
 An engine may read a path more generously than a check does: Alluxio turns backslashes into slashes, drops tabs and
 resolves dots *after* its own checks, and a store's client may decode percent signs. So everything that could lead
@@ -7,16 +7,73 @@ elsewhere in any of these readings is refused.
 
 import re
 import unicodedata
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 from urllib.parse import unquote
 
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9]*)://(?P<bucket>[^/]*)(?P<path>.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DOTS: Final = frozenset({".", ".."})
+_UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of Unicode: control, invisible, surrogate, private, unassigned, line and paragraph ends. Of the private
+ones some servers make backslashes and dots (U+F05C, U+F02E), invisible ones hide between dots."""
+_DECODINGS: Final = 4
+"""A name that is still another one after so many decodings of its percent signs is refused."""
+
+REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+"""A region becomes a part of a host's name (s3.REGION.amazonaws.com): nothing in it may end that name."""
+
+AMAZON: Final = "https://s3.amazonaws.com"
+"""The endpoint that no endpoint stands for: Amazon S3 in any region."""
+
+_ENDPOINT: Final = re.compile(
+    r"(?P<scheme>[Hh][Tt][Tt][Pp][Ss]?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?/?"
+)
+_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUri:
+    """A source's URI in its parts. Only `parse_source_uri` makes one.
+
+    Attributes:
+        scheme: `s3` or `file`.
+        bucket: its name; empty for a folder.
+        path: the prefix in the bucket, or the folder without the slash in front; without one at its end.
+    """
+
+    scheme: str
+    bucket: str
+    path: str
+
+    @property
+    def folder(self) -> str:
+        """The absolute path of a folder."""
+        return f"/{self.path}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
 
 def canonical_source_uri(uri: str) -> str:
     """The URI without needless slashes, its scheme in lower case: two spellings of one source become equal.
+
+    Raises:
+        ValueError: As `parse_source_uri`.
+    """
+    return str(parse_source_uri(uri))
+
+
+def is_folder(uri: str) -> bool:
+    """Whether a URI names a folder; no judgement on the rest of it."""
+    return uri[:7].lower() == "file://"
+
+
+def parse_source_uri(uri: str) -> SourceUri:
+    """The parts of a URI. Nothing else takes one apart: what was checked here is what is read.
 
     Raises:
         ValueError: It is no plain `s3://BUCKET[/PREFIX]` or `file:///FOLDER`; the text says what is wrong with it.
@@ -26,7 +83,7 @@ def canonical_source_uri(uri: str) -> str:
     if found is None or scheme not in {"s3", "file"} or (scheme == "s3" and not found["bucket"]):
         raise ValueError("it is neither s3://BUCKET[/PREFIX] nor file:///FOLDER")
     if _has_control(uri):
-        raise ValueError("it holds a control character")
+        raise ValueError("it holds a control character, or one that cannot be seen")
     if "\\" in uri:
         raise ValueError("it holds a backslash, which a cache reads as a slash")
     if "?" in uri or "#" in uri:
@@ -38,22 +95,92 @@ def canonical_source_uri(uri: str) -> str:
     if scheme == "file":
         if bucket or not path:
             raise ValueError("a folder is absolute: file:///FOLDER, with three slashes")
-        return f"file:///{path}"
+        return SourceUri(scheme, "", path)
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(
             f"{bucket!r} is no bucket's name: 3 to 63 lower-case letters, digits, dots and dashes"
         )
-    return f"s3://{bucket}/{path}".rstrip("/")
+    return SourceUri(scheme, bucket, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a store answers.
+
+    Attributes:
+        scheme: `http` or `https`.
+        host: a name in lower case without a dot at its end, or the plain form of an address.
+        port: its number, also where the URL names none.
+    """
+
+    scheme: str
+    host: str
+    port: int
+
+    def at(self, address: str) -> "Endpoint":
+        """The same endpoint by one of its addresses."""
+        return Endpoint(self.scheme, address, self.port)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
+
+
+def canonical_endpoint(url: str) -> Endpoint:
+    """An endpoint in its one form: two spellings of one become equal.
+
+    Raises:
+        ValueError: It is no plain `http[s]://HOST[:PORT]`; the text says what is wrong with it. A user before the host,
+            a path, or a number that some resolvers read as an address (`0x7f.1`, `2130706433`) is no plain one.
+    """
+    found = _ENDPOINT.fullmatch(url)
+    if found is None:
+        raise ValueError(
+            "it is no plain http://HOST[:PORT] or https://HOST[:PORT], without user, path or query"
+        )
+    scheme = found["scheme"].lower()
+    port = int(found["port"]) if found["port"] else _PORTS[scheme]
+    if not 0 < port < 1 << 16:
+        raise ValueError(f"{port} is no port")
+    return Endpoint(scheme, _checked_host(found["host"].lower()), port)
+
+
+def _checked_host(host: str) -> str:
+    if host.startswith("["):
+        try:
+            return str(IPv6Address(host[1:-1]))
+        except ValueError as error:
+            raise ValueError(f"{host} is no address") from error
+    name = host.removesuffix(".")
+    labels = name.split(".")
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ValueError(f"{host!r} is no host's name")
+    if _NUMBER.fullmatch(labels[-1]):
+        try:
+            return str(IPv4Address(name))
+        except ValueError as error:
+            raise ValueError(f"{host} is no plain address: write four decimal numbers") from error
+    return name
 
 
 def _check_piece(piece: str) -> None:
     """Refuse a piece of a path that is, or may be decoded to, a step to another folder."""
-    decoded = unquote(piece)
-    if piece.strip() in _DOTS or decoded.strip() in _DOTS:
-        raise ValueError(f"its piece {piece!r} leads to another folder")
-    if decoded != piece and (any(mark in decoded for mark in "/\\") or _has_control(decoded)):
-        raise ValueError(f"its piece {piece!r} stands for a slash, a backslash or a control character")
+    read = piece
+    for _ in range(_DECODINGS):
+        plain = unicodedata.normalize("NFKC", read)
+        for form in (read, plain):
+            if form.strip() in _DOTS:
+                raise ValueError(f"its piece {piece!r} leads to another folder")
+            if form != piece and (any(mark in form for mark in "/\\") or _has_control(form)):
+                raise ValueError(
+                    f"its piece {piece!r} stands for a slash, a backslash or a control character"
+                )
+        decoded = unquote(read)
+        if decoded == read:
+            return
+        read = decoded
+    raise ValueError(f"its piece {piece!r} is encoded more than {_DECODINGS - 1} times")
 
 
 def _has_control(text: str) -> bool:
-    return any(unicodedata.category(character) == "Cc" for character in text)
+    return any(unicodedata.category(character) in _UNPRINTABLE for character in text)

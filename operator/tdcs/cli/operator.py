@@ -24,6 +24,7 @@ from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
 from tdcs.listing.folder import ManifestFolder
+from tdcs.policy.addresses import parse_networks
 
 
 @click.command(name="operator")
@@ -78,6 +79,13 @@ from tdcs.listing.folder import ManifestFolder
     default=names.OPERATOR_ACCOUNT,
     show_default=True,
     help="The operator's own service account; messages name it to users who have to bind a role to it.",
+)
+@click.option(
+    "--internal-network",
+    "internal_networks",
+    multiple=True,
+    help="Network of the cluster, such as 10.96.0.0/12, beside those that nodes and ServiceCIDRs name: Datasets may "
+    "use a store there only by a rule that names it. May be given several times.",
 )
 @click.option(
     "--lease",
@@ -138,6 +146,7 @@ def command(
     scheduler_name: str,
     secrets_role: str,
     service_account: str,
+    internal_networks: tuple[str, ...],
     lease: str,
     health_port: int,
     metrics_port: int,
@@ -160,6 +169,10 @@ def command(
             logging.getLogger(noisy).setLevel(logging.WARNING)
     if (engine == "memory") != (memory_engine is not None):
         raise click.UsageError("--engine memory and --memory-engine FILE belong together")
+    try:
+        parse_networks(internal_networks)
+    except ValueError as error:
+        raise click.UsageError(f"--internal-network: {error}") from error
     endpoint = f"http://0.0.0.0:{health_port}/healthz" if health_port else None
 
     async def run() -> None:
@@ -178,6 +191,10 @@ def command(
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,
             service_account=service_account,
+            internal_networks=(
+                *internal_networks,
+                *filter(None, [os.environ.get("KUBERNETES_SERVICE_HOST")]),
+            ),
         )
         spare_lasting_objects()
         api = KubernetesClient(access=access)

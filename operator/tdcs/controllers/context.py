@@ -1,6 +1,6 @@
 """What every controller needs, in one value: API access, live views, caches, clock."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
@@ -13,6 +13,7 @@ from tdcs.kube.apply import Applier
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resolver import addresses_of
 from tdcs.kube.resources import Resource
 
 
@@ -39,6 +40,8 @@ class Settings:
             restarts is back sooner, with what it held; and so are all of them after a restart of the master.
         give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
         resync_seconds: how often every object is looked at, whatever happened.
+        internal_networks: of the cluster, beside what its nodes say: of Services, say. A store there must be named by a
+            rule of the CacheCluster.
         clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
@@ -58,6 +61,7 @@ class Settings:
     return_seconds: float = 20.0
     give_up_seconds: float = 30.0
     resync_seconds: float = 600.0
+    internal_networks: tuple[str, ...] = ()
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
 
@@ -122,5 +126,7 @@ class Context:
     queue: KeyedQueue[WorkKey]
     settings: Settings = field(default_factory=Settings)
     now: Callable[[], str] = utc_now
+    resolve: Callable[[str], Sequence[str]] = addresses_of
+    """The addresses of a host; raises OSError when it has none. Called in a thread."""
     gone: Callable[[WorkKey], None] = lambda key: None
     """Called with an object that a pass did not find on the API server, so that no view keeps it."""

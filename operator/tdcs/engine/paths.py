@@ -72,13 +72,23 @@ def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
         if related(path, other_path) or related(uri, other_uri):
             raise MountConflictError(
                 attempted=f"mount {uri} at {path}",
+                # Without the other's URI: it may be of another tenant.
                 reason=(
-                    f"{other_uri} is mounted at {other_path}, and a cache holds a path or a source, "
-                    "its parents and its children only once"
+                    f"{_relation(uri, other_uri)} is mounted already, and a cache holds a path or a source, its "
+                    "parents and its children only once"
                 ),
                 remedy=(
-                    "Let the datasets name the same source URI, then they share its cached bytes, "
-                    "or delete the dataset that holds the other mount"
+                    "Let the datasets name the same source URI with the same keys, then they share its cached bytes, "
+                    "or use another CacheCluster"
                 ),
                 path=path,
             )
+
+
+def _relation(uri: str, other: str) -> str:
+    """What another source is to this one, without its name."""
+    if uri == other:
+        return "the same source"
+    if inside(inner=uri, outer=other):
+        return "a folder around it"
+    return "a folder in it" if inside(inner=other, outer=uri) else "another source at the path"

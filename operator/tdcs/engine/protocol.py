@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, Self, runtime_checkable
 
+from tdcs.api.source_uri import canonical_endpoint
 from tdcs.engine.redaction import redact
 
 
@@ -50,11 +51,21 @@ class Source:
             `pathStyle` ("true" or "false"). An engine refuses names it does not know, with the list of those
             it does.
         credentials: The key pair, or None for a source that needs none.
+        address: The only address at which the endpoint's host is to be asked; empty: whatever its name stands for.
     """
 
     uri: str
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     credentials: Credentials | None = field(default=None, repr=False)
+    address: str = ""
+
+    @property
+    def reached_options(self) -> dict[str, str]:
+        """The options with the endpoint as it is reached: by `address` where there is one."""
+        endpoint = self.options.get("endpoint")
+        if not self.address or not endpoint:
+            return dict(self.options)
+        return {**self.options, "endpoint": str(canonical_endpoint(endpoint).at(self.address))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,6 +94,9 @@ MUTATING_WEBHOOKS = Resource(
     kind="MutatingWebhookConfiguration",
     namespaced=False,
 )
+SERVICE_CIDRS = Resource(
+    group="networking.k8s.io", version="v1", plural="servicecidrs", kind="ServiceCIDR", namespaced=False
+)
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     version="v1",

@@ -5,7 +5,7 @@ import base64
 import contextlib
 import copy
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
 from tests.support.caches import MemoryCaches
@@ -28,6 +28,7 @@ from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, NotFoundError
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resolver import addresses_of
 from tdcs.kube.resources import (
     CACHE_CLUSTERS,
     DAEMON_SETS,
@@ -196,6 +197,7 @@ class Cluster:
         settings: rhythms; quick ones by default.
         most_wait: seconds after which a key is looked at again at the latest.
         caches: what the operator talks to; the engine with agents in memory when left out.
+        resolve: gives the addresses of a host.
     """
 
     def __init__(
@@ -206,8 +208,10 @@ class Cluster:
         settings: Settings = QUICK,
         most_wait: float = 0.3,
         caches: Caches | None = None,
+        resolve: Callable[[str], Sequence[str]] = addresses_of,
     ) -> None:
         self.server = Server()
+        self._resolve = resolve
         self._settings = settings
         self._most_wait = most_wait
         self.engine = engine
@@ -260,6 +264,7 @@ class Cluster:
             ),
             queue=KeyedQueue(),
             settings=self._settings,
+            resolve=self._resolve,
         )
         self.datasets = DatasetController(context=self.context)
         self._passes = {

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
-from tdcs.api.sharing import Access
+from tdcs.api.sharing import Access, NamespaceSelector
 from tdcs.controllers.cachemanager.clones import clones
 from tdcs.controllers.cachemanager.demand import use_of
-from tdcs.controllers.cachemanager.quotas import selects
 from tdcs.controllers.cachemanager.room import NodeSpace, has_to_wait, is_crowded, usable_bytes
 from tdcs.engine.agents import AgentState, MountState
 from tdcs.planning.grants import Tier
@@ -176,9 +175,10 @@ def test_what_was_granted_waits_for_what_has_to_leave() -> None:
 @given(st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")))
 def test_selectors_of_namespaces_are_those_of_kubernetes(labels: dict[str, str]) -> None:
     def holds(operator: str, *values: str) -> bool:
-        return selects([{"key": "a", "operator": operator, "values": list(values)}], labels)
+        term = {"key": "a", "operator": operator, "values": list(values)}
+        return NamespaceSelector.model_validate({"matchExpressions": [term]}).selects(labels)
 
-    assert selects([], labels)
+    assert NamespaceSelector().selects(labels)
     assert holds("In", "x") is (labels.get("a") == "x")
     assert holds("NotIn", "x") is (labels.get("a") != "x")
     assert holds("Exists") is ("a" in labels)

@@ -240,7 +240,7 @@ async def test_other_keys_for_a_mounted_bucket_name_the_dataset_and_the_field(cl
     told = cluster.condition("Ready", "second")["message"]
     assert "s3://pictures is mounted for Dataset n/first" in told
     assert "other values of spec.source.secretRef" in told
-    await cluster.create_dataset("third", source={"options": {"endpoint": "http://elsewhere"}})
+    await cluster.create_dataset("third", source={"options": {"endpoint": "https://203.0.113.9"}})
     await cluster.until(lambda: cluster.condition("Ready", "third").get("reason") == "MountConflict")
     assert "other values of spec.source.options" in cluster.condition("Ready", "third")["message"]
     cluster.engine.sources["s3://pictures/train"] = {"001.jpg": MB}
@@ -400,7 +400,7 @@ async def test_a_folder_must_lie_below_one_that_the_cache_may_read(cluster: Clus
     cluster.engine.sources["file:///nfs/pictures"] = {"a": MB}
     await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
     await cluster.until(lambda: cluster.condition("Ready").get("reason") == "FolderNotAllowed")
-    assert "spec.sourceFolders of CacheCluster default" in cluster.condition("Ready")["message"]
+    assert "(spec.sources[].folders, spec.sourceFolders)" in cluster.condition("Ready")["message"]
 
 
 async def test_checks_of_the_source_that_change_nothing_are_no_writes(

@@ -160,6 +160,7 @@ class Node:
         path: str = "/datasets/abc",
         cluster: str = "default",
         tiers: str = "",
+        namespace: str = "team",
         mode: int = READ_MANY,
         timeout: float = 60,
     ) -> None:
@@ -171,6 +172,7 @@ class Node:
                 "cluster": cluster,
                 "path": path,
                 "csi.storage.k8s.io/pod.name": "p",
+                **({"csi.storage.k8s.io/pod.namespace": namespace} if namespace else {}),
                 **({"tiers": tiers} if tiers else {}),
             },
         )

@@ -381,3 +381,14 @@ def test_a_kernel_without_the_newer_calls_is_served_by_the_older_one(node: Node)
         node.inside(target / "new").touch()
     (mount,) = node.mounts(target)
     assert {"ro", "nosuid", "nodev"} <= set(mount.split(" ")[5].split(","))
+
+
+@pytest.mark.parametrize("namespace", ["stranger", ""])
+def test_a_volume_is_for_pods_of_its_own_namespace(running: Node, namespace: str) -> None:
+    running.mount_cluster(files=FILES)
+    target = running.target()
+    with pytest.raises(grpc.RpcError) as refused:
+        running.publish(target, namespace=namespace)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "for pods of namespace team" in str(refused.value.details())
+    assert not running.mounts(target)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 from obstore.store import S3Store
@@ -19,11 +18,14 @@ from urllib3.exceptions import HTTPError
 
 from tdcs.agent.source.reader import Extent, SourceFailureError, Write, changed, listed_time
 from tdcs.agent.source.signed_request import object_url
+from tdcs.api.source_uri import REGION, SourceUri, canonical_endpoint
 from tdcs.engine.agents import SourceAccess
 from tdcs.engine.redaction import redact
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_REASON: Final = 300
+_NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
+"""A proxy that never answers: the name cannot exist (RFC 2606)."""
 
 
 class BucketReader:
@@ -31,23 +33,23 @@ class BucketReader:
 
     lanes = 16
 
-    def __init__(self, access: SourceAccess) -> None:
-        parts = urlsplit(access.uri)
+    def __init__(self, access: SourceAccess, source: SourceUri) -> None:
         options = access.options
+        if not REGION.fullmatch(options.get("region", "us-east-1")):
+            raise ValueError("its region is none")
         endpoint = options.get("endpoint", "").rstrip("/")
         path_style = options.get("pathStyle", "true" if endpoint else "false") == "true"
         self._secrets: Final = (access.secret_access_key, access.access_key_id)
         self._address: Final[dict[str, Any]] = {
             "endpoint": endpoint,
-            "bucket": parts.netloc,
+            "bucket": source.bucket,
             "region": options.get("region", "us-east-1"),
             "path_style": path_style,
             "access_key_id": access.access_key_id,
             "secret_access_key": access.secret_access_key,
         }
         self._plain_http: Final = PoolManager(timeout=Timeout(connect=10, read=30))
-        prefix = access.uri.removeprefix(f"s3://{parts.netloc}").strip("/")
-        self._prefix: Final = f"{prefix}/" if prefix else ""
+        self._prefix: Final = f"{source.path}/" if source.path else ""
         keys: dict[str, Any] = (
             {"access_key_id": access.access_key_id, "secret_access_key": access.secret_access_key}
             if access.access_key_id
@@ -56,11 +58,15 @@ class BucketReader:
         if endpoint:
             keys["endpoint"] = endpoint
         self._store: Final = S3Store(
-            parts.netloc,
+            source.bucket,
             region=options.get("region", "us-east-1"),
             virtual_hosted_style_request=not path_style,
             client_options={
                 "allow_http": endpoint.startswith("http://"),
+                # A store may answer with a redirection to any host, and the client would follow it: every host but
+                # the store's own is asked through a proxy that is not there.
+                "proxy_url": _NO_PROXY,
+                "proxy_excludes": _own_host(endpoint),
                 "connect_timeout": "10s",
                 "read_timeout": "30s",
                 "timeout": "1h",  # a slow source is no broken one; `read_timeout` finds those that hang
@@ -160,3 +166,8 @@ class BucketReader:
         with suppress(ValueError):
             line = line[: line.index(" in ")] + line[line.index(" - ") :]
         return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]
+
+
+def _own_host(endpoint: str) -> str:
+    """The host of a store, buckets in front of it included; Amazon's own hosts where no endpoint is named."""
+    return canonical_endpoint(endpoint).host if endpoint else "amazonaws.com,amazonaws.com.cn"

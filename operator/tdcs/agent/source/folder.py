@@ -7,6 +7,7 @@ import os
 from typing import Final
 
 from tdcs.agent.source.reader import Extent, SourceFailureError, Write, changed, listed_time
+from tdcs.engine.confined_path import open_beneath, open_plain_folder
 
 _CHUNK: Final = 1 << 20
 _NAMES_REFUSED: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
@@ -14,7 +15,7 @@ _AWAY: Final = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.E
 
 
 class FolderReader:
-    """A folder that this node sees under its own path."""
+    """A folder that this node sees under its own path. No link leads out of it, and none to it."""
 
     lanes = 4
 
@@ -24,7 +25,7 @@ class FolderReader:
     def read(self, extent: Extent, write: Write) -> None:
         """Read a piece of a file that has the listed length and time, before and after."""
         try:
-            file = os.open(self._folder + b"/" + extent.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            file = self._open(extent.path)
             try:
                 _compare(os.fstat(file), extent)
                 left, at = extent.length, extent.offset
@@ -41,8 +42,17 @@ class FolderReader:
         except OSError as error:
             raise self._failure(error) from error
 
+    def _open(self, path: bytes) -> int:
+        folder = open_plain_folder(self._folder)
+        try:
+            return open_beneath(folder, path, os.O_RDONLY | os.O_NONBLOCK, links=True)
+        finally:
+            os.close(folder)
+
     def _failure(self, error: OSError) -> SourceFailureError:
         reason = error.strerror or type(error).__name__
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            return SourceFailureError("Denied", "it is a symbolic link that leads out of the source's folder")
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             if not os.path.isdir(self._folder):
                 return SourceFailureError(

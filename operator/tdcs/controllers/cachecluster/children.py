@@ -53,7 +53,7 @@ def master(plan: Blueprint) -> Object:
         pod={
             "containers": [container],
             "volumes": [pods.config_volume(plan), *pods.source_volumes(plan)],
-            **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.source_folders else {}),
+            **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.all_folders else {}),
         },
         claims=[
             {

@@ -96,7 +96,7 @@ def source_mounts(plan: Blueprint) -> list[Object]:
             # A share that is mounted on the node later is seen, too.
             "mountPropagation": "HostToContainer",
         }
-        for number, folder in enumerate(plan.spec.source_folders)
+        for number, folder in enumerate(plan.spec.all_folders)
     ]
 
 
@@ -104,7 +104,7 @@ def source_volumes(plan: Blueprint) -> list[Object]:
     """The folders of file sources, of a pod."""
     return [
         {"name": f"source-{number}", "hostPath": {"path": folder, "type": "Directory"}}
-        for number, folder in enumerate(plan.spec.source_folders)
+        for number, folder in enumerate(plan.spec.all_folders)
     ]
 
 

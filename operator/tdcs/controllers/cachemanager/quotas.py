@@ -1,7 +1,6 @@
 """Which quotas of a cache cluster count the data of which namespace. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding
@@ -34,7 +33,7 @@ def counting(
 ) -> tuple[str, ...]:
     """The names of the quotas that count the data of a namespace."""
     labels = (namespaces.get(("", namespace), {}).get("metadata") or {}).get("labels") or {}
-    return tuple(quota.name for quota in quotas if selects(quota.namespace_selector.terms, labels))
+    return tuple(quota.name for quota in quotas if quota.namespace_selector.selects(labels))
 
 
 def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) -> Finding:
@@ -57,21 +56,3 @@ def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) ->
         "data of these quotas is cached. Unpin (spec.eviction of the Datasets) or delete Datasets, or raise the quota"
     )
     return finding(names.WITHIN_QUOTAS, False, "PinnedBeyondQuota", text)
-
-
-def selects(terms: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> bool:
-    """Whether labels are as all terms of a selector ask for; without terms, all are."""
-    return all(_holds(term, labels) for term in terms)
-
-
-def _holds(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(term["key"]), term.get("values") or ()
-    match term["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None

@@ -22,7 +22,10 @@ from tdcs.controllers.mounts import (
     readers,
     volumes,
 )
+from tdcs.controllers.mounts.access.endpoints import Endpoints, cluster_networks
+from tdcs.controllers.mounts.access.permission import source_permission
 from tdcs.controllers.mounts.deletion import dataset as deletion
+from tdcs.controllers.mounts.deletion import withdrawal
 from tdcs.controllers.mounts.deletion.orphans import Orphans
 from tdcs.controllers.mounts.mount import Mounts
 from tdcs.controllers.mounts.placement import expected_paths
@@ -49,7 +52,13 @@ LOCKED_RETRY = 0.5
 class DatasetController:
     """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads."""
 
-    def __init__(self, *, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        context: Context,
+        clock: Callable[[], float] = time.monotonic,
+        networks: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
         self._context = context
         self._clock = clock
         settings = context.settings
@@ -81,6 +90,11 @@ class DatasetController:
         self._publisher = Publisher(world=self._world)
         context.caches.on_lost = self._manifest_lost
         self._needs_told: dict[str, object] = {}
+        self._endpoints = Endpoints(
+            resolve=context.resolve,
+            networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
+            clock=clock,
+        )
         self.on_cache: Callable[[str], None] = lambda cluster: None
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
 
@@ -188,6 +202,7 @@ class DatasetController:
     async def close(self) -> None:
         """Stop what goes on in the background."""
         await self.observer.close()
+        await self._endpoints.close()
         await self._mounts.close()
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
@@ -198,6 +213,15 @@ class DatasetController:
         problem = credentials.cluster_problem(stores=context.stores, spec=dataset.spec, new=new)
         if problem is not None:
             return await self._publisher.blocked(obj, problem)
+        allowed = source_permission(
+            stores=context.stores, endpoints=self._endpoints, namespace=key.namespace, spec=dataset.spec
+        )
+        if allowed.refused is not None:
+            return await self._withdrawn(key, obj, dataset, allowed.refused)
+        if allowed.unknown is not None and not readers.serves(dataset):
+            return await self._publisher.blocked(obj, allowed.unknown)
+        if allowed.unknown is not None:
+            return allowed.unknown.retry_after  # what serves goes on, and nothing is mounted meanwhile
         if self._orphans.is_due(cluster):
             await self._orphans.sweep(cluster)
         live = await volumes.find(context=context, obj=obj)
@@ -205,12 +229,16 @@ class DatasetController:
             return await self._publisher.blocked(obj, live)
         keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=dataset.spec)
         trouble = keys if isinstance(keys, Problem) else None
-        if trouble is not None and not readers.serves(dataset):
+        # A status alone is no authority: whoever could write it would read with the keys of another one.
+        claimed = volumes.mounted_path(live.volume)
+        if trouble is not None and not (claimed and readers.serves(dataset)):
             return await self._publisher.blocked(obj, trouble)
         origin = (
-            None if isinstance(keys, Problem) else identity.source_of(spec=dataset.spec, credentials=keys)
+            None
+            if isinstance(keys, Problem)
+            else identity.source_of(spec=dataset.spec, credentials=keys, address=allowed.address)
         )
-        path = self._path_of(dataset, origin=origin, claimed=volumes.mounted_path(live.volume))
+        path = self._path_of(dataset, origin=origin, claimed=claimed)
         if new or (dataset.status is not None and dataset.status.mount_path != path):
             obj, dataset = await self._publisher.mounting(obj, path)
         mount = self._mounts.get(cluster=cluster, path=path)
@@ -232,6 +260,7 @@ class DatasetController:
             asked = MountRequest(
                 me=me,
                 source=origin,
+                claimed=bool(claimed),
                 check_due=check.due,
                 answers={user.key: checks.asked_of(user) for user in users},
             )
@@ -242,22 +271,35 @@ class DatasetController:
             if before is None or before.placements.keys() != found.placements.keys():
                 for user in users:
                     self._wake_preloads(user.key)
-            return await self._publisher.publish(
+            wait = await self._publisher.publish(
                 me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
             )
+            return wait if wait is None else min(wait, allowed.again)
+
+    async def _withdrawn(self, key: WorkKey, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
+        """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""
+        path, cluster = (
+            dataset.status.mount_path if dataset.status else "",
+            dataset.spec.cache_cluster_ref.name,
+        )
+        mount = self._mounts.get(cluster=cluster, path=path) if path else None
+        left = await withdrawal.withdraw(world=self._world, key=key, obj=obj, mount=mount)
+        await self._publisher.withdrawn(obj, cause, gone=left is None)
+        if path and left is None:
+            self._wake(cluster, {path})
+        return cause.retry_after if left is None else left
 
     def _path_of(self, dataset: Dataset, *, origin: Source | None, claimed: str) -> str:
-        """Where a Dataset is mounted, or shall be.
+        """Where a Dataset is mounted, or shall be: by its volume, its spec and its keys, never by its status.
 
         One that pods may read stays where it is. Any other joins the mount that this process has made of the same
         source with the same keys: it may have been in conflict with that one, until its keys were corrected.
         """
-        known = dataset.status.mount_path if dataset.status else ""
-        if claimed or (known and readers.serves(dataset)) or origin is None:
-            return claimed or known
+        if claimed or origin is None:
+            return claimed
         cluster, mark = dataset.spec.cache_cluster_ref.name, identity.mark(origin)
         same = (one.path for one in self._mounts if one.cluster == cluster and one.mounting.mark == mark)
-        return next(same, "") or known or identity.engine_path(source=origin)
+        return next(same, "") or identity.engine_path(source=origin)
 
     async def _with_finalizer(self, obj: Object) -> Object:
         finalizers = obj["metadata"].get("finalizers", [])

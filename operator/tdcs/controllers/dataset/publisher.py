@@ -196,6 +196,16 @@ class Publisher:
         )
         return None if cause.reason == "InvalidSpec" else cause.retry_after
 
+    async def withdrawn(self, obj: Object, cause: Problem, *, gone: bool) -> None:
+        """Report that a source may not be used; `gone`: nothing of it is left for the Dataset."""
+        wanted = report.remembered(obj, state="Failed")
+        if gone:
+            wanted = report.status_of(held=Holdings(), state="Failed", known=Known())
+        findings = conditions.blocked(reason=cause.reason, message=cause.message)
+        await publish_status(
+            context=self._world.context, resource=DATASETS, obj=obj, status=wanted, findings=findings
+        )
+
 
 def _until_changed(decision: MountDecision, *, settings: Settings) -> float:
     """Seconds until time alone changes what is granted: a timed Dataset is due, a clone was idle for long enough."""

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from tdcs.api import names
 from tdcs.api.dataset import KEYS_NEEDED, DatasetSpec
+from tdcs.api.source_uri import is_folder
 from tdcs.controllers.context import Context, Settings, Stores
-from tdcs.controllers.mounts.problem import RETRY_LATER, RETRY_SOON, Problem
-from tdcs.engine.paths import canonical_uri, inside
+from tdcs.controllers.mounts.problem import RETRY_SOON, Problem
 from tdcs.engine.protocol import Credentials
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import SECRETS
 
 
 def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> Problem | None:
-    """Why the cache cluster cannot hold a source: it is not there, or goes, or may not read its folder.
+    """Why the cache cluster cannot hold a source: it is not there, or goes.
 
     Args:
         stores: the live views.
@@ -38,18 +38,6 @@ def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> 
             "the Dataset anew with the name of another one, or wait until one of that name is created again",
             retry_after=RETRY_SOON,
         )
-    if not spec.source.uri.startswith("file://"):
-        return None
-    folder = canonical_uri(spec.source.uri).removeprefix("file://")
-    allowed = [str(each) for each in cluster.get("spec", {}).get("sourceFolders") or ()]
-    if not any(inside(inner=folder, outer=each) for each in allowed):
-        folders = f"which are {', '.join(allowed)}" if allowed else "of which there is none"
-        return Problem(
-            reason="FolderNotAllowed",
-            message=f"{folder} (spec.source.uri) lies outside of spec.sourceFolders of CacheCluster {name}, {folders}: "
-            "ask its administrator to add the folder, which every cache node must see, or name another one",
-            retry_after=RETRY_LATER,
-        )
     return None
 
 
@@ -61,7 +49,7 @@ async def read_credentials(
     Without keys the cache would fall back on the credentials of its node, which are not the tenant's. A problem when
     none is named, there is no such Secret, a key is missing, or the operator may not read it.
     """
-    if spec.source.uri.startswith("file://"):
+    if is_folder(spec.source.uri):
         return None
     if spec.source.secret_ref is None:
         return Problem(

@@ -8,12 +8,12 @@ from tdcs.api.dataset import DatasetSpec
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Credentials, Source
 
-Mark = tuple[str, tuple[tuple[str, str], ...], str]
-"""What tells one source from another: its URI, its options, and a digest of the credentials."""
+Mark = tuple[str, tuple[tuple[str, str], ...], str, str]
+"""What tells one source from another: its URI, its options, a digest of the credentials, and its address."""
 
 
-def source_of(*, spec: DatasetSpec, credentials: Credentials | None) -> Source:
-    """The engine's view of a Dataset's source."""
+def source_of(*, spec: DatasetSpec, credentials: Credentials | None, address: str = "") -> Source:
+    """The engine's view of a Dataset's source; `address`: the only one at which its store is to be asked."""
     options = spec.source.options
     given = {
         "endpoint": options.endpoint,
@@ -24,6 +24,7 @@ def source_of(*, spec: DatasetSpec, credentials: Credentials | None) -> Source:
         uri=canonical_uri(spec.source.uri),
         options={key: value for key, value in given.items() if value is not None},
         credentials=credentials,
+        address=address,
     )
 
 
@@ -37,8 +38,8 @@ def engine_path(*, source: Source) -> str:
 
 
 def mark(source: Source) -> Mark:
-    """What tells one source from another, without its secrets: URI, options, and a digest of the credentials."""
-    return source.uri, tuple(sorted(source.options.items())), digest(source)
+    """What tells one source from another, without its secrets."""
+    return source.uri, tuple(sorted(source.options.items())), digest(source), source.address
 
 
 def digest(source: Source) -> str:

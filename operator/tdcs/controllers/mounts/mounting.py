@@ -18,7 +18,8 @@ class MountUser:
     Attributes:
         key: the Dataset.
         source: its source with its keys; None when these cannot be read.
-        serves: whether it was mounted when it was last reported on.
+        serves: whether it was mounted when it was last reported on, and has a volume.
+        claimed: whether it has a volume that leads here: it was let in with keys that the source accepted.
         outranked: whether the mount has, or had before a restart, the keys of another one.
         conflict: says why its source cannot be mounted beside what is mounted; None when it can.
     """
@@ -26,6 +27,7 @@ class MountUser:
     key: WorkKey
     source: Source | None
     serves: bool
+    claimed: bool
     outranked: bool
     conflict: Callable[[], str | None]
 
@@ -174,11 +176,26 @@ class Mounting:
         needed = self._is_needed(user, mark=mark, there=there)
         if needed and self._attempt is None and (refusal is None or self._clock() >= refusal.again_at):
             self._begin(user.key, source, anew=self._path not in mounts)
+        if there and not user.claimed and self.mark != mark:
+            return self._barred(user, busy=needed or self._attempt is not None)
         differs = there and self._source is not None and self.mark != mark and not needed
         return MountOutcome(
             there=there,
             trouble=refusal.cause if refusal is not None else None,
-            differs=self._keys_of() if differs else "",
+            differs=self._keys_of(user.key) if differs else "",
+        )
+
+    def _barred(self, user: MountUser, *, busy: bool) -> MountOutcome:
+        """For a user that was never let in and has other keys than the mount: they may be revoked ones."""
+        if busy or self._source is None:
+            return MountOutcome()
+        text = (
+            "the source is mounted with other keys than those of spec.source.secretRef, which have been changed since: "
+            "put the present keys into the Secret, or put this Dataset into another CacheCluster "
+            "(spec.cacheClusterRef)"
+        )
+        return MountOutcome(
+            problem=Problem(reason="KeysDiffer", message=text, retry_after=problem.RETRY_LATER)
         )
 
     def unmount(
@@ -261,8 +278,7 @@ class Mounting:
             return False
         return self._marks.setdefault(user.key, mark) != mark or self._suspect
 
-    def _keys_of(self) -> str:
-        """The user that gave the mount its keys."""
-        return min(
-            (str(key) for key, mark in self._marks.items() if mark == self.mark), default="another Dataset"
-        )
+    def _keys_of(self, user: WorkKey) -> str:
+        """The user that gave the mount its keys, if it is of the same namespace as this one."""
+        own = (key for key in self._marks if key.namespace == user.namespace)
+        return min((str(key) for key in own if self._marks[key] == self.mark), default="another Dataset")

@@ -9,6 +9,7 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset, Kept
 from tdcs.api.preload import Preload
+from tdcs.api.source_uri import canonical_source_uri
 from tdcs.controllers.context import Stores, WorkKey
 from tdcs.engine.paths import canonical_uri, related
 from tdcs.engine.protocol import Source
@@ -62,7 +63,12 @@ def readers(*, stores: Stores, cluster: str, path: str, me: Reader) -> list[Read
             dataset = Dataset.model_validate(obj)
         except ValidationError:
             continue  # its own pass says so
-        found.append(Reader(key=key, obj=obj, dataset=dataset))
+        # By the spec, too: whoever could write a status would else have its wishes for another's data.
+        same = canonical_source_uri(dataset.spec.source.uri) == canonical_source_uri(
+            me.dataset.spec.source.uri
+        )
+        if same:
+            found.append(Reader(key=key, obj=obj, dataset=dataset))
     return sorted(found, key=lambda reader: reader.age)
 
 
@@ -212,18 +218,17 @@ def conflict(
         if other_path == path or not related(source.uri, canonical_uri(other_uri)):
             continue
         holder = _holder(stores=stores, cluster=cluster, path=other_path)
-        title = f"Dataset {holder}" if holder else f"a mount without a Dataset ({other_path})"
+        # Nothing is said of other namespaces: neither their Datasets, nor which folder of a bucket they read.
+        title = f"Dataset {'/'.join(holder)}" if holder and holder[0] == me.namespace else "another user"
         secret = _secret_of(stores.datasets.get((me.namespace, me.name), {}), namespace=me.namespace)
         if canonical_uri(other_uri) != source.uri:
+            own = other_uri if holder and holder[0] == me.namespace else ""
             inner = len(source.uri) > len(other_uri)
-            return (
-                f"{source.uri} lies {'inside' if inner else 'around'} {other_uri}, which {title} has mounted in "
-                f"CacheCluster {cluster}, and a cache holds a folder only once: read it through that Dataset "
-                f"({'subfolders are folders of its volume' if inner else 'or widen its spec.source.uri'}), put "
-                "this Dataset into another CacheCluster (spec.cacheClusterRef), or delete that one"
-            )
-        options = stores.datasets.get(_key_of(holder), {}).get("spec", {}).get("source", {}).get("options")
-        otherwise = "or put this one into another CacheCluster (spec.cacheClusterRef); or delete that one"
+            return _nested(source.uri, inner=inner, own=own, title=title, cluster=cluster)
+        options = stores.datasets.get(holder or ("", ""), {}).get("spec", {}).get("source", {}).get("options")
+        otherwise = "or put this one into another CacheCluster (spec.cacheClusterRef)"
+        if title != "another user":
+            otherwise += "; or delete that one"
         if holder and _differs(options, source):
             return (
                 f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
@@ -239,22 +244,30 @@ def conflict(
     return None
 
 
-def _holder(*, stores: Stores, cluster: str, path: str) -> str:
+def _nested(uri: str, *, inner: bool, own: str, title: str, cluster: str) -> str:
+    """Why a folder cannot be mounted inside or around another one; `own`: the other, when it may be named."""
+    other = own or f"a folder {'around' if inner else 'in'} it"
+    remedy = "put this Dataset into another CacheCluster (spec.cacheClusterRef)"
+    if own:
+        reading = "subfolders are folders of its volume" if inner else "or widen its spec.source.uri"
+        remedy = f"read it through that Dataset ({reading}), {remedy}, or delete that one"
+    return (
+        f"{uri} lies {'inside' if inner else 'around'} {other}, which {title} has mounted in CacheCluster {cluster}, "
+        f"and a cache holds a folder only once: {remedy}"
+    )
+
+
+def _holder(*, stores: Stores, cluster: str, path: str) -> tuple[str, str] | None:
     for (namespace, name), obj in stores.datasets.items():
         if (obj.get("status") or {}).get("mountPath") == path and names.cache_cluster_of(obj) == cluster:
-            return f"{namespace}/{name}"
-    return ""
+            return namespace, name
+    return None
 
 
 def _secret_of(dataset: Object, *, namespace: str) -> str:
     """The Secret that a Dataset names, for people."""
     reference = dataset.get("spec", {}).get("source", {}).get("secretRef") or {}
     return f"Secret {namespace}/{reference['name']}" if reference.get("name") else "this Dataset's Secret"
-
-
-def _key_of(title: str) -> tuple[str, str]:
-    namespace, _, name = title.partition("/")
-    return namespace, name
 
 
 def _differs(options: Mapping[str, object] | None, source: Source) -> bool:

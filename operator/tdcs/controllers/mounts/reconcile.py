@@ -316,7 +316,8 @@ def _user(
     return MountUser(
         key=asked.me.key,
         source=asked.source,
-        serves=readers.serves(asked.me.dataset),
+        serves=asked.claimed and readers.serves(asked.me.dataset),
+        claimed=asked.claimed,
         outranked=not readers.has_keys(asked.me)
         and any(readers.has_keys(user) for user in users if user.key != asked.me.key),
         conflict=conflict,
@@ -329,7 +330,7 @@ def _access(source: Source | None) -> SourceAccess | None:
     keys = source.credentials
     return SourceAccess(
         uri=source.uri,
-        options=dict(source.options),
+        options=source.reached_options,
         access_key_id=keys.access_key_id if keys is not None else "",
         secret_access_key=keys.secret_access_key if keys is not None else "",
     )

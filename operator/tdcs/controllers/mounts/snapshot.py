@@ -58,12 +58,14 @@ class MountRequest:
     Attributes:
         me: the Dataset.
         source: its source with its keys; None when these cannot be read.
+        claimed: whether it has a volume that leads to the mount.
         check_due: whether the source is to be listed for changes.
         answers: the value with which each user of the mount asks for that.
     """
 
     me: Reader
     source: Source | None
+    claimed: bool
     check_due: bool
     answers: Mapping[object, str | None]
 

@@ -7,7 +7,7 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.durations import seconds_between
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.mounts.problem import Problem
+from tdcs.controllers.mounts.problem import RETRY_SOON, Problem
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs, foreign, owner_reference
 from tdcs.kube.errors import InvalidError
@@ -30,7 +30,8 @@ class Volume:
 async def find(*, context: Context, obj: Object) -> Volume | Problem:
     """The volume of a Dataset and its claim; a problem when a stranger has the name of one.
 
-    The other object is left as it is.
+    The other object is left as it is. The volume of an earlier Dataset of that name, perhaps of another tenant, is
+    deleted: it leads to what that one could read.
     """
     namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
     volume_name = names.volume_name(namespace=namespace, dataset=name)
@@ -44,7 +45,27 @@ async def find(*, context: Context, obj: Object) -> Volume | Problem:
         if one is not None and not belongs(one, obj):
             error = foreign(resource=resource, live=one, owner=obj)
             return Problem(reason="NameTaken", message=str(error))
-    return Volume(volume=live, claim=claimed)
+    if live is None or is_own(volume=live, claim=claimed, dataset=obj):
+        return Volume(volume=live, claim=claimed)
+    uid = live["metadata"]["uid"]
+    if not live["metadata"].get("deletionTimestamp"):
+        await context.api.delete(PERSISTENT_VOLUMES, name=volume_name, uid=uid)
+        context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
+    left = await context.api.get(PERSISTENT_VOLUMES, name=volume_name)
+    if left is None:
+        return Volume(volume=None, claim=claimed)
+    text = f"the PersistentVolume {volume_name} of an earlier Dataset of this name is being deleted"
+    return Problem(reason="NameTaken", message=text, retry_after=RETRY_SOON)
+
+
+def is_own(*, volume: Object, claim: Object | None, dataset: Object) -> bool:
+    """Whether a volume was made for this very Dataset: by its uid, which every volume carries; one that TDCS made
+    before it wrote the uid by the claim that it is bound to, which the Dataset owns."""
+    made_for = (volume["metadata"].get("labels") or {}).get(names.LABEL_DATASET_UID)
+    if made_for is not None:
+        return bool(made_for == dataset["metadata"].get("uid"))
+    bound = (volume["spec"].get("claimRef") or {}).get("uid")
+    return bound is None or (claim is not None and claim["metadata"].get("uid") == bound)
 
 
 async def provide(
@@ -139,7 +160,13 @@ def volume(*, dataset: Object, storage: str, attributes: Mapping[str, str]) -> O
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": volume_name, "labels": labels_of(namespace=namespace, name=name)},
+        "metadata": {
+            "name": volume_name,
+            "labels": {
+                **labels_of(namespace=namespace, name=name),
+                names.LABEL_DATASET_UID: dataset["metadata"]["uid"],
+            },
+        },
         "spec": {
             "capacity": {"storage": storage},
             "accessModes": ["ReadOnlyMany"],

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 
+from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Source, SourceError
 
@@ -35,7 +36,7 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
         SourceError: An option that is not known, or a value that cannot be right.
     """
     uri = canonical_uri(source.uri)
-    known = _S3_OPTIONS if uri.startswith("s3://") else ()
+    known = () if is_folder(uri) else _S3_OPTIONS
     unknown = sorted(set(source.options) - set(known))
     if unknown:
         raise SourceError(
@@ -43,7 +44,7 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
             reason=f"{', '.join(unknown)} is not an option of this kind of source",
             remedy=f"Use {', '.join(known)}" if known else "Leave spec.source.options out",
         )
-    properties = _s3_properties(source=source, uri=uri) if uri.startswith("s3://") else {}
+    properties = {} if is_folder(uri) else _s3_properties(source=source, uri=uri)
     properties["alluxio.user.block.size.bytes.default"] = f"{block_size}B"
     if source.credentials is not None:
         properties["s3a.accessKeyId"] = source.credentials.access_key_id
@@ -54,11 +55,20 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
 
 def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
     endpoint = source.options.get("endpoint", "")
-    if endpoint and not re.fullmatch(r"https?://[^/\s]+/?", endpoint):
+    try:
+        if endpoint:
+            canonical_endpoint(endpoint)
+    except ValueError as error:
         raise SourceError(
             attempted=f"read the options of {uri}",
-            reason=f"endpoint {endpoint!r} is no URL such as http://store.example:9000",
+            reason=f"endpoint {endpoint!r} is no URL such as http://store.example:9000: {error}",
             remedy="Correct spec.source.options.endpoint",
+        ) from error
+    if not REGION.fullmatch(source.options.get("region", "us-east-1")):
+        raise SourceError(
+            attempted=f"read the options of {uri}",
+            reason=f"region {source.options['region']!r} is no region such as us-east-1",
+            remedy="Correct spec.source.options.region",
         )
     # An own server is reached by path as a rule, and AWS by bucket host name.
     path_style = source.options.get("pathStyle", "true" if endpoint else "false")
@@ -74,7 +84,7 @@ def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
         "alluxio.underfs.s3.inherit.acl": "false",
     }
     if endpoint:
-        properties["alluxio.underfs.s3.endpoint"] = endpoint.rstrip("/")
+        properties["alluxio.underfs.s3.endpoint"] = source.reached_options["endpoint"].rstrip("/")
     if endpoint or "region" in source.options:
         properties["alluxio.underfs.s3.endpoint.region"] = source.options.get("region", "us-east-1")
     return properties

@@ -49,6 +49,11 @@ async def delete_unreadable(*, context: Context, obj: Object) -> float | Problem
     return waiting
 
 
+async def delete_volume(*, context: Context, obj: Object) -> bool:
+    """One step towards no claim and no volume of a Dataset that stays itself; whether both are gone."""
+    return await _claim_gone(context=context, obj=obj) is None
+
+
 def is_shared(*, context: Context, obj: Object, mount: Mount) -> bool:
     """Whether another Dataset, which is not being deleted, reads the same mount."""
     mine = (obj["metadata"]["namespace"], obj["metadata"]["name"])

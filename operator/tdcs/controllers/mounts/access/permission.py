@@ -1,0 +1,100 @@
+"""Whether a Dataset may use its source now: by the rules of its CacheCluster, and by where its store's name leads."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.dataset import DatasetSpec
+from tdcs.api.source_uri import AMAZON, canonical_endpoint
+from tdcs.controllers.context import Stores
+from tdcs.controllers.mounts.access.endpoints import FRESH_SECONDS, Endpoints
+from tdcs.controllers.mounts.access.rules import judge_source
+from tdcs.controllers.mounts.problem import RETRY_LATER, RETRY_SOON, Problem
+
+PENDING_SECONDS = 0.2
+"""Seconds after which a Dataset is looked at again while its store's name is looked up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """How it stands with the use of a source.
+
+    Attributes:
+        refused: why it may not be used; None while it may.
+        unknown: why that cannot be said just now; None when it can.
+        confined: whether the store is one that no rule names, so that its addresses are compared again and again.
+        address: what a confined store's name stands for, where only that keeps its requests there: without TLS whoever
+            answers is believed, so that a second lookup of the name must not decide.
+    """
+
+    refused: Problem | None = None
+    unknown: Problem | None = None
+    confined: bool = False
+    address: str = ""
+
+    @property
+    def again(self) -> float:
+        """Seconds until it is to be looked at again at the latest."""
+        return FRESH_SECONDS if self.confined else float("inf")
+
+
+def source_permission(
+    *, stores: Stores, endpoints: Endpoints, namespace: str, spec: DatasetSpec
+) -> Permission:
+    """The permission of a Dataset. Waits for nothing."""
+    name, source = spec.cache_cluster_ref.name, spec.source
+    cluster = stores.cache_cluster(name) or {}
+    try:
+        rules = CacheClusterSpec.model_validate(cluster.get("spec") or {})
+    except ValidationError:
+        text = f"the spec of CacheCluster {name} cannot be read, so that no source is allowed: see its condition Ready"
+        return Permission(
+            unknown=Problem(reason="InvalidCacheCluster", message=text, retry_after=RETRY_LATER)
+        )
+    labelled = stores.namespaces.get(("", namespace))
+    labels = (labelled.get("metadata") or {}).get("labels") or {} if labelled is not None else None
+    verdict = judge_source(
+        rules=rules.sources,
+        shared_folders=rules.source_folders,
+        namespace=namespace,
+        labels=labels,
+        uri=source.uri,
+        endpoint=source.options.endpoint,
+        path_style=source.options.path_style,
+        cluster=name,
+    )
+    if verdict.refusal is not None:
+        reason, message = verdict.refusal
+        return Permission(refused=Problem(reason=reason, message=message, retry_after=RETRY_LATER))
+    if not verdict.host or verdict.named:
+        return Permission()
+    answer = endpoints.look(verdict.host)
+    where = f"{verdict.host} (spec.source.options.endpoint)"
+    if not answer.known:
+        text = f"{where} is being looked up, to see that it is not inside the cluster"
+        found = Problem(reason="EndpointUnknown", message=text, retry_after=PENDING_SECONDS)
+        return Permission(unknown=found, confined=True)
+    if answer.failure:
+        text = f"{where} has no address: {answer.failure}. Correct the endpoint, or see the cluster's DNS"
+        return Permission(
+            unknown=Problem(reason="EndpointUnknown", message=text, retry_after=RETRY_SOON), confined=True
+        )
+    if answer.internal:
+        text = (
+            f"{where} has a {answer.internal} address, and no rule of CacheCluster {name} (spec.sources) names it for "
+            f"namespace {namespace}: use another store, or ask its administrator for a rule that names the endpoint"
+        )
+        return Permission(
+            refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_SOON), confined=True
+        )
+    if canonical_endpoint(source.options.endpoint or AMAZON).scheme == "https":
+        return Permission(confined=True)
+    if source.options.path_style is False:
+        text = (
+            f"{where} is asked without TLS, with the bucket in its name, and no rule of CacheCluster {name} "
+            "(spec.sources) names the endpoint: use https, set spec.source.options.pathStyle to true, or ask the "
+            "administrator for a rule"
+        )
+        return Permission(refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_LATER))
+    return Permission(confined=True, address=answer.address)

@@ -1,0 +1,9 @@
+"""The addresses of a host, by this machine's resolver."""
+
+import socket
+
+
+def addresses_of(host: str) -> list[str]:
+    """All addresses of a host. Blocks; raises OSError when it has none."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))

@@ -1,0 +1,80 @@
+"""Which addresses and names of hosts lead into the cluster, to the node or to its cloud's metadata."""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+METADATA: Final[tuple[Network, ...]] = tuple(
+    map(ip_network, ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/64"))
+)
+"""Where clouds answer their machines besides link-local addresses: Alibaba, Azure, Oracle, Amazon over IPv6."""
+
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+_SUFFIXES: Final = (".svc", ".cluster.local", ".local", ".localhost", ".internal", ".localdomain")
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Networks such as `10.0.0.0/8`; a bare address is one of its own. Raises ValueError."""
+    return tuple(ip_network(text, strict=False) for text in texts)
+
+
+def plain_address(text: str) -> Address | None:
+    """An address, without an IPv6 form around an IPv4 one; None for what is none."""
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped is not None:
+            return found.ipv4_mapped
+        if found.sixtofour is not None:
+            return found.sixtofour
+        if found in _TRANSLATED:
+            return IPv4Address(int(found) & 0xFFFFFFFF)
+    return found
+
+
+def forbidden_kind(text: str) -> str:
+    """What an address is that no source may have, whoever allows it: of the node's own link or of its cloud. Else
+    empty."""
+    address = plain_address(text)
+    if address is None:
+        return "no address"
+    if address.is_link_local or any(address in network for network in METADATA):
+        return "link-local or metadata"
+    if address.is_unspecified or address.is_multicast:
+        return "unspecified or multicast"
+    return ""
+
+
+def internal_kind(text: str, *, internal: Sequence[Network]) -> str:
+    """What an address is that a source may have only when a rule names its endpoint; empty for any other.
+
+    Args:
+        text: the address.
+        internal: networks of the cluster: its Services, pods and nodes.
+    """
+    found = forbidden_kind(text)
+    if found:
+        return found
+    address = plain_address(text)
+    if address is None or address.is_loopback:
+        return "loopback"
+    if address.is_reserved and isinstance(address, IPv4Address):
+        return "reserved"
+    return "cluster-internal" if any(address in network for network in internal) else ""
+
+
+def internal_name(host: str) -> bool:
+    """Whether a host's name is one that only resolves inside the cluster, or on the machine."""
+    return plain_address(host) is None and ("." not in host or f".{host}".endswith(_SUFFIXES))

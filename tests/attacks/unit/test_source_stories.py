@@ -1,0 +1,183 @@
+"""Tenants that name what is not theirs, at a whole operator: what they are told, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.api import names
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import Source
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, NODES, PERSISTENT_VOLUMES, SECRETS
+
+MB = 1_000_000
+STORE = "http://store.example:9000"
+
+
+class Names:
+    """What the names of hosts stand for; a test changes it."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[str]] = {"store.example": ["93.184.216.34"]}
+
+    def __call__(self, host: str) -> list[str]:
+        if host not in self.found:
+            raise OSError(f"{host} is not known")
+        return self.found[host]
+
+
+@pytest.fixture
+def hosts() -> Names:
+    return Names()
+
+
+@pytest.fixture
+async def cluster(hosts: Names, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.FRESH_SECONDS", 0.05)
+    monkeypatch.setattr("tdcs.controllers.mounts.access.permission.FRESH_SECONDS", 0.05)
+    engine = MemoryEngine(
+        sources={"s3://pictures": {"a": MB}, "file:///nfs/pictures": {"a": MB}},
+        workers={"n1": 100 * MB, "n2": 100 * MB},
+    )
+    async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, resolve=hosts) as made:
+        made.server.store(NAMESPACES)["", "n"] = {"metadata": {"name": "n", "labels": {"team": "a"}}}
+        await made.create_cache()
+        await made.create_keys()
+        yield made
+
+
+async def refused(cluster: Cluster, reason: str, name: str = "pictures") -> str:
+    """Until a Dataset is refused for this reason; the message."""
+    await cluster.until(lambda: cluster.condition("Ready", name).get("reason") == reason)
+    return str(cluster.condition("Ready", name)["message"])
+
+
+async def test_a_store_inside_the_cluster_is_not_read_unless_a_rule_names_it(cluster: Cluster) -> None:
+    inside = "http://store.tdcs-store.svc:7070"
+    await cluster.create_dataset(source={"options": {"endpoint": inside}})
+    assert inside in await refused(cluster, "EndpointNotAllowed")
+    assert not cluster.engine.state.mounts
+    await cluster.server.merge(
+        CACHE_CLUSTERS,
+        name="default",
+        namespace=names.SYSTEM_NAMESPACE,
+        patch={"spec": {"sources": [{"name": "store", "endpoints": [inside]}]}},
+    )
+    await cluster.until_state("Ready")
+
+
+async def test_a_name_that_stands_for_the_metadata_address_is_not_mounted(
+    cluster: Cluster, hosts: Names
+) -> None:
+    hosts.found["store.example"] = ["93.184.216.34", "169.254.169.254"]
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    assert "link-local or metadata address" in await refused(cluster, "EndpointNotAllowed")
+    assert not cluster.engine.state.mounts
+
+
+async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
+    cluster: Cluster, hosts: Names
+) -> None:
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    await cluster.until_state("Ready")
+    hosts.found["store.example"] = ["10.0.0.7"]
+    for node in cluster.server.store(NODES).values():
+        node["spec"] = {"podCIDRs": ["10.0.0.0/16"]}
+    assert "cluster-internal address" in await refused(cluster, "EndpointNotAllowed")
+    await cluster.until(lambda: not cluster.engine.state.mounts)
+    await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
+    await cluster.until(lambda: not cluster.held())
+    await cluster.until(lambda: not cluster.status().get("mountPath"))
+
+
+async def test_a_store_without_tls_is_asked_at_the_address_that_was_looked_at(
+    cluster: Cluster, hosts: Names
+) -> None:
+    asked: list[Source] = []
+    mount = cluster.engine.mount
+
+    async def noted(*, path: str, source: Source) -> None:
+        asked.append(source)
+        await mount(path=path, source=source)
+
+    cluster.engine.mount = noted  # type: ignore[method-assign]
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    await cluster.until_state("Ready")
+    assert {one.reached_options["endpoint"] for one in asked} == {"http://93.184.216.34:9000"}
+    hosts.found["store.example"] = ["93.184.216.35", "93.184.216.34"]
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    assert len(asked) == 1
+    hosts.found["store.example"] = ["93.184.216.36"]
+    await cluster.until(lambda: len(asked) > 1)
+    assert asked[-1].reached_options["endpoint"] == "http://93.184.216.36:9000"
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_a_name_without_an_address_is_said_and_tried_again(cluster: Cluster, hosts: Names) -> None:
+    found, hosts.found = hosts.found, {}
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    await cluster.until(lambda: "has no address" in cluster.condition("Ready").get("message", ""))
+    hosts.found = found
+    await cluster.until_state("Ready")
+
+
+async def test_a_rule_that_is_taken_back_ends_the_use_of_a_source(cluster: Cluster) -> None:
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    await cluster.server.merge(
+        CACHE_CLUSTERS,
+        name="default",
+        namespace=names.SYSTEM_NAMESPACE,
+        patch={"spec": {"sources": [{"name": "other", "buckets": ["others"]}]}},
+    )
+    assert "may use others" in await refused(cluster, "BucketNotAllowed")
+    await cluster.until(lambda: not cluster.engine.state.mounts and not cluster.held())
+    await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
+
+
+async def test_a_folder_is_for_the_namespaces_of_its_rule(cluster: Cluster) -> None:
+    rule = {"name": "nfs", "namespaceSelector": {"matchLabels": {"team": "b"}}, "folders": ["/nfs"]}
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"sources": [rule]}}
+    )
+    await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
+    assert "of which there is none" in await refused(cluster, "FolderNotAllowed")
+    cluster.server.store(NAMESPACES)["", "n"]["metadata"]["labels"] = {"team": "b"}
+    await cluster.until_state("Ready")
+
+
+async def test_no_message_names_a_dataset_of_another_namespace(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://pictures/train"] = {"a": MB}
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    keys = dict(cluster.server.store(SECRETS)["n", "keys"])
+    sources: dict[str, dict[str, Any]] = {
+        "same": {"uri": "s3://pictures", "options": {"region": "eu-west-1"}},
+        "inner": {"uri": "s3://pictures/train"},
+    }
+    for name, source in sources.items():
+        cluster.server.store(SECRETS)["stranger", "keys"] = keys
+        await cluster.server.create(
+            DATASETS,
+            obj={
+                "apiVersion": names.API_VERSION,
+                "kind": "Dataset",
+                "metadata": {"name": name, "namespace": "stranger"},
+                "spec": {"source": {"secretRef": {"name": "keys"}, **source}},
+            },
+        )
+
+        def blocked(name: str = name) -> bool:
+            obj = cluster.server.store(DATASETS)["stranger", name]
+            return any(
+                one["reason"] == "MountConflict" for one in (obj.get("status") or {}).get("conditions", ())
+            )
+
+        await cluster.until(blocked)
+        text = str(cluster.server.store(DATASETS)["stranger", name]["status"])
+        assert "n/pictures" not in text
+        assert "Dataset n" not in text

@@ -1,0 +1,177 @@
+"""Statuses and volumes that others wrote, and names that were used before: none of them opens another's data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.api import names
+from tdcs.controllers.clock import utc_now
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import Credentials
+from tdcs.kube.api import Object
+from tdcs.kube.resources import DATASETS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS
+
+MB = 1_000_000
+OWNER = Credentials(access_key_id="me", secret_access_key="s3cr3t")
+VICTIM, ATTACKER = ("n", "pictures"), ("stranger", "stolen")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """A victim's Dataset in namespace n, mounted, with a volume; its source takes the victim's keys only."""
+    engine = MemoryEngine(
+        sources={"s3://pictures": {"a": MB}},
+        workers={"n1": 100 * MB},
+        credentials={"s3://pictures": OWNER},
+    )
+    async with Cluster(engine=engine, nodes={"n1": {}}) as made:
+        for namespace in ("n", "stranger"):
+            made.server.store(NAMESPACES)["", namespace] = {"metadata": {"name": namespace}}
+        await made.create_cache()
+        await made.create_keys()
+        await made.create_dataset()
+        await made.until_state("Ready")
+        yield made
+
+
+def forged(cluster: Cluster) -> Object:
+    """The victim's status with everything that says that its data can be read."""
+    return copy.deepcopy(cluster.server.store(DATASETS)[VICTIM]["status"])
+
+
+async def put_dataset(
+    cluster: Cluster, *, status: Object | None = None, secret: Object | None = None, **more: Any
+) -> None:
+    """The attacker's Dataset of the victim's source, with the keys of `secret`, and a status of its own making."""
+    namespace, name = ATTACKER
+    if secret is not None:
+        cluster.server.store(SECRETS)[namespace, "keys"] = secret
+    await cluster.server.create(
+        DATASETS,
+        obj={
+            "apiVersion": names.API_VERSION,
+            "kind": "Dataset",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"source": {"uri": "s3://pictures", "secretRef": {"name": "keys"}}},
+            **({"status": status} if status else {}),
+            **more,
+        },
+    )
+
+
+async def reason(cluster: Cluster, expected: set[str]) -> None:
+    """Until the attacker's Dataset is not Ready for one of these reasons, and has no volume."""
+
+    def refused() -> bool:
+        status = cluster.server.store(DATASETS)[ATTACKER].get("status") or {}
+        ready: Object = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+        return ready.get("status") == "False" and ready.get("reason") in expected
+
+    await cluster.until(refused)
+    assert ("", names.volume_name(namespace="stranger", dataset="stolen")) not in cluster.server.store(
+        PERSISTENT_VOLUMES
+    )
+
+
+async def test_a_forged_status_without_keys_reads_nothing(cluster: Cluster) -> None:
+    await put_dataset(cluster, status=forged(cluster))
+    await reason(cluster, {"SecretNotFound"})
+
+
+async def test_a_forged_status_with_wrong_keys_reads_nothing(cluster: Cluster) -> None:
+    wrong = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}}
+    await put_dataset(cluster, status=forged(cluster), secret=wrong)
+    await reason(cluster, {"MountConflict", "SourceRefused", "KeysDiffer"})
+
+
+async def test_a_forged_status_survives_no_restart_of_the_operator(cluster: Cluster) -> None:
+    await cluster.stop()
+    wrong = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}}
+    await put_dataset(cluster, status=forged(cluster), secret=wrong)
+    await cluster.start()
+    await reason(cluster, {"MountConflict", "SourceRefused", "KeysDiffer"})
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_a_forged_path_of_another_source_is_replaced_by_the_own_one(cluster: Cluster) -> None:
+    cluster.engine.sources["s3://own"] = {"mine": MB}
+    secret = dict(cluster.server.store(SECRETS)["n", "keys"])
+    cluster.server.store(SECRETS)["stranger", "keys"] = secret
+    victim = cluster.status()["mountPath"]
+    await cluster.server.create(
+        DATASETS,
+        obj={
+            "apiVersion": names.API_VERSION,
+            "kind": "Dataset",
+            "metadata": {"name": "stolen", "namespace": "stranger"},
+            "spec": {"source": {"uri": "s3://own", "secretRef": {"name": "keys"}}},
+            "status": forged(cluster),
+        },
+    )
+
+    def leads_to() -> str:
+        volume = cluster.server.store(PERSISTENT_VOLUMES).get(("", "tdcs.stranger.stolen"))
+        return str(volume["spec"]["csi"]["volumeAttributes"]["path"]) if volume else ""
+
+    await cluster.until(leads_to)
+    assert leads_to() != victim
+    assert cluster.engine.state.mounts[leads_to()].uri == "s3://own"
+
+
+async def test_revoked_keys_that_were_once_the_mounts_do_not_open_it_again(cluster: Cluster) -> None:
+    former = dict(cluster.server.store(SECRETS)["n", "keys"])
+    cluster.engine.credentials["s3://pictures"] = Credentials(access_key_id="me", secret_access_key="renewed")
+    path = cluster.status()["mountPath"]
+    await cluster.create_keys(key="renewed")
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "Reachable")
+    assert cluster.status()["mountPath"] == path
+    await put_dataset(cluster, secret=former)  # the same URI and keys as once: the same path
+    await reason(cluster, {"KeysDiffer", "SourceRefused"})
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluster) -> None:
+    volume_name = names.volume_name(namespace="n", dataset="pictures")
+    left = copy.deepcopy(cluster.server.store(PERSISTENT_VOLUMES)["", volume_name])
+    await cluster.stop()
+    # The namespace went with its objects, finalizers taken away; the volume, which is in no namespace, stayed.
+    for resource in (DATASETS, PERSISTENT_VOLUME_CLAIMS, SECRETS):
+        cluster.server.store(resource).clear()
+    left["status"] = {"phase": "Released"}
+    cluster.server.store(PERSISTENT_VOLUMES)["", volume_name] = left
+    await cluster.start()
+    await cluster.create_keys(key="of-the-next-tenant")
+    await cluster.create_dataset()
+    await cluster.until(
+        lambda: cluster.condition("Ready").get("reason") in {"SourceRefused", "KeysDiffer", "MountConflict"}
+    )
+    assert ("", volume_name) not in cluster.server.store(PERSISTENT_VOLUMES)
+
+
+@pytest.mark.parametrize("labelled", [True, False], ids=["another-uid", "no-uid"])
+async def test_a_volume_that_was_planted_for_a_dataset_to_come_is_not_its_own(
+    cluster: Cluster, labelled: bool
+) -> None:
+    planted = copy.deepcopy(
+        cluster.server.store(PERSISTENT_VOLUMES)["", names.volume_name(namespace="n", dataset="pictures")]
+    )
+    metadata = planted["metadata"]
+    metadata.update(name="tdcs.stranger.stolen", uid="planted", creationTimestamp=utc_now())
+    metadata["labels"] |= {
+        names.LABEL_DATASET_NAMESPACE: "stranger",
+        names.LABEL_DATASET_NAME: "stolen",
+        names.LABEL_DATASET_UID: "of-nothing",
+    }
+    if not labelled:
+        del metadata["labels"][names.LABEL_DATASET_UID]
+    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen", "uid": "of-nothing"}
+    cluster.server.store(PERSISTENT_VOLUMES)["", "tdcs.stranger.stolen"] = planted
+    await put_dataset(cluster, status=forged(cluster))
+    await reason(cluster, {"SecretNotFound"})
