@@ -86,7 +86,9 @@ def test_no_alerts_are_made_unless_they_are_asked_for(helm: Helm) -> None:
     assert not [obj for obj in rendered.objects if "alerts" in obj["metadata"]["name"]]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, of Debian's package prometheus, is not here")
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool, of Debian's package prometheus, is not here"
+)
 def test_prometheus_itself_fires_every_alert_when_it_should_and_none_otherwise(tmp_path: Path) -> None:
     cases = Path(__file__).with_name("alerts_test.yaml").read_text()
     made = tmp_path / "cases.yaml"
