@@ -72,7 +72,7 @@ simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.m
 	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
 	@$(BIN)/python -m bench.simulation_page
 
-simulation-quick: venv ## a part of the sweep, about five minutes, into the page; TRACE=FILE.csv
+simulation-quick: venv ## a part of the sweep, about ten minutes, into the page; TRACE=FILE.csv
 	@rm -f bench/results/simulation_quick.jsonl
 	@$(BIN)/python bench/simulation_matrix.py --quick --trace $(TRACE) --results bench/results/simulation_quick.jsonl
 	@$(BIN)/python -m bench.simulation_page
