@@ -31,6 +31,11 @@ READ_ON = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def training_image_on_its_way() -> None:
+    """No test here trains: the large image stays where it is."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def with_reader(tdcs: None, kubectl: Kubectl, reporter: Reporter) -> Iterator[None]:
     """The release with the remote-read client."""
