@@ -9,6 +9,7 @@ import fcntl
 import gc
 import logging
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,7 @@ _log: Final = logging.getLogger(__name__)
 BUFFER_BYTES: Final = 16 << 20
 _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 1.0
+_HANG_SECONDS: Final = 5
 
 
 def serve(session: Session, *, folder: Path, node: str) -> None:
@@ -60,6 +62,11 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     if present.any():
         return
+
+    def is_over() -> bool:
+        signal.alarm(_HANG_SECONDS)  # which ends a process that does not come here again
+        return present.any()
+
     _log.warning("no reader runs on this node: the holder's reserve serves until the next one is there")
     Server(
         session=session,
@@ -67,7 +74,7 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str) -> None:
         counters=Counters(),
         buffer_bytes=BUFFER_BYTES,
         patience_seconds=_PATIENCE_SECONDS,
-        until=present.any,
+        until=is_over,
     ).run()
     _log.info("a reader is there again")
 
