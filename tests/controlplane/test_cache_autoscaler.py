@@ -149,7 +149,8 @@ def rendered(world: World) -> tuple[Object, str]:
         capture_output=True,
         text=True,
     )
-    autoscaler, rules = (obj for obj in yaml.safe_load_all(done.stdout) if obj)
+    made = {obj["kind"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
+    autoscaler, rules = made["HorizontalPodAutoscaler"], made["ConfigMap"]
     autoscaler["spec"]["behavior"]["scaleDown"]["policies"][0]["periodSeconds"] = 1
     return autoscaler, str(rules["data"]["config.yaml"])
 

@@ -182,3 +182,25 @@ async def test_the_data_of_an_elastic_job_follows_it_to_new_nodes_before_others_
         cluster.end("p1")
         cluster.end("p2")  # it has shrunk: what is there stays for a while, and nothing is read again
         assert cluster.engine.source_bytes_read == SIZE
+
+
+@pytest.mark.parametrize("write", [4, 6, 7])
+async def test_a_worker_that_came_back_at_any_moment_of_its_leaving_is_cleaned_when_it_goes(
+    write: int,
+) -> None:
+    async with WorkersCluster(sources={"s3://pictures": FILES}, nodes="ab", capacity=60 * MB) as cluster:
+        await cluster.create_cache(nodeSelector={"cache": "yes"})
+        await cluster.until_workers("ab")
+        await cluster.create_dataset(placement={"mode": "Replicate"})
+        await cluster.until(lambda: cluster.held() == {"a": SIZE, "b": SIZE})
+        cluster.mortal.kill_after(write)
+        await cluster.scale(replicas=1)
+        await cluster.until(lambda: cluster.mortal.dead.is_set() or len(cluster.worker_nodes()) == 1)
+        await cluster.scale(replicas=2)
+        await cluster.restart()
+        await cluster.until_workers("ab")
+        await cluster.until(lambda: cluster.held() == {"a": SIZE, "b": SIZE})
+        await cluster.scale(replicas=1)
+        await cluster.until(lambda: len(cluster.worker_nodes()) == 1)
+        (left,) = cluster.worker_nodes()
+        assert cluster.held() == {left: SIZE}

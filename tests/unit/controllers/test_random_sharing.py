@@ -1,6 +1,6 @@
 """Random walks over a shared cache that grows and shrinks, with operators that die at random writes.
 
-`TDCS_SHARING_WALKS` is the number of walks (3), `TDCS_SHARING_FIRST` the seed of the first.
+`TDCS_SHARING_WALKS` is the number of walks (2), `TDCS_SHARING_FIRST` the seed of the first.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tdcs.kube.api import Object
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, TRAINING_JOBS
 from tdcs.planning.placement import RESERVE_RATIO
 
-WALKS = int(os.environ.get("TDCS_SHARING_WALKS", "3"))
+WALKS = int(os.environ.get("TDCS_SHARING_WALKS", "2"))
 FIRST = int(os.environ.get("TDCS_SHARING_FIRST", "0"))
 STEPS = 25
 NODES = "abcd"

@@ -25,8 +25,10 @@ _SCRIPT = 'for part in "$@"; do rm -rf -- "$part"; done'
 
 
 def job_name(*, cluster: str, worker_set: Object) -> str:
-    """Derives from the StatefulSet's incarnation: a worker that comes back and goes again is cleaned up again."""
-    return f"{cluster}-clean-{digest_of(worker_set['metadata']['uid'])}"
+    """Derives from the StatefulSet and its generation: a worker that comes back and goes again is cleaned up again,
+    also when it came back before its StatefulSet was deleted."""
+    metadata = worker_set["metadata"]
+    return f"{cluster}-clean-{digest_of([metadata['uid'], metadata.get('generation', 0)])}"
 
 
 def job(plan: Blueprint, *, worker_set: Object, node: str, views_too: bool) -> Object:
