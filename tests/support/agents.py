@@ -210,6 +210,7 @@ async def running_agent(
     capacity: int = CAPACITY,
     worker: str = NOBODY,
     patience: Patience = SHORT,
+    ready_seconds: float = 10,
 ) -> AsyncIterator[RunningAgent]:
     """An agent on a tier's folder, until the body ends."""
     disk = Disk(tier)
@@ -241,7 +242,7 @@ async def running_agent(
         control = runner.addresses[0][1]
         work = asyncio.create_task(agent.run())
         try:
-            await eventually_async(lambda: agent.ready or work.done(), deadline=10, interval=0.01)
+            await eventually_async(lambda: agent.ready or work.done(), deadline=ready_seconds, interval=0.01)
             yield RunningAgent(
                 agent=agent, blocks=blocks, url=f"http://127.0.0.1:{control}", address=f"127.0.0.1:{port}"
             )

@@ -19,6 +19,9 @@ import numpy.typing as npt
 from tdcs.planning.manifest_format import COLUMNS, FORMAT, MAGIC, BadManifestError, Header, Totals, encoded
 from tdcs.policy.slots import SLOTS
 
+_MANY = 16
+"""Of ids that are asked for: a part of the blocks that is larger than one in so many."""
+
 
 class Manifest:
     """The files of one version, ordered by folder and name. A file and a block are known by their numbers.
@@ -172,7 +175,10 @@ class Manifest:
         # In order: a search that jumps through the columns takes ten times as long.
         ascending = np.argsort(block_ids)
         wanted = np.asarray(block_ids)[ascending]
-        places = np.searchsorted(self.block_ids, wanted, sorter=self._block_order)
+        if len(wanted) * _MANY > self.blocks:  # a copy of all ids in order is worth its making
+            places = np.searchsorted(self.block_ids[self._block_order], wanted)
+        else:
+            places = np.searchsorted(self.block_ids, wanted, sorter=self._block_order)
         numbers = self._block_order[np.minimum(places, self.blocks - 1)].astype(np.int64)
         found = np.empty(len(wanted), dtype=np.int64)
         found[ascending] = np.where(self.block_ids[numbers] == wanted, numbers, -1)

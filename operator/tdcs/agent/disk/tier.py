@@ -224,10 +224,12 @@ def hash_of(fd: int, *, offset: int, length: int) -> int:
 
 def _ids(folder: Path) -> Ids:
     try:
-        found = [int(name) for name in os.listdir(folder) if name.isdecimal()]
+        names = os.listdir(folder)
     except FileNotFoundError:
-        found = []
-    array = np.array(found, dtype=np.int64)
+        names = []
+    if not "".join(names).isdecimal():  # other files lie there, too
+        names = [name for name in names if name.isdecimal()]
+    array = np.fromiter(map(int, names), dtype=np.int64, count=len(names))
     array.sort()
     return array
 

@@ -16,8 +16,9 @@ from tdcs.agent.mount.mount import MountWork
 
 _SHARE: Final = 5
 """A look is made again after this many times its own length at the earliest."""
-_MOST_SECONDS: Final = 4.0
-"""But after so long at the latest: what others do in the folders is known within 5 s."""
+_MOST_SECONDS: Final = 3.0
+"""But so long after it has begun at the latest, or after half its length: what others do in the folders is to be known
+within 5 s, with the second until somebody looks at the folders' times, and what is then made of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,8 @@ class Inventory:
         spooled = self._disk.spooled()
         registered = self._disk.registered_ids()
         self._last = Look(spooled=spooled, registered=registered)
-        strange = found = np.union1d(spooled, registered)
+        found = _united(spooled, registered)
+        strange = [spooled, registered]
         if len(np.setdiff1d(self._ids, found, assume_unique=True)):
             self.generation += 1
         self._ids = found
@@ -109,19 +111,19 @@ class Inventory:
                 ledger = mount.ledger
                 if ledger is None:
                     continue
-                places = [ledger.manifest.blocks_at(ids) for ids in (spooled, registered)]
+                places = [ledger.manifest.blocks_at(ids) for ids in strange]
                 fresh = ledger.observe(
                     spooled=places[0][places[0] >= 0], registered=places[1][places[1] >= 0]
                 )
-                mine = ledger.manifest.blocks_at(strange) >= 0
                 ids = ledger.manifest.block_ids[fresh].tolist()
-            strange = strange[~mine]
+            # No two mounts have blocks in common.
+            strange = [each[at < 0] for each, at in zip(strange, places, strict=True)]
             if ids:
                 mount.readable.add(ids)
         before = self._strangers
         self._strangers = {
             identity: before[identity] if identity in before else self._disk.size(identity)
-            for identity in strange.tolist()
+            for identity in _united(*strange).tolist()
         }
         with self._lock:  # one moment for all of them: nothing is brought or dropped meanwhile
             known = sum(mount.ledger.held_bytes() for mount in mounts if mount.ledger is not None)
@@ -129,4 +131,13 @@ class Inventory:
         self.complete = True
         self.looks += 1
         took = self._clock() - began
-        self._earliest = self._clock() + min(_MOST_SECONDS, took * _SHARE)
+        self._earliest = self._clock() + min(max(_MOST_SECONDS - took, took / 2), took * _SHARE)
+
+
+def _united(one: Ids, other: Ids) -> Ids:
+    """The ids in one of two ascending arrays."""
+    if not len(one) or not len(other):
+        return other if not len(one) else one
+    both = np.concatenate([one, other])
+    both.sort(kind="stable")
+    return both[np.concatenate([[True], both[1:] != both[:-1]])]
