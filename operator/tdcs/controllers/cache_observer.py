@@ -29,7 +29,8 @@ class CacheObserver:
     Args:
         caches: gives the engine and the agents of a cluster.
         poll_seconds: how often a master is asked.
-        on_cache: called with a cluster that differs from what its view said: master, mounts or workers.
+        on_cache: called with a cluster that differs from what its view said, and the mounts that came, went or got
+            another version; None when it is the master, workers, or a mount that went, which may concern all.
         on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
         clock: seconds that only grow.
     """
@@ -39,7 +40,7 @@ class CacheObserver:
         *,
         caches: Caches,
         poll_seconds: float,
-        on_cache: Callable[[str], None],
+        on_cache: Callable[[str, set[str] | None], None],
         on_agents: Callable[[str, set[str] | None], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -147,15 +148,19 @@ class CacheObserver:
                 self._views[cluster] = (
                     seen  # an equal one stays: passes see at a glance that nothing has changed
                 )
-            if back or not before.answered or _differs(before, seen):
-                self._on_cache(cluster)
+            if back or not before.answered or _brief(before) != _brief(seen):
+                self._on_cache(cluster, None)
+            else:
+                changed = _changed_mounts(before, seen)
+                if changed is None or changed:
+                    self._on_cache(cluster, changed)
             return
         now = self._views.get(cluster)
         if now is not None:
             generation = now.generation + (not now.answered or str(now.failure) != str(failure))
             self._views[cluster] = replace(now, generation=generation, answered=True, failure=failure)
             if str(now.failure) != str(failure):
-                self._on_cache(cluster)
+                self._on_cache(cluster, None)
 
     async def _watch_agents(self, cluster: str) -> None:
         pause = min(AGENTS_SECONDS, self._poll)
@@ -190,9 +195,15 @@ def _same(one: AgentState, other: AgentState) -> bool:
     return (one.instance, one.revision) == (other.instance, other.revision)
 
 
-def _differs(one: CacheView, other: CacheView) -> bool:
-    def brief(view: CacheView) -> object:
-        workers = [(worker.name, worker.live, worker.capacity_bytes) for worker in view.workers]
-        return view.mounts, workers, view.versions
+def _brief(view: CacheView) -> object:
+    """What of a cache concerns all of its mounts."""
+    return [(worker.name, worker.live, worker.capacity_bytes) for worker in view.workers]
 
-    return brief(one) != brief(other)
+
+def _changed_mounts(before: CacheView, after: CacheView) -> set[str] | None:
+    """The mounts that came or got another version; None when one went: others may have waited for that."""
+    if before.mounts.keys() - after.mounts.keys():
+        return None
+    found = {path for path, uri in after.mounts.items() if before.mounts.get(path) != uri}
+    paths = before.versions.keys() | after.versions.keys()
+    return found | {path for path in paths if before.versions.get(path) != after.versions.get(path)}

@@ -36,7 +36,7 @@ async def test_a_hung_cache_is_said_to_be_away_and_the_others_are_looked_at(
     observer = CacheObserver(
         caches=Two(hung, well),
         poll_seconds=0.05,
-        on_cache=changed.append,
+        on_cache=lambda cluster, paths: changed.append(cluster),
         on_agents=lambda cluster, paths: None,
     )
     assert not observer.view("hangs").answered

@@ -171,7 +171,7 @@ async def test_looks_at_a_master_that_are_asked_for_together_are_one_that_begins
     observer = CacheObserver(
         caches=caches,  # type: ignore[arg-type]
         poll_seconds=60.0,
-        on_cache=lambda cluster: None,
+        on_cache=lambda cluster, paths: None,
         on_agents=lambda cluster, paths: None,
     )
     try:

@@ -337,8 +337,8 @@ class DatasetController:
             if mount.manifests.lost(digest):
                 self._wake(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
 
-    def _cache_changed(self, cluster: str) -> None:
-        self._wake(cluster, None)
+    def _cache_changed(self, cluster: str, paths: set[str] | None) -> None:
+        self._wake(cluster, paths)
         self.on_cache(cluster)
 
     def _agents_changed(self, cluster: str, paths: set[str] | None) -> None:

@@ -1,0 +1,45 @@
+"""The benchmarks of the operator's and the nodes' side, in small: they run, and what holds at any size holds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(name: str, *options: str) -> dict[str, Any]:
+    """The line of a benchmark that has met its bars."""
+    done = subprocess.run(
+        [sys.executable, f"bench/{name}.py", *options],
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.timeout(120)
+def test_a_pass_of_the_cache_manager_over_a_fifth_of_its_bar_takes_less_than_the_bar() -> None:
+    found = run("cache_manager", "--datasets=20", "--jobs=100", "--nodes=40", "--limit=0.5")
+    assert set(found["seconds"]) == {"first", "nothing new", "a job began"}
+
+
+@pytest.mark.timeout(180)
+def test_what_happens_to_blocks_behind_an_agents_back_is_known_within_five_seconds(tmp_path: Path) -> None:
+    found = run("ledger", "--blocks=2000", f"--folder={tmp_path}", "--rest-seconds=0.2", "--removals=1")
+    assert found["bar"]
+
+
+@pytest.mark.timeout(180)
+def test_a_second_pod_gets_its_volume_at_once_and_the_plugin_looks_at_no_file_again(tmp_path: Path) -> None:
+    found = run("node_views", "--files=3000", f"--folder={tmp_path}", "--rest-seconds=0.5")
+    assert found["bars"] == {"cold": True, "second": True}
+    assert found["cold"]["linked"] == found["after_restart"]["linked"] == 3000
