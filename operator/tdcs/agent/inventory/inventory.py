@@ -140,4 +140,5 @@ def _united(one: Ids, other: Ids) -> Ids:
         return other if not len(one) else one
     both = np.concatenate([one, other])
     both.sort(kind="stable")
-    return both[np.concatenate([[True], both[1:] != both[:-1]])]
+    first: Ids = both[np.concatenate([[True], both[1:] != both[:-1]])]
+    return first

@@ -182,3 +182,16 @@ def test_a_mount_is_counted_anew_only_after_a_change(
     ledger.observe(spooled=everything[:0], registered=everything[1:])
     assert not mount.at_rest()
     assert mount.state().held_bytes == version.bytes - 2_000
+
+
+def test_names_that_are_no_ids_are_left_out_and_ids_come_in_order(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.prepare()
+    disk.blocks.mkdir()
+    assert disk.registered_ids().tolist() == []
+    for name in ("30", "7", "200"):
+        (disk.blocks / name).touch()
+    assert disk.registered_ids().tolist() == [7, 30, 200]
+    for name in (".hidden", "7.tmp", "1_0"):
+        (disk.blocks / name).touch()
+    assert disk.registered_ids().tolist() == [7, 30, 200]
