@@ -14,7 +14,8 @@ import numpy as np
 from tdcs.engine.agents import Assignment, Check, Part, Pull, SourceAccess
 from tdcs.planning.manifest_format import Totals
 from tdcs.planning.origins import AgentNode, AgentView, Mask, choose_origins, peers_of, scores_of
-from tdcs.planning.placement import WantPlacement, partition_within
+from tdcs.planning.partition import partition_within
+from tdcs.planning.placement import WantPlacement
 from tdcs.policy import slots
 
 MOVES = "moves"
