@@ -221,7 +221,9 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--only", help="run only cases whose JSON contains this text")
-    parser.add_argument("--quick", action="store_true", help="one week with two seeds, and the windows with one")
+    parser.add_argument(
+        "--quick", action="store_true", help="one week with two seeds, and the windows with one"
+    )
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     if options.summary:
