@@ -111,6 +111,10 @@ def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(helm
     assert [mount["mountPropagation"] for mount in holder["volumeMounts"]] == ["Bidirectional"]
 
     assert "--reader-plugin=tdcs-csi" in containers["tdcs-operator/operator"]["args"]
+
+    delete_clients = ("apps", "daemonsets", "delete")
+    assert delete_clients in rules(made.one("Role", "tdcs-operator"))
+    assert delete_clients not in rules(helm.template({}).one("Role", "tdcs-operator"))
     assert made.one("DaemonSet", "tdcs-csi")
 
     off = helm.template({"reader.enabled": "true", "csi.nativeViews": "false"})
