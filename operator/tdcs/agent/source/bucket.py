@@ -56,7 +56,7 @@ class BucketReader:
             else {"skip_signature": True}
         )
         if endpoint:
-            keys["endpoint"] = endpoint
+            keys["endpoint"] = endpoint if path_style else _bucket_host(source.bucket, endpoint)
         self._store: Final = S3Store(
             source.bucket,
             region=options.get("region", "us-east-1"),
@@ -166,6 +166,16 @@ class BucketReader:
         with suppress(ValueError):
             line = line[: line.index(" in ")] + line[line.index(" - ") :]
         return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]
+
+
+def _bucket_host(bucket: str, endpoint: str) -> str:
+    """The endpoint with the bucket in its host, which the client library expects to find there."""
+    there = canonical_endpoint(endpoint)
+    if ":" in there.host or there.host.rpartition(".")[2].isdecimal():
+        raise ValueError(
+            f"no bucket can stand in front of the address {there.host}: set spec.source.options.pathStyle to true"
+        )
+    return str(there.at(f"{bucket}.{there.host}"))
 
 
 def _own_host(endpoint: str) -> str:
