@@ -144,10 +144,9 @@ class CacheObserver:
                 workers=tuple(workers),
                 versions=dict(versions),
             )
-            if back or not now.answered or seen != now:
-                self._views[cluster] = (
-                    seen  # an equal one stays: passes see at a glance that nothing has changed
-                )
+            if seen != now:
+                # An equal one stays: passes see at a glance that nothing has changed.
+                self._views[cluster] = replace(seen, generation=now.generation + 1)
             if back or not before.answered or _brief(before) != _brief(seen):
                 self._on_cache(cluster, None)
             else:

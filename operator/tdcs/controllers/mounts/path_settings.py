@@ -87,6 +87,8 @@ class PathSettings:
                 return error
         if outages != self._outages:
             self._applied, self._version, self._outages = None, "", outages
+        if version and version == self._version:
+            self._version = ""  # heard: from now on what the cache says counts, whoever changes it there
         if self._applied == wanted and (not wanted.version or wanted.version in {version, self._version}):
             return True
         self._work = BackgroundTask(self._carry_out(wanted), name="path settings", on_done=self._on_done)
