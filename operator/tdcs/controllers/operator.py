@@ -459,8 +459,8 @@ def _places(dataset: Object | None) -> object:
 
 
 def _worker_view(cluster: Object | None) -> Any:
+    """What of a CacheCluster its Datasets follow: all of its spec (rules, quotas, scaling), and its workers."""
     if cluster is None:
         return None
     workers = (cluster.get("status") or {}).get("workers") or ()
-    quotas = (cluster.get("spec") or {}).get("quotas")
-    return quotas, [(worker.get("node"), worker.get("state")) for worker in workers]
+    return cluster.get("spec"), [(worker.get("node"), worker.get("state")) for worker in workers]

@@ -81,6 +81,17 @@ async def test_a_lost_worker_concerns_the_datasets_of_its_cluster(operator: Oper
     assert await waiting(operator) == ["Dataset n/pictures"]
 
 
+@pytest.mark.parametrize(
+    "spec", [{"sources": [{"name": "s"}]}, {"sourceFolders": ["/nfs"]}, {"scaling": {"followJobs": True}}]
+)
+async def test_a_changed_spec_of_a_cluster_concerns_its_datasets(operator: Operator, spec: Object) -> None:
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    await waiting(operator)
+    operator.seen(CACHE_CLUSTERS, {**cluster("Ready"), "spec": spec}, deleted=False)
+    assert "Dataset n/pictures" in await waiting(operator)
+
+
 async def test_a_status_alone_makes_no_work_but_a_changed_spec_and_a_deletion_do(operator: Operator) -> None:
     asked = dataset_object("pictures")
     operator.seen(DATASETS, asked, deleted=False)
