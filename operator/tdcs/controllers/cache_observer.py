@@ -6,7 +6,7 @@ No pass over an object waits for a cache. One that hangs is a view that says so,
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tdcs.controllers.cache_view import Away, CacheView
@@ -22,6 +22,9 @@ ANSWER_SECONDS = 10.0
 AGENTS_SECONDS = 0.25
 """The agents' last states, which are in memory, are looked at so often at least."""
 
+ROOM_RATIO = 0.01
+"""A change of a node's room is told from this part of its capacity on: what a load itself takes changes it less."""
+
 
 class CacheObserver:
     """Looks at caches, and tells of changes.
@@ -32,6 +35,8 @@ class CacheObserver:
         on_cache: called with a cluster that differs from what its view said, and the mounts that came, went or got
             another version; None when it is the master, workers, or a mount that went, which may concern all.
         on_agents: called with a cluster and the mounts of which some agent says another thing; None for all.
+        on_room: called with a cluster when nodes have more or less room for blocks, for another reason than these
+            blocks, and with the mounts on those that have less.
         clock: seconds that only grow.
     """
 
@@ -42,18 +47,22 @@ class CacheObserver:
         poll_seconds: float,
         on_cache: Callable[[str, set[str] | None], None],
         on_agents: Callable[[str, set[str] | None], None],
+        on_room: Callable[[str, set[str]], None] = lambda cluster, paths: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._caches = caches
         self._poll = poll_seconds
         self._on_cache = on_cache
         self._on_agents = on_agents
+        self._on_room = on_room
         self._clock = clock
         self._views: dict[str, CacheView] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Event] = {}
         self._next_looks: dict[str, asyncio.Task[None]] = {}
         self._looking: dict[str, asyncio.Lock] = {}
+        self._rooms: dict[str, dict[str, int]] = {}
+        """Bytes on each node that blocks may take, as they were told last."""
 
     def view(self, cluster: str) -> CacheView:
         """What is known of a cache cluster; begins to look at one that is asked for the first time."""
@@ -88,6 +97,7 @@ class CacheObserver:
         for task in self._tasks.pop(cluster, ()):
             task.cancel()
         self._views.pop(cluster, None)
+        self._rooms.pop(cluster, None)
         self._asked.pop(cluster, None)
 
     async def close(self) -> None:
@@ -179,8 +189,10 @@ class CacheObserver:
         away = {node: one for node, one in {**before.away, **gone}.items() if node not in states}
         self._views[cluster] = replace(before, generation=before.generation + 1, agents=states, away=away)
         if known.keys() != states.keys():
+            self._rooms[cluster] = {node: _room(state) for node, state in states.items()}
             self._on_agents(cluster, None)
             return
+        self._compare_rooms(cluster, states)
         paths: set[str] = set()
         for node, state in states.items():
             mine = known[node]
@@ -188,6 +200,25 @@ class CacheObserver:
                 every = mine.mounts.keys() | state.mounts.keys()
                 paths |= {path for path in every if mine.mounts.get(path) != state.mounts.get(path)}
         self._on_agents(cluster, paths)
+
+    def _compare_rooms(self, cluster: str, states: Mapping[str, AgentState]) -> None:
+        told, changed, less = self._rooms.setdefault(cluster, {}), False, set[str]()
+        for node, state in states.items():
+            room, before = _room(state), told.setdefault(node, _room(state))
+            if abs(room - before) < max(int(state.capacity_bytes * ROOM_RATIO), 1):
+                continue
+            told[node], changed = room, True
+            if room < before:
+                less |= {path for path, mount in state.mounts.items() if mount.held_bytes}
+        if changed:
+            self._on_room(cluster, less)
+
+
+def _room(state: AgentState) -> int:
+    """Bytes that the blocks of all versions together may take on a node; loading them does not change it."""
+    held = sum(mount.held_bytes for mount in state.mounts.values())
+    room = state.capacity_bytes - state.kept_bytes
+    return min(room, held + state.disk_free_bytes) if state.disk_free_bytes else room
 
 
 def _same(one: AgentState, other: AgentState) -> bool:

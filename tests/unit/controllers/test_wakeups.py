@@ -48,3 +48,19 @@ async def test_a_version_that_is_overwritten_at_the_master_is_set_right(cluster:
     version = (await cluster.engine.versions())[path]
     await cluster.engine.set_version(path=path, version="another")
     await cluster.until(lambda: cluster.engine.known_versions[path] == version, deadline=5)
+
+
+async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tdcs.agent.twin.agents.RATE_SECONDS", 0.1)
+    monkeypatch.setattr("tdcs.controllers.dataset.controller.ROOM_SECONDS", 0.1)
+    cluster.engine.sources["s3://pictures"] = {f"{n}.jpg": MB for n in range(10)}
+    cluster.agents.foreign["n1"] = 94 * MB
+    await cluster.create_dataset()
+    await cluster.until(lambda: cluster.condition("Placed").get("reason") == "NotAllFits")
+    await cluster.until(lambda: 0 < cluster.held().get("n1", 0) == cluster.status()["cachedBytes"] < 10 * MB)
+    await cluster.until(lambda: not cluster.status()["bytesPerSecond"])
+    await cluster.until(lambda: cluster.context.queue.next_in(WorkKey(DATASETS, "n", "pictures")) > 60)
+    cluster.agents.foreign["n1"] = 0
+    await cluster.until(lambda: cluster.held() == {"n1": 10 * MB}, deadline=5)

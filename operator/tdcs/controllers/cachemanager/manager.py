@@ -188,6 +188,14 @@ class CacheManager:
         state = self._clusters.get(cluster)
         return state.grants if state is not None else Grants(mounts={}, free={}, quotas={})
 
+    def lacking(self, cluster: str) -> set[str]:
+        """The mounts of a cluster that were granted less than they ask for."""
+        return {
+            path
+            for path, one in self.grants(cluster).mounts.items()
+            if one.evicted or any(map(_lacks, one.placements))
+        }
+
     def forget(self, *, cluster: str, path: str) -> None:
         """A mount is gone: what it was granted is for the others."""
         state = self._clusters.get(cluster)
@@ -218,6 +226,15 @@ def _with_wants(placements: tuple[WantPlacement, ...], wants: tuple[Want, ...]) 
     return tuple(
         one if one.want == want else replace(one, want=want)
         for one, want in zip(placements, wants, strict=True)
+    )
+
+
+def _lacks(placement: WantPlacement) -> bool:
+    """Whether more room would give a want more bytes, copies or nodes."""
+    return (
+        placement.unplaced_bytes > 0
+        or len(placement.copies) < placement.want.copies
+        or len(set(placement.nodes)) < placement.asked_nodes
     )
 
 

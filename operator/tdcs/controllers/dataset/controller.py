@@ -45,6 +45,9 @@ _log = logging.getLogger(__name__)
 UNUSED_SECONDS = 600.0
 """A manifest that is so young may be of a listing that has only just ended."""
 
+ROOM_SECONDS = 2.0
+"""Room that comes or goes on the nodes has Datasets looked at so often at most."""
+
 LOCKED_RETRY = 0.5
 """Seconds after which a Dataset is looked at again while another pass works on its mount."""
 
@@ -67,6 +70,7 @@ class DatasetController:
             poll_seconds=settings.poll_seconds,
             on_cache=self._cache_changed,
             on_agents=self._agents_changed,
+            on_room=self._room_changed,
             clock=clock,
         )
         self._mounts = Mounts(
@@ -343,6 +347,10 @@ class DatasetController:
 
     def _agents_changed(self, cluster: str, paths: set[str] | None) -> None:
         self._wake(cluster, paths, after=self._context.settings.progress_seconds / 4)
+
+    def _room_changed(self, cluster: str, paths: set[str]) -> None:
+        """Room that frees itself is for those that have less than they ask for; where there is less, some must go."""
+        self._wake(cluster, paths | self._mounts.manager.lacking(cluster), after=ROOM_SECONDS)
 
     def _wake(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
         """Look soon at the Datasets of some mounts of a cluster, or of all, and at their Preloads."""
