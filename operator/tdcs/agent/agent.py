@@ -132,16 +132,18 @@ class Agent:
         """Work by these assignments. All or none.
 
         Raises:
-            VersionError: One is older than what is known.
+            VersionError: One is older than what is known, or another one of the same version.
         """
         for assignment in assignments:
             known = self.mounts.get(assignment.mount)
-            version = known.wanted.version if known is not None and known.wanted is not None else 0
-            if assignment.version < version:
-                raise VersionError(
-                    f"assignment {assignment.version} of {assignment.mount} is older than {version}, which node "
-                    f"{self.settings.node} works by; the operator has to take the higher number"
-                )
+            wanted = known.wanted if known is not None else None
+            if wanted is None or assignment == wanted or assignment.version > wanted.version:
+                continue
+            how = "older than" if assignment.version < wanted.version else "another one than"
+            raise VersionError(
+                f"assignment {assignment.version} of {assignment.mount} is {how} {wanted.version}, which node "
+                f"{self.settings.node} works by; the operator has to take a higher number"
+            )
         for assignment in assignments:
             mount = self._mount(assignment.mount)
             if mount.wanted == assignment:

@@ -153,8 +153,8 @@ class HttpAgents:
             self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
         if response.status == _REFUSED:
             raise AgentError(
-                f"could not {attempted} the agent of node {node}: it has seen a higher version of one of them; "
-                f"its state says which",
+                f"could not {attempted} the agent of node {node}: it works by a higher version of one of "
+                f"them, or by another one of the same version; its state says which",
                 node=node,
             )
 

@@ -178,11 +178,13 @@ async def test_what_is_assigned_is_brought_and_counted(world: World) -> None:
     await world.until(lambda: not world.mount().busy or world.mount().registered_bytes == 0)
 
 
-async def test_an_older_assignment_is_refused_and_the_newest_stays(world: World) -> None:
+async def test_an_older_or_a_second_assignment_of_a_version_is_refused(world: World) -> None:
     await world.give(version=5)
     with pytest.raises(AgentError) as refused:
         await world.give(version=4, parts=(), drop=ALL_SLOTS)
     assert refused.value.node == ONE
+    with pytest.raises(AgentError):
+        await world.give(version=5, parts=(), drop=ALL_SLOTS)  # of a second operator that counted as far
     await world.give(version=5)  # again: fine
     await world.at_rest(held=world.version.bytes, version=5)
 

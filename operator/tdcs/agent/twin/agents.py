@@ -99,7 +99,11 @@ class MemoryAgents(TwinWork):
         mine = await self._called(node, "assign")
         for assignment in assignments:
             known = mine.mounts.get(assignment.mount)
-            if known is not None and known.assignment.version > assignment.version:
+            if (
+                known is not None
+                and known.assignment != assignment
+                and known.assignment.version >= assignment.version
+            ):
                 raise AgentError(
                     f"the agent of {node} refuses version {assignment.version} of {assignment.mount}: it works by "
                     f"version {known.assignment.version}; look at its state again",
