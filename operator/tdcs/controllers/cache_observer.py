@@ -60,6 +60,7 @@ class CacheObserver:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Event] = {}
         self._next_looks: dict[str, asyncio.Task[None]] = {}
+        self._looks: set[asyncio.Task[None]] = set()
         self._looking: dict[str, asyncio.Lock] = {}
         self._rooms: dict[str, dict[str, int]] = {}
         """Bytes on each node that blocks may take, as they were told last."""
@@ -84,7 +85,10 @@ class CacheObserver:
         """Look at a master now, and wait for the view. Who asks before that begins is served by the same look."""
         self.view(cluster)
         if cluster not in self._next_looks:
-            self._next_looks[cluster] = asyncio.create_task(self._look_next(cluster), name=f"look {cluster}")
+            look = asyncio.create_task(self._look_next(cluster), name=f"look {cluster}")
+            self._next_looks[cluster] = look
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
         await asyncio.shield(self._next_looks[cluster])
 
     async def _look_next(self, cluster: str) -> None:
@@ -93,7 +97,7 @@ class CacheObserver:
             await self._look(cluster)
 
     def forget(self, cluster: str) -> None:
-        """The cluster is gone."""
+        """The cluster is gone: it is asked no more; a look that is under way ends unheard."""
         for task in self._tasks.pop(cluster, ()):
             task.cancel()
         self._views.pop(cluster, None)
@@ -102,7 +106,7 @@ class CacheObserver:
 
     async def close(self) -> None:
         """Stop looking."""
-        tasks = [task for each in self._tasks.values() for task in each] + [*self._next_looks.values()]
+        tasks = [task for each in self._tasks.values() for task in each] + [*self._looks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -112,7 +116,7 @@ class CacheObserver:
         asked = self._asked[cluster]
         while True:
             asked.clear()
-            await self._look(cluster)
+            await self.look(cluster)
             try:
                 async with asyncio.timeout(self._poll):
                     await asked.wait()
@@ -120,8 +124,11 @@ class CacheObserver:
                 continue
 
     async def _look(self, cluster: str) -> None:
+        before = self._views.get(cluster)
+        if before is None:
+            return
         cache = self._caches.get(cluster=cluster)
-        engine, before = cache.engine, self._views[cluster]
+        engine = cache.engine
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 mounts = await engine.mounts()

@@ -181,6 +181,7 @@ class Operator:
                 observe=self._datasets.observer.view,
                 needs=self._datasets.needs,
                 readers=self._datasets.readers_on,
+                forget=self._datasets.observer.forget,
             ).reconcile,
             DATASETS: self._datasets.reconcile,
             PRELOADS: PreloadController(

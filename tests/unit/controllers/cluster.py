@@ -279,6 +279,7 @@ class Cluster:
                 observe=self.datasets.observer.view,
                 needs=self.datasets.needs,
                 readers=self.datasets.readers_on,
+                forget=self.datasets.observer.forget,
             ).reconcile,
         }
         server.on_change = self._changed

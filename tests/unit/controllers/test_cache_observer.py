@@ -49,3 +49,30 @@ async def test_a_hung_cache_is_said_to_be_away_and_the_others_are_looked_at(
     assert observer.view("hangs").outages == 1
     assert changed.count("hangs") == 2
     await observer.close()
+
+
+async def test_looks_at_a_master_never_overlap_and_a_cluster_that_is_gone_is_asked_no_more() -> None:
+    under_way, most, count = 0, 0, 0
+
+    async def slow(operation: Operation) -> None:
+        nonlocal under_way, most, count
+        under_way, count = under_way + 1, count + 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+
+    engine = MemoryEngine(sources={}, workers={"a": 1}, before=slow)
+    observer = CacheObserver(
+        caches=MemoryCaches(engine),
+        poll_seconds=0.01,
+        on_cache=lambda cluster, paths: None,
+        on_agents=lambda cluster, paths: None,
+    )
+    for _ in range(5):
+        await observer.look("default")
+    assert most == 1
+    observer.forget("default")
+    seen = count
+    await asyncio.sleep(0.5)
+    assert count <= seen + 3  # a look that was under way asks for three things
+    await observer.close()

@@ -1,6 +1,7 @@
 """What changes around a Dataset at rest wakes it at once: no story here waits for a pass that comes by itself."""
 
 import math
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from tests.unit.controllers.cluster import QUICK, Cluster
 
 from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine
-from tdcs.kube.resources import DATASETS
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
 
 MB = 1_000_000
 
@@ -50,6 +51,18 @@ async def test_a_version_that_is_overwritten_at_the_master_is_set_right(cluster:
     await cluster.until(lambda: cluster.engine.known_versions[path] == version, deadline=5)
 
 
+async def quiet(cluster: Cluster) -> None:
+    """Until no Dataset has been looked at for a second."""
+    passes, last = cluster.datasets.reconcile, [time.monotonic()]
+
+    async def noted(key: WorkKey) -> float | None:
+        last[0] = time.monotonic()
+        return await passes(key)
+
+    cluster.datasets.reconcile = noted  # type: ignore[method-assign]
+    await cluster.until(lambda: time.monotonic() - last[0] > 1)
+
+
 async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +73,15 @@ async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_
     await cluster.create_dataset()
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "NotAllFits")
     await cluster.until(lambda: 0 < cluster.held().get("n1", 0) == cluster.status()["cachedBytes"] < 10 * MB)
-    await cluster.until(lambda: not cluster.status()["bytesPerSecond"])
-    await cluster.until(lambda: cluster.context.queue.next_in(WorkKey(DATASETS, "n", "pictures")) > 60)
+    await quiet(cluster)
     cluster.agents.foreign["n1"] = 0
     await cluster.until(lambda: cluster.held() == {"n1": 10 * MB}, deadline=5)
+
+
+async def test_a_cache_cluster_that_is_gone_is_not_observed_any_more(cluster: Cluster) -> None:
+    observed = cluster.datasets.observer._tasks
+    await cluster.until(lambda: "default" in observed)
+    for namespace, name in list(cluster.server.store(CACHE_CLUSTERS)):
+        del cluster.server.store(CACHE_CLUSTERS)[namespace, name]
+        cluster.context.queue.add(WorkKey(CACHE_CLUSTERS, namespace, name))
+    await cluster.until(lambda: "default" not in observed, deadline=5)

@@ -46,6 +46,7 @@ class CacheClusterController:
         observe: what a cache cluster says of itself.
         needs: what its jobs need in it.
         readers: the nodes on which pods run that mount its data.
+        forget: called with a cache cluster that is gone.
         clock: seconds that only grow.
     """
 
@@ -57,10 +58,12 @@ class CacheClusterController:
         observe: Callable[[str], CacheView],
         needs: Callable[[str], WantedBytes] = lambda cluster: WantedBytes(),
         readers: Callable[[str], frozenset[str]] = lambda cluster: frozenset(),
+        forget: Callable[[str], None] = lambda cluster: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._observe = observe
+        self._forget = forget
         self._clock = clock
         self._membership = Membership(
             context=context, ledgers=ledgers, needs=needs, readers=readers, clock=clock
@@ -74,6 +77,8 @@ class CacheClusterController:
         obj = await self._context.api.get(CACHE_CLUSTERS, name=key.name, namespace=key.namespace)
         if obj is None:
             self._context.gone(key)
+            if key.namespace == self._context.settings.namespace:
+                self._forget(key.name)
             return None
         if key.namespace != self._context.settings.namespace:
             await self._refuse(obj)
