@@ -8,6 +8,8 @@ it stays refused, over a restart too, until the comparison is not asked for any 
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import logging
 import math
 import os
@@ -42,6 +44,8 @@ _ATTEMPTS: Final = 5
 _ATTEMPTS_BY_CODE: Final[dict[FailureCode, int]] = {"Unreadable": 3}
 """A single file that cannot be read may be read a moment later; one that is missing stays so."""
 _DROP_SECONDS: Final = 600.0
+_MOST_PAUSE: Final = 60.0
+_NOT_OF_THE_COPY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _POLL_SECONDS: Final = 0.5
 _WRONG: Final = "it differs from the source, also after it was loaded again"
 _HELD_OPEN: Final = (
@@ -58,6 +62,7 @@ class CheckRun:
 
     Attributes:
         drop_until: on the loop's clock, when copies that cannot be dropped are waited for no longer.
+        failures, until: how often it ended with an error, and when it is begun anew, on the loop's clock.
     """
 
     check: Check
@@ -68,6 +73,14 @@ class CheckRun:
     wrong_count: int = 0
     wrong: list[FileFailure] = field(default_factory=list)
     drop_until: float = 0.0
+    failures: int = 0
+    until: float = 0.0
+
+    def begin(self) -> None:
+        """Count from the beginning."""
+        self.begun = True
+        self.files = self.bytes = self.wrong_count = 0
+        self.wrong.clear()
 
     def report(self, failure: FileFailure) -> None:
         """A file differs, or cannot be compared."""
@@ -106,6 +119,7 @@ class Checker:
         self._noting: Final = asyncio.Lock()
         self._runs: dict[str, CheckRun] = {}
         self._threads: ThreadPoolExecutor | None = None
+        self._numbers: Final = itertools.count()
         self._kept: Final = {found.mount: found for found in self._folder.read()}
         for found in self._kept.values():  # before anything is served
             disk.refused.update(found.refused)
@@ -153,11 +167,12 @@ class Checker:
     def start(self, mount: MountWork, start: Start) -> bool:
         """Begin what is to be compared now; whether a comparison of this mount is not done."""
         run = self._runs.get(mount.path)
-        if run is None or run.done:
+        if run is None or run.done or asyncio.get_running_loop().time() < run.until:
             return False
         if not run.begun and mount.ledger is not None and mount.source is not None and not mount.forgotten:
-            run.begun = True
-            start(f"check {mount.path} {run.check.id}", self._run(mount, mount.ledger, run))
+            run.begin()
+            # The number: one before it with the same id may not have ended yet.
+            start(f"check {next(self._numbers)} of {mount.path}", self._run(mount, mount.ledger, run))
         return True
 
     def _forget(self, mount: MountWork) -> None:
@@ -181,6 +196,10 @@ class Checker:
             if self._current(mount, ledger, run):
                 run.done = True
                 await self._note(mount, run)
+        except Exception:
+            run.failures += 1
+            run.until = asyncio.get_running_loop().time() + pause(run.failures, most=_MOST_PAUSE)
+            raise
         finally:
             run.begun = run.done  # otherwise it is begun anew
 
@@ -212,7 +231,9 @@ class Checker:
                     run.report(FileFailure(path=ledger.path(block), code="NoRoom", reason=str(error)))
                 attempts = 0
 
-        await asyncio.gather(*(lane() for _ in range(LANES)))
+        async with asyncio.TaskGroup() as lanes:  # an error in one of them ends the others
+            for _ in range(LANES):
+                lanes.create_task(lane())
 
     def _current(self, mount: MountWork, ledger: Ledger, run: CheckRun) -> bool:
         return (
@@ -275,8 +296,13 @@ class Checker:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def _same(self, mount: MountWork, ledger: Ledger, block: int) -> bool | None:
-        """Whether a block equals the source; None when it is not here any more. In a thread."""
-        file = self._disk.open(int(ledger.manifest.block_ids[block]))
+        """Whether a block can be read and equals the source; None when it is not here any more. In a thread."""
+        try:
+            file = self._disk.open(int(ledger.manifest.block_ids[block]))
+        except OSError as error:
+            if error.errno in _NOT_OF_THE_COPY:
+                raise
+            return False
         if file is None:
             return None
         try:
@@ -290,7 +316,11 @@ class Checker:
             return False
         state = xxhash.xxh3_64()
         self._read(mount, ledger, block, state.update)
-        return state.intdigest() == hash_of(file, offset=0, length=length)
+        try:
+            return state.intdigest() == hash_of(file, offset=0, length=length)
+        except OSError as error:  # a copy that cannot be read serves nobody, as one that differs
+            _log.warning("the copy of %s cannot be read: %s", ledger.path(block), error.strerror)
+            return False
 
     def _bring(self, mount: MountWork, ledger: Ledger, block: int) -> bool:
         """Bring a block, and make it readable if it equals what the source gives a second time. In a thread."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tests.support.waiting import eventually_async
 
 from tdcs.agent.check import checker as checks
 from tdcs.agent.check.findings import Findings, FindingsFolder
+from tdcs.agent.disk.tier import hash_of
 from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
 from tdcs.engine.agents import Check, CheckState
 
@@ -232,3 +235,91 @@ def test_what_is_remembered_of_wrong_blocks_is_bounded_and_damaged_notes_are_lef
     assert kept.refused == tuple(range(10_000))
     folder.remove(MOUNT)
     assert folder.read() == []
+
+
+async def test_a_copy_that_the_disk_cannot_read_is_loaded_again(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoiled = f"/spool/{version.manifest.block_ids[3]}"
+    inode = 0
+
+    def reads(file: int, *, offset: int, length: int) -> int:
+        if os.fstat(file).st_ino == inode:
+            raise OSError(errno.EIO, "Input/output error")
+        return hash_of(file, offset=offset, length=length)
+
+    monkeypatch.setattr(checks, "hash_of", reads)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        held = os.open(f"{tmp_path}/one/agent{spoiled}", os.O_RDONLY)  # so that its number is not given again
+        inode = os.fstat(held).st_ino
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        found = await compared(one)
+        os.close(held)
+        assert (found.wrong, found.files) == ((), len(FILES))
+        assert os.stat(f"{tmp_path}/one/agent{spoiled}").st_ino != inode
+        assert one.content(version) == FILES
+
+
+async def test_a_comparison_that_fails_is_begun_anew_after_a_pause_and_counts_from_zero(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, pauses = 2, list[int]()
+
+    def note(failures: int, **_: float) -> float:
+        pauses.append(failures)
+        return 0.01
+
+    monkeypatch.setattr(checks, "pause", note)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        mount = one.agent.mounts[MOUNT]
+        assert mount.source is not None
+        source: SourceReader = mount.source
+
+        class Breaks:
+            lanes = 4
+
+            def read(self, extent: Extent, write: Write) -> None:
+                nonlocal left
+                if extent.path == b"050" and left:
+                    left -= 1
+                    raise RuntimeError("a defect")
+                source.read(extent, write)
+
+        mount.source = Breaks()
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        found = await compared(one)
+        assert (found.wrong, found.files, found.bytes) == ((), len(FILES), version.bytes)
+        assert pauses == [1, 2]
+
+
+async def test_a_comparison_of_another_share_with_the_same_id_replaces_the_one_that_runs(
+    tmp_path: Path, version: Version
+) -> None:
+    gate, entered = threading.Event(), threading.Event()
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        mount = one.agent.mounts[MOUNT]
+        assert mount.source is not None
+        source: SourceReader = mount.source
+
+        class Slow:
+            lanes = 4
+
+            def read(self, extent: Extent, write: Write) -> None:
+                entered.set()
+                gate.wait(10)
+                source.read(extent, write)
+
+        mount.source = Slow()
+        one.give(version.assignment(version=2, check=Check(id="first", percent=50)))
+        await eventually_async(entered.is_set, deadline=10)
+        one.give(version.assignment(version=3, check=Check(id="first", percent=60)))
+        await eventually_async(lambda: one.agent.checker._runs[MOUNT].begun, deadline=10)
+        gate.set()
+        found = await compared(one)
+        assert found.files == int((version.manifest.block_slots < -(-4096 * 60 // 100)).sum())
