@@ -79,10 +79,11 @@ async def test_a_name_that_stands_for_the_metadata_address_is_not_mounted(
 
 
 async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
-    cluster: Cluster, hosts: Names
+    cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
+    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.REFUSED_SECONDS", 0.3)
     hosts.found["store.example"] = ["10.0.0.7"]
     for node in cluster.server.store(NODES).values():
         node["spec"] = {"podCIDRs": ["10.0.0.0/16"]}
@@ -91,6 +92,24 @@ async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
     await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
     await cluster.until(lambda: not cluster.held())
     await cluster.until(lambda: not cluster.status().get("mountPath"))
+
+
+@pytest.mark.parametrize("answer", [["169.254.169.254"], None])
+async def test_one_wrong_or_failed_answer_takes_nothing_from_a_dataset_that_serves(
+    cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch, answer: list[str] | None
+) -> None:
+    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.STALE_SECONDS", 0.5)
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    await cluster.until_state("Ready")
+    good, hosts.found = hosts.found, {} if answer is None else {"store.example": answer}
+    await cluster.until(lambda: "store.example" in cluster.condition("Ready")["message"])
+    assert cluster.condition("Ready")["status"] == "True"
+    assert cluster.engine.state.mounts
+    assert cluster.server.store(PERSISTENT_VOLUMES)
+    assert cluster.held()
+    hosts.found = good
+    await cluster.until_state("Ready")
+    await cluster.until(lambda: "store.example" not in cluster.condition("Ready")["message"])
 
 
 async def test_a_store_without_tls_is_asked_at_the_address_that_was_looked_at(

@@ -220,26 +220,27 @@ class DatasetController:
         allowed = source_permission(
             stores=context.stores, endpoints=self._endpoints, namespace=key.namespace, spec=dataset.spec
         )
-        if allowed.refused is not None:
+        serves = readers.serves(dataset)
+        if allowed.refused is not None and (allowed.settled or not serves):
             return await self._withdrawn(key, obj, dataset, allowed.refused)
-        if allowed.unknown is not None and not readers.serves(dataset):
-            return await self._publisher.blocked(obj, allowed.unknown)
-        if allowed.unknown is not None:
-            return allowed.unknown.retry_after  # what serves goes on, and nothing is mounted meanwhile
+        doubt = allowed.refused or allowed.unknown
+        if doubt is not None and not serves:
+            return await self._publisher.blocked(obj, doubt)
         if self._orphans.is_due(cluster):
             await self._orphans.sweep(cluster)
         live = await volumes.find(context=context, obj=obj)
         if isinstance(live, Problem):
             return await self._publisher.blocked(obj, live)
         keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=dataset.spec)
-        trouble = keys if isinstance(keys, Problem) else None
+        # What serves goes on while the source is in doubt: nothing is mounted, listed or assigned to be read meanwhile.
+        trouble = doubt or (keys if isinstance(keys, Problem) else None)
         # A status alone is no authority: whoever could write it would read with the keys of another one.
         claimed = volumes.mounted_path(live.volume)
         if trouble is not None and not (claimed and readers.serves(dataset)):
             return await self._publisher.blocked(obj, trouble)
         origin = (
             None
-            if isinstance(keys, Problem)
+            if isinstance(keys, Problem) or doubt is not None
             else identity.source_of(spec=dataset.spec, credentials=keys, address=allowed.address)
         )
         path = self._path_of(dataset, origin=origin, claimed=claimed)
@@ -265,7 +266,8 @@ class DatasetController:
                 me=me,
                 source=origin,
                 claimed=bool(claimed),
-                check_due=check.due,
+                check_due=check.due and doubt is None,
+                paused=allowed.refused is not None and len(users) == 1,
                 answers={user.key: checks.asked_of(user) for user in users},
             )
             before = mount.report
@@ -278,7 +280,8 @@ class DatasetController:
             wait = await self._publisher.publish(
                 me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
             )
-            return wait if wait is None else min(wait, allowed.again)
+            again = min(allowed.again, doubt.retry_after) if doubt is not None else allowed.again
+            return wait if wait is None else min(wait, again)
 
     async def _withdrawn(self, key: WorkKey, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
         """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""

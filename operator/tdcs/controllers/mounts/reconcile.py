@@ -175,7 +175,7 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
         ),
         owned=owned,
         # Never with keys that the source has not accepted: those of another Dataset may be revoked ones.
-        source=_access(mount.mounting.source),
+        source=None if asked.paused else _access(mount.mounting.source),
         source_rate=decision.source_rate,
         expected=before_start,
     )

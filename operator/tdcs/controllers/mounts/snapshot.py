@@ -60,6 +60,7 @@ class MountRequest:
         source: its source with its keys; None when these cannot be read.
         claimed: whether it has a volume that leads to the mount.
         check_due: whether the source is to be listed for changes.
+        paused: whether nothing of the source is to be read meanwhile.
         answers: the value with which each user of the mount asks for that.
     """
 
@@ -68,6 +69,7 @@ class MountRequest:
     claimed: bool
     check_due: bool
     answers: Mapping[object, str | None]
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.kube.api import Object
-from tdcs.policy.addresses import Network, internal_kind, parse_networks
+from tdcs.policy.addresses import Network, internal_kind, parse_networks, plain_address
 
 Resolve = Callable[[str], Sequence[str]]
 """The addresses of a host; raises OSError when it has none. Runs in a thread."""
@@ -22,6 +22,11 @@ FRESH_SECONDS: Final = 10.0
 
 STALE_SECONDS: Final = 60.0
 """An older answer is none: what could not be looked up for so long is not mounted."""
+
+REFUSED_LOOKS: Final = 3
+REFUSED_SECONDS: Final = 60.0
+"""A name that had fit addresses is given up after so many looks, over at least so long, that say otherwise:
+one false answer of a name server is no reason to delete what is cached."""
 
 _LOOKUPS_AT_ONCE: Final = 4
 _HOSTS: Final = 4096
@@ -36,18 +41,23 @@ class HostAnswer:
         address: one of its addresses, the same for as long as it has that; all of them are fit.
         internal: what kind of address it has that a source may not have; empty when all are fit.
         failure: why it has no address; empty when it has.
+        settled: whether an address that is not fit counts for good: it was seen again and again.
     """
 
     known: bool = False
     address: str = ""
     internal: str = ""
     failure: str = ""
+    settled: bool = False
 
 
 @dataclass(slots=True)
 class _Host:
     answer: HostAnswer
     at: float
+    good_at: float = float("-inf")
+    bad_since: float = 0.0
+    bad_looks: int = 0
     work: "BackgroundTask[HostAnswer] | None" = None
 
 
@@ -71,18 +81,29 @@ class Endpoints:
 
     def look(self, host: str) -> HostAnswer:
         """What is known of a host now; what is not, or not lately, is looked up meanwhile."""
+        if plain_address(host) is not None:
+            networks = _parsed(list(self._networks()))
+            return HostAnswer(
+                known=True, address=host, internal=internal_kind(host, internal=networks), settled=True
+            )
         now = self._clock()
         known = self._hosts.get(host)
         if known is None:
             self._forget_old(now)
             known = self._hosts[host] = _Host(HostAnswer(), float("-inf"))
         if known.work is not None and not known.work.running:
-            known.answer, known.at, known.work = known.work.result(), now, None
+            answer, known.work = known.work.result(), None
+            _take(known, answer, now)
         if known.work is None and now - known.at >= FRESH_SECONDS:
             known.work = BackgroundTask(
                 self._lookup(host, known.answer.address), name=f"look up {host}", on_done=lambda: None
             )
         return known.answer if now - known.at < STALE_SECONDS else HostAnswer()
+
+    def looking(self, host: str) -> bool:
+        """Whether a host is being looked up."""
+        known = self._hosts.get(host)
+        return known is not None and known.work is not None and known.work.running
 
     async def close(self) -> None:
         """Stop what is under way."""
@@ -110,6 +131,21 @@ class Endpoints:
             for host in sorted(self._hosts, key=lambda name: self._hosts[name].at)[: _HOSTS // 2]:
                 if self._hosts[host].work is None:
                     del self._hosts[host]
+
+
+def _take(host: _Host, answer: HostAnswer, now: float) -> None:
+    """Take in an answer: one that failed leaves a good one standing for a while."""
+    host.at = now
+    if answer.address:
+        host.good_at, host.bad_looks = now, 0
+    elif answer.internal:
+        host.bad_since = host.bad_since if host.bad_looks else now
+        host.bad_looks += 1
+        settled = host.bad_looks >= REFUSED_LOOKS and now - host.bad_since >= REFUSED_SECONDS
+        answer = replace(answer, settled=settled)
+    elif host.answer.address and now - host.good_at < STALE_SECONDS:
+        return
+    host.answer = answer
 
 
 def cluster_networks(*, nodes: Mapping[tuple[str, str], Object], more: Iterable[str]) -> list[str]:

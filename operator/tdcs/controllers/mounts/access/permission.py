@@ -22,6 +22,7 @@ class Permission:
 
     Attributes:
         refused: why it may not be used; None while it may.
+        settled: whether that stands: a name's address may be refused by a single false answer.
         unknown: why that cannot be said just now; None when it can.
         confined: whether the store is one that no rule names, so that its addresses are compared again and again.
         address: what a confined store's name stands for, where only that keeps its requests there: without TLS whoever
@@ -29,6 +30,7 @@ class Permission:
     """
 
     refused: Problem | None = None
+    settled: bool = True
     unknown: Problem | None = None
     confined: bool = False
     address: str = ""
@@ -86,7 +88,9 @@ def source_permission(
             f"namespace {namespace}: use another store, or ask its administrator for a rule that names the endpoint"
         )
         return Permission(
-            refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_SOON), confined=True
+            refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_SOON),
+            settled=answer.settled,
+            confined=True,
         )
     if canonical_endpoint(source.options.endpoint or AMAZON).scheme == "https":
         return Permission(confined=True)
