@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import xxhash
+from msgspec.structs import replace
 
 from tdcs.agent.backoff import pause
 from tdcs.agent.check.findings import Findings, FindingsFolder
@@ -155,9 +156,12 @@ class Checker:
             self._runs[mount.path] = CheckRun(check=check)
 
     def remove(self, mount: MountWork) -> None:
-        """A mount is gone."""
+        """A mount is gone, and all its copies."""
         self._runs.pop(mount.path, None)
-        self._forget(mount)
+        if self._kept.pop(mount.path, None) is not None:
+            self._disk.refused.difference_update(mount.refused)
+            mount.admit(tuple(mount.refused))
+            self._folder.remove(mount.path)
 
     def state(self, mount: str) -> CheckState | None:
         """How far the comparison of a mount is."""
@@ -167,6 +171,8 @@ class Checker:
     def start(self, mount: MountWork, start: Start) -> bool:
         """Begin what is to be compared now; whether a comparison of this mount is not done."""
         run = self._runs.get(mount.path)
+        if run is None and mount.wanted is not None and mount.wanted.check is None:
+            self._forget(mount)
         if run is None or run.done or asyncio.get_running_loop().time() < run.until:
             return False
         if not run.begun and mount.ledger is not None and mount.source is not None and not mount.forgotten:
@@ -176,11 +182,23 @@ class Checker:
         return True
 
     def _forget(self, mount: MountWork) -> None:
-        if mount.path in self._kept:
-            self._disk.refused.difference_update(mount.refused)
-            mount.admit(tuple(mount.refused))
+        """Let refused blocks be brought again, as far as no wrong copy lies here any more."""
+        kept = self._kept.get(mount.path)
+        if kept is None or self._noting.locked():  # `start` comes back to it
+            return
+        left = mount.refused_here()
+        gone = mount.refused - left
+        self._disk.refused.difference_update(gone)
+        mount.admit(gone)
+        if not left:
             del self._kept[mount.path]
             self._folder.remove(mount.path)
+        elif gone:
+            found = self._kept[mount.path] = replace(kept, refused=tuple(sorted(left)))
+            try:
+                self._folder.write(found)
+            except OSError as error:
+                _log.warning("what was compared of %s cannot be noted on the disk: %s", mount.path, error)
 
     async def _run(self, mount: MountWork, ledger: Ledger, run: CheckRun) -> None:
         try:

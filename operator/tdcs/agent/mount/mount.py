@@ -198,6 +198,15 @@ class MountWork:
             if self.ledger is not None:
                 self.ledger.refuse(self._numbers(gone), refused=False)
 
+    def refused_here(self) -> set[int]:
+        """Ids of refused blocks of which a copy lies here, or may: before a look at the folders that is not known."""
+        with self.lock:
+            if self.ledger is None or not self.ledger.looked_at:
+                return set(self.refused)
+            here = self.ledger.held | self.ledger.claimed
+            numbers = [number for number in self._numbers(self.refused) if here[number]]
+            return set(self.ledger.manifest.block_ids[numbers].tolist())
+
     def opened(self, ledger: Ledger) -> None:
         """Count by this ledger from now on."""
         with self.lock:

@@ -223,6 +223,15 @@ async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader
         assert one.disk.open(block) is None
         assert (one.disk.blocks / str(block)).exists()
 
+        one.give(version.assignment(version=3))  # the comparison is not asked for any more
+        await eventually_async(lambda: one.mount().version == 3, deadline=30)
+        assert one.disk.open(block) is None
+        assert one.mount().held_bytes == version.bytes - 2_000
+        (one.disk.blocks / str(block)).unlink()  # the reader and the worker let it go
+        await one.holds(version)
+        assert one.content(version) == FILES
+        assert FindingsFolder(one.disk.checks).read() == []
+
 
 def test_what_is_remembered_of_wrong_blocks_is_bounded_and_damaged_notes_are_left_out(tmp_path: Path) -> None:
     folder = FindingsFolder(tmp_path)
