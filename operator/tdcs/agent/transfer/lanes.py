@@ -48,6 +48,8 @@ class Lanes:
 
     def start(self, mount: MountWork) -> None:
         """Start the threads that a mount lacks."""
+        if mount.pieces_waiting and (mount.source is None or mount.forgotten):
+            self._sources.abandon(mount)
         for _ in range(mount.source_lanes_wanted()):
             mount.source_lanes += 1
             self._thread(self._read_source, mount)

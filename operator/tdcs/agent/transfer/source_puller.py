@@ -60,6 +60,8 @@ class SourcePuller:
         """Read blocks of a mount from its source until none can be taken. Runs in a thread of its own."""
         while not self._stopped.is_set():
             ledger, source = mount.ledger, mount.source
+            if source is None or mount.forgotten:
+                self.abandon(mount)
             if ledger is None or source is None or not ledger.looked_at:
                 return
             if self._piece_of_large(mount, source):
@@ -178,6 +180,20 @@ class SourcePuller:
             self._finish_large(mount, large)
         return True
 
+    def abandon(self, mount: MountWork) -> None:
+        """Give back the large blocks under way of a mount that is read no more. One of which pieces are being read is
+        given back by the thread that ends last.
+        """
+        with self._large_lock:
+            waiting = list(self._large.pop(mount.path, ()))
+            for large in waiting:
+                mount.pieces_waiting -= len(large.left)
+                large.left.clear()
+                large.error = large.error or _AbandonedError()
+            idle = [large for large in waiting if not large.running]
+        for large in idle:
+            self._finish_large(mount, large)
+
     def _give_up(self, mount: MountWork, large: LargeBlock, error: Exception) -> None:
         with self._large_lock:
             large.error = large.error or error
@@ -210,7 +226,12 @@ class SourcePuller:
         else:
             with mount.lock:
                 ledger.release([block])
-            raise error
+            if not isinstance(error, _AbandonedError):
+                raise error
+
+
+class _AbandonedError(Exception):
+    """The mount is not read from its source any more."""
 
 
 def extent_of(ledger: Ledger, block: int, *, offset: int = 0, length: int | None = None) -> Extent:

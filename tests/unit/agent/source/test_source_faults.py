@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.support.agents import (
+    MOUNT,
     Version,
     cached_files,
     fill,
@@ -21,6 +22,8 @@ from tests.support.agents import (
 )
 from tests.support.waiting import eventually_async
 
+from tdcs.agent.source.folder import FolderReader
+from tdcs.agent.source.reader import Extent, Write
 from tdcs.engine.agents import SourceAccess
 
 SECRET = "very-secret-key-9c1f"
@@ -273,3 +276,32 @@ async def test_a_folder_that_is_not_mounted_yet_is_waited_for(tmp_path: Path) ->
         )
         (tmp_path / "elsewhere").rename(source)
         await one.holds(version, deadline=20)
+
+
+async def test_a_large_block_half_way_is_given_back_when_its_source_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = folder_version(
+        fill(tmp_path / "source", {"large": os.urandom(20_000_000)}), store=tmp_path / "manifests"
+    )
+    go = threading.Event()
+    read = FolderReader.read
+
+    def slow(self: FolderReader, extent: Extent, write: Write) -> None:
+        go.wait(10)
+        read(self, extent, write)
+
+    monkeypatch.setattr(FolderReader, "read", slow)
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        mount = one.agent.mounts[MOUNT]
+        await eventually_async(lambda: mount.pieces_waiting > 0, deadline=20)
+        one.give(version.assignment(version=2, parts=(), source=None))
+        go.set()
+        ledger = mount.ledger
+        assert ledger is not None
+        await eventually_async(lambda: not ledger.claimed.any(), deadline=10)
+        assert (mount.pieces_waiting, one.agent.room._reserved) == (0, 0)
+        assert not list(one.disk.partial.iterdir())
+        one.agent.forget([MOUNT])
+        await eventually_async(lambda: MOUNT not in one.agent.state.mounts, deadline=10)
