@@ -73,7 +73,8 @@ async def cluster(
     ) as made:
         pair = s3.credentials
         await made.create_keys(account=pair.access_key_id, key=pair.secret_access_key)
-        await made.create_cache(nodeSelector={"cache": "yes"})
+        store = {"name": "store", "endpoints": [s3.endpoint]}
+        await made.create_cache(nodeSelector={"cache": "yes"}, sources=[store])
         yield made
 
 
