@@ -23,7 +23,7 @@ AGENTS_SECONDS = 0.25
 """The agents' last states, which are in memory, are looked at so often at least."""
 
 ROOM_RATIO = 0.01
-"""A change of a node's room is told from this part of its capacity on: what a load itself takes changes it less."""
+"""A change of a node's room is reported from this part of its capacity on: what a load itself takes changes it less."""
 
 
 class CacheObserver:
@@ -63,7 +63,7 @@ class CacheObserver:
         self._looks: set[asyncio.Task[None]] = set()
         self._looking: dict[str, asyncio.Lock] = {}
         self._rooms: dict[str, dict[str, int]] = {}
-        """Bytes on each node that blocks may take, as they were told last."""
+        """Bytes on each node that blocks may take, as they were reported last."""
 
     def view(self, cluster: str) -> CacheView:
         """What is known of a cache cluster; begins to look at one that is asked for the first time."""
@@ -209,12 +209,12 @@ class CacheObserver:
         self._on_agents(cluster, paths)
 
     def _compare_rooms(self, cluster: str, states: Mapping[str, AgentState]) -> None:
-        told, changed, less = self._rooms.setdefault(cluster, {}), False, set[str]()
+        reported, changed, less = self._rooms.setdefault(cluster, {}), False, set[str]()
         for node, state in states.items():
-            room, before = _room(state), told.setdefault(node, _room(state))
+            room, before = _room(state), reported.setdefault(node, _room(state))
             if abs(room - before) < max(int(state.capacity_bytes * ROOM_RATIO), 1):
                 continue
-            told[node], changed = room, True
+            reported[node], changed = room, True
             if room < before:
                 less |= {path for path, mount in state.mounts.items() if mount.held_bytes}
         if changed:

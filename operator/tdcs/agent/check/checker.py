@@ -336,7 +336,7 @@ class Checker:
         self._read(mount, ledger, block, state.update)
         try:
             return state.intdigest() == hash_of(file, offset=0, length=length)
-        except OSError as error:  # a copy that cannot be read serves nobody, as one that differs
+        except OSError as error:  # a copy that cannot be read is of no use, as one that differs
             _log.warning("the copy of %s cannot be read: %s", ledger.path(block), error.strerror)
             return False
 

@@ -116,7 +116,7 @@ class DatasetController:
                 continue
             users = readers.users_of(stores=self._context.stores, cluster=cluster, path=mount.path)
             if users:
-                moving = self._mounts.assigner(cluster).moving(mount.path)
+                moving = self._mounts.assigner(cluster).moving(mount.path, seen=known.states)
                 found.append(ledger_of(decision, known, known.listed, users, moving=moving))
         return found
 

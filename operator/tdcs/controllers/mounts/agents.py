@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tdcs.engine.agents import AgentError, Agents, AgentState, Assignment, Part
+from tdcs.engine.agents import AgentError, Agents, AgentState, Assignment, MountState, Part
 
 _log = logging.getLogger(__name__)
 
@@ -91,9 +91,18 @@ class Assigner:
         """No Dataset wants anything of a mount now: what lies there is left alone."""
         self.put(path=path, assignments={})
 
-    def moving(self, path: str) -> bool:
-        """Whether an agent still brings something away from nodes that leave."""
+    def moving(self, path: str, *, seen: Mapping[str, MountState]) -> bool:
+        """Whether an agent still brings something away from nodes that leave, or one says something new.
+
+        Args:
+            path: the mount.
+            seen: the states that its last pass has seen: what has arrived since then is not in its ledger yet.
+        """
         states = self._agents.states()
+        for node, before in seen.items():
+            now = states[node].mounts.get(path) if node in states else None
+            if now is not None and (now.held_bytes, now.complete) != (before.held_bytes, before.complete):
+                return True
         brings = [
             node
             for node in self._nodes.get(path, ())
