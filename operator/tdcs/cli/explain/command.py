@@ -3,8 +3,9 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from pydantic import ValidationError
@@ -23,6 +24,8 @@ from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError
 from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS, Resource
 
+Answer = TypeVar("Answer")
+
 
 @click.group(name="explain")
 def command() -> None:
@@ -36,10 +39,7 @@ def job(
     *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
 ) -> None:
     """Say why TrainingJob NAME waits, or why each of its pods is where it is."""
-    try:
-        report = asyncio.run(_read(kubeconfig, context=context, name=name, namespace=namespace))
-    except KubeError as error:
-        raise click.ClickException(str(error)) from error
+    report = _answered(_read, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -53,36 +53,24 @@ def pod(
     *, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None, as_json: bool
 ) -> None:
     """Say why pod NAME is where it is, whoever made it."""
-    try:
-        report = asyncio.run(_read_pod(kubeconfig, context=context, name=name, namespace=namespace))
-    except KubeError as error:
-        raise click.ClickException(str(error)) from error
+    report = _answered(_read_pod, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
     else:
         show_pod(report, console=Console())
 
 
-async def _read_pod(
-    kubeconfig: Path | None, *, context: str | None, name: str, namespace: str | None
-) -> PodReport:
-    async with api_client(kubeconfig=kubeconfig, context=context) as api:
-        where = namespace or api.default_namespace or "default"
-        found = await api.get(PODS, name=name, namespace=where)
-        if found is None:
-            raise click.ClickException(
-                f"there is no pod {name} in namespace {where}; kubectl get pods -A lists all, -n NAMESPACE chooses "
-                "another namespace"
-            )
-        datasets = {}
-        for dataset in datasets_to_read(found):
-            its_namespace, _, short = dataset.partition("/")
-            obj = await api.get(DATASETS, name=short, namespace=its_namespace)
-            if obj is not None:
-                datasets[dataset] = obj
-        return explain_pod(
-            PodWorld(pod=found, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
-        )
+async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:
+    found = await _existing(api, PODS, kind="pod", name=name, namespace=namespace)
+    datasets = {}
+    for dataset in datasets_to_read(found):
+        its_namespace, _, short = dataset.partition("/")
+        obj = await api.get(DATASETS, name=short, namespace=its_namespace)
+        if obj is not None:
+            datasets[dataset] = obj
+    return explain_pod(
+        PodWorld(pod=found, datasets=datasets, nodes=await _all(api, NODES), pods=await _all(api, PODS))
+    )
 
 
 def show_pod(report: PodReport, *, console: Console) -> None:
@@ -100,32 +88,20 @@ def show_pod(report: PodReport, *, console: Console) -> None:
 @object_options("Dataset")
 def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> None:
     """Say what of Dataset NAME is cached and why, who reads it, and when it leaves."""
-    try:
-        lines = asyncio.run(_read_dataset(kubeconfig, context=context, name=name, namespace=namespace))
-    except KubeError as error:
-        raise click.ClickException(str(error)) from error
+    lines = _answered(_read_dataset, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
     console = Console()
     for line in lines:
         console.print(escape(line), soft_wrap=True)
 
 
-async def _read_dataset(
-    kubeconfig: Path | None, *, context: str | None, name: str, namespace: str | None
-) -> list[str]:
-    async with api_client(kubeconfig=kubeconfig, context=context) as api:
-        where = namespace or api.default_namespace or "default"
-        found = await api.get(DATASETS, name=name, namespace=where)
-        if found is None:
-            raise click.ClickException(
-                f"there is no Dataset {name} in namespace {where}; "
-                "kubectl get datasets -A lists all, -n NAMESPACE chooses another namespace"
-            )
-        jobs = (await api.list(TRAINING_JOBS, namespace=where)).items
-        try:
-            known = Dataset.model_validate(found)
-        except ValidationError as error:
-            raise click.ClickException(f"Dataset {where}/{name}: {explain_invalid(error)}") from error
-    return explain_dataset(namespace=where, name=name, dataset=known, jobs=jobs)
+async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
+    found = await _existing(api, DATASETS, kind="Dataset", name=name, namespace=namespace)
+    jobs = (await api.list(TRAINING_JOBS, namespace=namespace)).items
+    try:
+        known = Dataset.model_validate(found)
+    except ValidationError as error:
+        raise click.ClickException(f"Dataset {namespace}/{name}: {explain_invalid(error)}") from error
+    return explain_dataset(namespace=namespace, name=name, dataset=known, jobs=jobs)
 
 
 def show(report: Report, *, console: Console) -> None:
@@ -170,22 +146,15 @@ def _alternatives(pods: Sequence[PodPlace], *, console: Console) -> None:
     console.print(table)
 
 
-async def _read(kubeconfig: Path | None, *, context: str | None, name: str, namespace: str | None) -> Report:
-    async with api_client(kubeconfig=kubeconfig, context=context) as api:
-        where = namespace or api.default_namespace or "default"
-        try:
-            return explain(await _world(api, name=name, namespace=where))
-        except ValidationError as error:
-            raise click.ClickException(f"TrainingJob {where}/{name}: {explain_invalid(error)}") from error
+async def _read(api: KubeApi, name: str, namespace: str) -> Report:
+    try:
+        return explain(await _world(api, name=name, namespace=namespace))
+    except ValidationError as error:
+        raise click.ClickException(f"TrainingJob {namespace}/{name}: {explain_invalid(error)}") from error
 
 
 async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
-    found = await api.get(TRAINING_JOBS, name=name, namespace=namespace)
-    if found is None:
-        raise click.ClickException(
-            f"there is no TrainingJob {name} in namespace {namespace}; "
-            "kubectl get trainingjobs -A lists all, -n NAMESPACE chooses another namespace"
-        )
+    found = await _existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
     uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
     datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
     own = await api.list(PODS, namespace=namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
@@ -196,6 +165,36 @@ async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
         nodes=await _all(api, NODES),
         pods=await _all(api, PODS),
     )
+
+
+def _answered(
+    read: Callable[[KubeApi, str, str], Awaitable[Answer]],
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str,
+    namespace: str | None,
+) -> Answer:
+    """What a reader makes of the object of this name, in this namespace or the current one of the context."""
+
+    async def connected() -> Answer:
+        async with api_client(kubeconfig=kubeconfig, context=context) as api:
+            return await read(api, name, namespace or api.default_namespace or "default")
+
+    try:
+        return asyncio.run(connected())
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _existing(api: KubeApi, resource: Resource, *, kind: str, name: str, namespace: str) -> Object:
+    found = await api.get(resource, name=name, namespace=namespace)
+    if found is None:
+        raise click.ClickException(
+            f"there is no {kind} {name} in namespace {namespace}; "
+            f"kubectl get {resource.plural} -A lists all, -n NAMESPACE chooses another namespace"
+        )
+    return found
 
 
 async def _all(api: KubeApi, resource: Resource) -> list[Object] | None:
