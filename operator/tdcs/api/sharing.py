@@ -123,20 +123,28 @@ class NamespaceSelector(Model):
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether a namespace with these labels is meant."""
-        return all(_holds(term, labels) for term in self.terms)
+        return all(meets(labels, term) for term in self.terms)
 
 
-def _holds(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(term["key"]), term.get("values") or ()
-    match term["operator"]:
+def meets(labels: Mapping[str, str], requirement: Mapping[str, Any]) -> bool:
+    """Whether labels meet a requirement as `metav1.LabelSelectorRequirement` defines it.
+
+    Args:
+        labels: values by key.
+        requirement: `key`, `operator` and `values`; no labels meet one with another operator.
+    """
+    value, values = labels.get(requirement["key"]), requirement.get("values") or ()
+    match requirement["operator"]:
         case "In":
             return value in values
         case "NotIn":
             return value not in values
         case "Exists":
             return value is not None
-        case _:
+        case "DoesNotExist":
             return value is None
+        case _:
+            return False
 
 
 def _above_zero(value: int | str) -> int | str:

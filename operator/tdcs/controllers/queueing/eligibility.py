@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tdcs.api.sharing import meets
 from tdcs.kube.api import Object
 
 UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -53,25 +54,15 @@ def _term(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[st
 
 
 def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value = labels.get(expression["key"])
+    operator = expression["operator"]
+    if operator not in ("Gt", "Lt"):
+        return meets(labels, expression)
     values: Sequence[str] = expression.get("values") or ()
-    match expression["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            try:
-                there, bound = int(value or ""), int(values[0])
-            except (ValueError, IndexError):
-                return False
-            return there > bound if operator == "Gt" else there < bound
-        case _:
-            return False
+    try:
+        there, bound = int(labels.get(expression["key"]) or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return there > bound if operator == "Gt" else there < bound
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
