@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,27 @@ from tests.support.waiting import eventually_async
 from tdcs.agent.check import checker as checks
 from tdcs.agent.check.findings import Findings, FindingsFolder
 from tdcs.agent.disk.tier import hash_of
+from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
 from tdcs.engine.agents import Check, CheckState
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
+
+
+class Interposed:
+    """The source of a mount, with something that happens before each read."""
+
+    lanes = 4
+
+    def __init__(self, mount: MountWork, *, before: Callable[[Extent], None]) -> None:
+        assert mount.source is not None
+        self._source: SourceReader = mount.source
+        self._before = before
+        mount.source = self
+
+    def read(self, extent: Extent, write: Write) -> None:
+        self._before(extent)
+        self._source.read(extent, write)
 
 
 @pytest.fixture
@@ -284,21 +302,14 @@ async def test_a_comparison_that_fails_is_begun_anew_after_a_pause_and_counts_fr
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        mount = one.agent.mounts[MOUNT]
-        assert mount.source is not None
-        source: SourceReader = mount.source
 
-        class Breaks:
-            lanes = 4
+        def breaks(extent: Extent) -> None:
+            nonlocal left
+            if extent.path == b"050" and left:
+                left -= 1
+                raise RuntimeError("a defect")
 
-            def read(self, extent: Extent, write: Write) -> None:
-                nonlocal left
-                if extent.path == b"050" and left:
-                    left -= 1
-                    raise RuntimeError("a defect")
-                source.read(extent, write)
-
-        mount.source = Breaks()
+        Interposed(one.agent.mounts[MOUNT], before=breaks)
         one.give(version.assignment(version=2, check=Check(id="first")))
         found = await compared(one)
         assert (found.wrong, found.files, found.bytes) == ((), len(FILES), version.bytes)
@@ -312,19 +323,12 @@ async def test_a_comparison_of_another_share_with_the_same_id_replaces_the_one_t
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        mount = one.agent.mounts[MOUNT]
-        assert mount.source is not None
-        source: SourceReader = mount.source
 
-        class Slow:
-            lanes = 4
+        def waits(_: Extent) -> None:
+            entered.set()
+            gate.wait(10)
 
-            def read(self, extent: Extent, write: Write) -> None:
-                entered.set()
-                gate.wait(10)
-                source.read(extent, write)
-
-        mount.source = Slow()
+        Interposed(one.agent.mounts[MOUNT], before=waits)
         one.give(version.assignment(version=2, check=Check(id="first", percent=50)))
         await eventually_async(entered.is_set, deadline=10)
         one.give(version.assignment(version=3, check=Check(id="first", percent=60)))
