@@ -409,8 +409,13 @@ class Cluster:
             self.engine.set_worker(name=node, capacity=size)
 
         def known() -> bool:
-            agents = self.datasets.observer.view("default").agents
-            return all(node in agents and agents[node].capacity_bytes == size for node in nodes)
+            view = self.datasets.observer.view("default")
+            workers = {worker.name: worker for worker in view.workers}
+            return all(
+                node in seen and seen[node].capacity_bytes == size
+                for node in nodes
+                for seen in (view.agents, workers)
+            )
 
         await self.until(known)
 
