@@ -256,7 +256,7 @@ def shown(
     for file in filter(local, range(len(version))):
         for block in version.block_ids[list(version.blocks_of(file))].tolist():
             os.link(giver.tier / BLOCK_FOLDER / str(block), blocks / str(block))
-    store = Store(tiers=[str(folder / "tier")])
+    store = Store(tiers=[str(folder / "tier")], mount=version.path)
     tree = Tree(
         folder=str(folder / "tier/tree"),
         scratch=str(folder / "tier/scratch"),
@@ -267,7 +267,7 @@ def shown(
     )
     tree.prepare()
     here = store.scan(manifest=version, kinds=tree.kinds)
-    tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, local=here, release=False))
+    tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=here, release=False))
     root = node.own.point / f"{CLUSTER}.{version.digest}"
     if not merged:
         tree.gateway.make()

@@ -149,7 +149,7 @@ class Agent:
             if mount.wanted == assignment:
                 continue
             with self._noting(mount.path):
-                self._assignments.write(assignment)
+                self._assignments.assigned(assignment)
             mount.assign(assignment)
             self.checker.assign(mount, assignment.check)
         self._publish(at_once=True)
@@ -165,7 +165,7 @@ class Agent:
                 mount.forgotten = True
                 mount.wanted = None
             with self._noting(path):
-                self._assignments.forget(path)
+                self._assignments.forgotten(path)
         self.wake()
 
     @contextmanager

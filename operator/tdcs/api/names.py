@@ -92,6 +92,9 @@ AGENT_SPOOL: Final = f"{AGENT_FOLDER}/spool"
 """Below a tier's folder: blocks that the agent has verified and its worker has not registered yet."""
 AGENT_MANIFESTS: Final = f"{AGENT_FOLDER}/manifests"
 """Below a tier's folder: the manifests that the agent works by, named by their digests."""
+AGENT_REFUSED: Final = f"{AGENT_FOLDER}/refused"
+"""Below a tier: a folder of each mount (`refused_folder`) with an empty file for each block that was found wrong, named
+as the block."""
 VIEWS_FOLDER: Final = "views"
 """Below a tier's folder: the native views of the node plugin."""
 ENGINE_DATASETS_ROOT: Final = "/datasets"
@@ -232,6 +235,11 @@ def dns_label(text: str, *, limit: int = 63) -> str:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{text.replace('.', '-')[: limit - 9].strip('-')}-{digest}"
+
+
+def refused_folder(*, mount: str) -> str:
+    """Where the agent notes the wrong blocks of a mount, below a tier: neither it nor the node plugin reads those."""
+    return f"{AGENT_REFUSED}/{hashlib.sha256(mount.encode()).hexdigest()[:32]}"
 
 
 def fuse_name(*, cluster: str) -> str:

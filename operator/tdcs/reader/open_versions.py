@@ -46,6 +46,8 @@ class OpenVersion:
             for tier in registration.tiers
             for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
         ]
+        refused = names.refused_folder(mount=tree.manifest.path)
+        self._refused: Final = [f"{tier}/{refused}/" for tier in registration.tiers]
         self.table = _NOTHING
         self.read_at: tuple[int, int] | None = None
         self._node: Final = node
@@ -60,6 +62,10 @@ class OpenVersion:
         self._source_readers = tuple(holder.address for holder in table.holders if holder.reads_source)
         own = [holder.present for holder in table.holders if holder.node == self._node]
         self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
+
+    def is_refused(self, block_id: int) -> bool:
+        """Whether the agent of this node has found its copy of a block wrong: it may lie here for a while."""
+        return any(os.path.exists(f"{folder}{block_id}") for folder in self._refused)
 
     def may_be_here(self, block: int) -> bool:
         """Whether a block may lie on this node, by what its agent said last."""

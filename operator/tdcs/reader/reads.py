@@ -198,6 +198,8 @@ class Reads:
         if not version.may_be_here(key.block):
             return None
         block = int(version.manifest.block_ids[key.block])
+        if version.is_refused(block):
+            return None
         for folder in version.folders:
             try:
                 fd = os.open(f"{folder}{block}", _OPEN)
@@ -277,7 +279,8 @@ class Reads:
         if key in self.buffer or self.fetches.has(key) or ahead.get(key.version, 0) + key.length > room:
             return
         block = int(version.manifest.block_ids[key.block])
-        if any(os.path.exists(f"{folder}{block}") for folder in version.folders):
+        here = any(os.path.exists(f"{folder}{block}") for folder in version.folders)
+        if here and not version.is_refused(block):
             return
         self.fetches.want(version, key, waiter=None)
 

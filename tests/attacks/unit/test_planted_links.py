@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.csi.views.builders import listed, manifest_of, put_blocks
+from tests.unit.csi.views.builders import PATH, listed, manifest_of, put_blocks
 
 from tdcs.api import names
+from tdcs.csi import mount, mountinfo
 from tdcs.csi.versions import current, version_watch
 from tdcs.csi.versions import manifests as version_manifests
 from tdcs.csi.versions.folders import DatasetFolder, VersionFolder
@@ -67,7 +68,7 @@ class Node:
         ]
 
     def _tree(self) -> None:
-        store = Store(tiers=[str(self.tier)])
+        store = Store(tiers=[str(self.tier)], mount=PATH)
         tree = Tree(
             folder=self.version.tree, scratch=self.version.scratch, manifest=self.manifest, store=store
         )
@@ -79,7 +80,9 @@ class Node:
             local = store.scan(manifest=self.manifest, kinds=tree.kinds)
             for release in (False, True):
                 tree.apply(
-                    plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, local=local, release=release)
+                    plan(
+                        kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=local, release=release
+                    )
                 )
         finally:
             tree.gateway.remove()
@@ -91,6 +94,8 @@ PLANTED = (
     (names.AGENT_FOLDER, ""),
     (names.AGENT_SPOOL, ""),
     (f"{names.AGENT_SPOOL}/1", "1"),
+    (names.AGENT_REFUSED, ""),
+    (names.refused_folder(mount=PATH), ""),
     (names.AGENT_MANIFESTS, ""),
     (f"{names.AGENT_MANIFESTS}/d", "manifest"),
     ("views", ""),
@@ -111,13 +116,23 @@ PLANTED = (
 )
 
 
+@pytest.fixture
+def top(tmp_path: Path) -> Iterator[Path]:
+    """A folder below which nothing stays mounted, whatever the plugin has done there."""
+    yield tmp_path
+    below = [each.point for each in mountinfo.read() if each.point.startswith(f"{tmp_path}/")]
+    for point in sorted(below, key=len, reverse=True):
+        mount.detach(target=point)
+    assert not below, "the plugin has left these mounts"
+
+
 @pytest.mark.parametrize(("place", "target"), PLANTED, ids=[place for place, _ in PLANTED])
 @pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
 def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
-    tmp_path: Path, place: str, target: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
+    top: Path, place: str, target: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confined_path, "has_openat2", lambda: kernel)
-    node = Node(tmp_path)
+    node = Node(top)
     put_blocks(node.tier, {1: b"here"})
     node.plant(place, target=target)
     before = fingerprint(node.victim)
@@ -128,8 +143,8 @@ def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
         assert not any(path.is_file() and path.read_bytes() == b"!" * 4 for path in shown.rglob("*"))
 
 
-def test_without_a_planted_link_the_same_work_makes_the_view(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:
+    node = Node(top)
     put_blocks(node.tier, {1: b"here"})
     current._note(node.version)
     node._tree()

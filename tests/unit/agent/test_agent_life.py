@@ -127,7 +127,7 @@ async def test_a_forgotten_mount_is_dropped_although_the_agent_was_killed_meanwh
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)
-        one.agent._assignments.forget(MOUNT)  # what `forget` writes first
+        one.agent._assignments.forgotten(MOUNT)  # what `forget` writes first
     async with running_agent(tmp_path / "one") as again:
         await eventually_async(lambda: not list(again.disk.spool.iterdir()), deadline=30)
         await eventually_async(lambda: MOUNT not in again.agent.state.mounts, deadline=30)

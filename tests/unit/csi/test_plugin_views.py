@@ -9,7 +9,7 @@ import pytest
 from tests.support.waiting import eventually
 from tests.unit.csi.conftest import Node, needs_fuse
 from tests.unit.csi.view_node import FILES, ViewNode
-from tests.unit.csi.views.builders import drop_block, put_blocks
+from tests.unit.csi.views.builders import drop_block, put_blocks, refuse_block
 
 
 @pytest.fixture
@@ -77,6 +77,21 @@ def test_a_running_pod_sees_a_block_that_came_later(partial: ViewNode) -> None:
 
     eventually(lambda: not (volume / "train/away").is_symlink(), deadline=60)
     assert (volume / "train/away").read_text() == "away"
+
+
+def test_a_running_pod_loses_a_block_that_the_agent_has_refused_to_the_client(node: Node) -> None:
+    view = ViewNode(node, here={"here", "away"})
+    node.mount_cluster(files=FILES)
+    view.start()
+    volume = view.publish()
+    assert (volume / "train/here").read_text() == "here"
+
+    refuse_block(view.tier, 1)
+
+    eventually(lambda: (volume / "train/here").read_text() == "fuse here", deadline=60, retry_on=(OSError,))
+    assert (volume / "train/away").read_text() == "away"
+    later = view.publish("pod-2")
+    assert (later / "train/here").read_text() == "fuse here"
 
 
 def test_a_running_pod_reads_on_when_the_client_was_replaced(partial: ViewNode) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.readers import HERE, Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
 from tests.unit.csi.conftest import needs_fuse
+from tests.unit.csi.views.builders import refuse_block
 
 from tdcs.policy import slots
 
@@ -112,6 +113,25 @@ def test_blocks_on_the_node_are_read_from_its_disk_and_the_rest_from_their_holde
     assert node.metric("tdcs_reader_refused_total") == 0
     for giver in (first, second):
         giver.process.kill()
+
+
+def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: ReaderNode) -> None:
+    files = {"one": os.urandom(20_000), "two": os.urandom(5 * MB)}
+    version = small_version(node.folder, files, block_size=2 * MB)
+    giver = Giver(node.folder, "giver")
+    giver.put(version.manifest, node.folder / "source")
+    giver.process.start()
+    for block, length in zip(
+        version.manifest.block_ids.tolist(), version.manifest.block_lengths.tolist(), strict=True
+    ):
+        (node.tier / "alluxioworker" / str(block)).write_bytes(b"!" * length)
+        refuse_block(node.tier, block, mount=version.manifest.path)
+    root = node.register(version, tables=table_of(holder_of(giver), HERE))
+    node.start()
+
+    assert sums(root) == wanted(files)
+    assert node.metric("tdcs_reader_read_bytes_total", origin="disk") == 0
+    giver.process.kill()
 
 
 def test_what_no_agent_holds_is_read_from_the_source_through_an_agent(node: ReaderNode) -> None:

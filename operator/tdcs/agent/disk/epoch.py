@@ -37,7 +37,7 @@ def enter_epoch(disk: Disk, *, journal: str) -> int:
     removed = 0
     if read_epoch(disk) != journal:
         removed = _empty(disk.blocks) + _empty(disk.spool)
-        for folder in (disk.partial, disk.manifests, disk.assignments, disk.checks):
+        for folder in (disk.partial, disk.manifests, disk.assignments, disk.checks, disk.refused.folder):
             _empty(folder)
         disk.prepare()
         draft = disk.epoch.with_suffix(".new")

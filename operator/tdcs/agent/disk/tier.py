@@ -1,8 +1,8 @@
 """The agent's part of a tier's folder: where blocks lie, how they come there, and what the disk has left.
 
 `<tier>/alluxioworker/<id>` are the worker's blocks. Below `<tier>/agent` lie `spool/<id>` (verified, readable, not yet
-registered), `partial` (being written), `manifests`, `assignments`, `checks` and `epoch`. All of it is one file system:
-a block gets from one folder to the next by a rename or a hard link.
+registered), `partial` (being written), `manifests`, `assignments`, `checks`, `refused` and `epoch`. All of it is one
+file system: a block gets from one folder to the next by a rename or a hard link.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tdcs.agent.disk.refused import RefusedBlocks
 from tdcs.api import names
 
 Ids = npt.NDArray[np.int64]
@@ -69,7 +70,7 @@ class Disk:
         tier: the tier's folder, at the same path as in the worker.
 
     Attributes:
-        refused: ids of blocks that were found wrong: they count as not being here.
+        refused: blocks that were found wrong: they count as not being here.
     """
 
     def __init__(self, tier: Path) -> None:
@@ -81,7 +82,7 @@ class Disk:
         self.manifests: Final = own / "manifests"
         self.assignments: Final = own / "assignments"
         self.checks: Final = own / "checks"
-        self.refused: Final[set[int]] = set()
+        self.refused: Final = RefusedBlocks(tier)
         self.epoch: Final = own / "epoch"
         self._partial: Final = f"{self.partial}/"
         self._spool: Final = f"{self.spool}/"
@@ -171,6 +172,10 @@ class Disk:
         """Remove a file that the worker does not know from its folder; none is fine."""
         with suppress(FileNotFoundError):
             os.unlink(f"{self.blocks}/{block}")
+
+    def has(self, block: int) -> bool:
+        """Whether the block's file lies here, whatever is in it."""
+        return any(os.path.exists(f"{folder}/{block}") for folder in (self.spool, self.blocks))
 
     def size(self, block: int) -> int:
         """Bytes of a block's file, 0 when it is not here."""

@@ -2,6 +2,7 @@
 
     TIER/alluxioworker/BLOCK                     the worker's blocks
     TIER/agent/spool/BLOCK                       blocks that the agent has verified and the worker does not have yet
+    TIER/agent/refused/MOUNT/BLOCK               for each block that the agent has found wrong
     TIER/views/.manifests/                       manifests on their way to this node
     TIER/views/DATASET/.noticed                  the version that this node has dealt with
     TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest

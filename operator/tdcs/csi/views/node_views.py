@@ -197,7 +197,8 @@ class NodeViews:
                 encoded=self._settings.reader_root is None,
                 merged=self._overlays.merged(self._folder(volume), version=manifest.digest),
                 store=Store(
-                    tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
+                    tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers),
+                    mount=manifest.path,
                 ),
             )
         return self._views[key]

@@ -41,6 +41,24 @@ class Form(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """What of a version's files is on this node.
+
+    Attributes:
+        local: Inode of each file's block, 0 where it is not here or is refused.
+        wrong: Files with a block that the agent has refused: no view may have a link to any copy of it.
+    """
+
+    local: Inodes
+    wrong: npt.NDArray[np.int64]
+
+    @classmethod
+    def none(cls, files: int) -> "Blocks":
+        """Nothing is here, as far as it is known."""
+        return cls(np.zeros(files, dtype=np.uint64), np.zeros(0, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Steps:
     """Give each of `files` the form of `forms` at its place, and whether nothing of its name is there yet (`fresh`)."""
 
@@ -66,7 +84,7 @@ def kinds_of(manifest: Manifest) -> Kinds:
 
 
 def plan(
-    *, kinds: Kinds, forms: npt.NDArray[np.uint8], linked: Inodes, local: Inodes, release: bool
+    *, kinds: Kinds, forms: npt.NDArray[np.uint8], linked: Inodes, blocks: Blocks, release: bool
 ) -> Steps:
     """The steps that are needed, in the order of the files; none when all is as it shall be.
 
@@ -74,13 +92,15 @@ def plan(
         kinds: A `Kind` for each file.
         forms: The `Form` that each file has in the view now.
         linked: Inode of the block that each file links to, where its form is LINK.
-        local: Inode of the file's block on this node, 0 where it is not here.
+        blocks: What of the files is on this node.
         release: Whether a link to a block that has left the node turns back into a way to the client, which frees
             its bytes. Otherwise the link stays and keeps them.
     """
+    local = blocks.local
     here = local != 0
     is_link = forms == Form.LINK
-    kept = is_link if not release else np.zeros(len(kinds), dtype=np.bool_)
+    kept = is_link.copy() if not release else np.zeros(len(kinds), dtype=np.bool_)
+    kept[blocks.wrong] = False
     wanted = np.full(len(kinds), Form.REMOTE, dtype=np.uint8)
     wanted[(kinds == Kind.BLOCK) & (here | kept)] = Form.LINK
     wanted[kinds == Kind.EMPTY] = Form.EMPTY

@@ -2,6 +2,9 @@
 
 The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
 its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
+
+What the agent has found to differ from the source counts as not being here, although it may lie here for a while: a
+wrong copy that is held open can be dropped only later.
 """
 
 import contextlib
@@ -16,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from tdcs.api import names
-from tdcs.csi.views.plan import Inodes, Kind, Kinds
+from tdcs.csi.views.plan import Blocks, Inodes, Kind, Kinds
 from tdcs.engine.confined_path import open_plain_folder
 from tdcs.planning.manifest import Manifest
 
@@ -30,28 +33,30 @@ _CLOCK_TICK: Final = 50_000_000
 class Store:
     """The blocks that views can link: those of the views' own tier, and of others on the same file system."""
 
-    def __init__(self, *, tiers: Sequence[str]) -> None:
-        """`tiers` are the tiers' folders; views lie in the first one."""
+    def __init__(self, *, tiers: Sequence[str], mount: str) -> None:
+        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the engine path whose blocks it is."""
         self._home: Final = tiers[0]
         self._folders: Final = [
             os.path.join(os.fsencode(tier), os.fsencode(folder))
             for tier in tiers
             for folder in (names.AGENT_SPOOL, names.BLOCK_FOLDER)
         ]
+        refused = os.fsencode(names.refused_folder(mount=mount))
+        self._refused: Final = [os.path.join(os.fsencode(tier), refused) for tier in tiers]
         self._logged = False
 
     def stamp(self) -> int:
-        """Changes whenever a block comes or goes; -1 when that cannot be relied on yet, 0 when there is no folder.
+        """Changes whenever a block comes, goes, or is refused; -1 when that is not reliable yet, 0 without folders.
 
         Take it before `scan`.
         """
-        stamps = [_stamp(folder) for folder in self._folders]
+        stamps = [_stamp(folder) for folder in (*self._folders, *self._refused)]
         if -1 in stamps:
             return -1
         return hash(tuple(stamps)) & _POSITIVE if any(stamps) else 0
 
-    def scan(self, *, manifest: Manifest, kinds: Kinds) -> Inodes:
-        """Inode of the block of each file of one block, 0 where it is not here."""
+    def scan(self, *, manifest: Manifest, kinds: Kinds) -> Blocks:
+        """Where the block of each file of one block is, and which of them are refused."""
         local = np.zeros(len(manifest), dtype=np.uint64)
         for folder in self._linkable():
             identifiers, inodes = _entries(folder)
@@ -60,7 +65,12 @@ class Store:
             files = manifest.files_of(blocks[known])
             whole = kinds[files] == Kind.BLOCK
             local[files[whole]] = inodes[known][whole]
-        return local
+        # After the blocks: what is refused meanwhile changes the stamp, which was taken before both.
+        refused = np.concatenate([_entries(folder)[0] for folder in self._refused])
+        blocks = manifest.blocks_at(refused)
+        wrong = np.unique(manifest.files_of(blocks[blocks >= 0])).astype(np.int64)
+        local[wrong] = 0
+        return Blocks(local, wrong)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ from tdcs.csi.source import Source, SourceNotReadyError, shown
 from tdcs.csi.versions.folders import VersionFolder
 from tdcs.csi.views.operations import Operations
 from tdcs.csi.views.overlay import Overlay
-from tdcs.csi.views.plan import Form, Inodes, is_native, plan
+from tdcs.csi.views.plan import Blocks, Form, Inodes, is_native, plan
 from tdcs.csi.views.report import Counts, Repairs
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
@@ -44,7 +44,7 @@ _REFRESH_SECONDS: Final = 5.0
 class _Scan:
     """The last look at the blocks of this node."""
 
-    local: Inodes
+    blocks: Blocks
     stamp: int = -1
     not_before: float = 0.0
 
@@ -96,7 +96,7 @@ class View:
         self.overlay: Final = Overlay(version=folder.path, tree=folder.tree, point=folder.shown)
         self._tree = self._new_tree()
         self._prepared = False
-        self._scan: Final = _Scan(np.zeros(len(manifest), dtype=np.uint64))
+        self._scan: Final = _Scan(Blocks.none(len(manifest)))
         self._summary = _NOTHING
         self._shows: tuple[str, str] | None = None
         self._logged_at = 0.0
@@ -203,7 +203,7 @@ class View:
     async def _follow_blocks(self) -> None:
         begin = time.monotonic()
         stamp = self._store.stamp()
-        self._scan.local = await asyncio.to_thread(
+        self._scan.blocks = await asyncio.to_thread(
             self._store.scan, manifest=self.manifest, kinds=self._tree.kinds
         )
         looked = time.monotonic()
@@ -234,7 +234,7 @@ class View:
             kinds=tree.kinds,
             forms=tree.forms,
             linked=tree.linked,
-            local=self._scan.local,
+            blocks=self._scan.blocks,
             release=release,
         )
         self._replaced |= self.merged and not bool(steps.fresh.all())
@@ -254,7 +254,7 @@ class View:
 
     async def _summarize(self) -> None:
         self._summary = await asyncio.to_thread(
-            _summary, forms=self._tree.forms, local=self._scan.local, lengths=self.manifest.lengths
+            _summary, forms=self._tree.forms, local=self._scan.blocks.local, lengths=self.manifest.lengths
         )
         if not self.native:
             self.native_since = None

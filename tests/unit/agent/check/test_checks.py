@@ -21,10 +21,12 @@ from tests.support.agents import (
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.check import checker as checks
-from tdcs.agent.check.findings import Findings, FindingsFolder
+from tdcs.agent.check import comparison
 from tdcs.agent.disk.tier import hash_of
 from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
+from tdcs.csi.views.plan import kinds_of
+from tdcs.csi.views.store import Store
 from tdcs.engine.agents import Check, CheckState
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
@@ -224,6 +226,15 @@ async def test_another_comparison_gives_refused_blocks_another_chance(
         assert one.content(version) == FILES
 
 
+def wrong_for_views(agent: RunningAgent, version: Version) -> list[str]:
+    """The files to which no native view on the agent's node may have links."""
+    blocks = Store(tiers=[str(agent.disk.tier)], mount=MOUNT).scan(
+        manifest=version.manifest, kinds=kinds_of(version.manifest)
+    )
+    assert not blocks.local[blocks.wrong].any()
+    return [os.fsdecode(version.manifest.file_path(file)) for file in blocks.wrong.tolist()]
+
+
 async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader(
     tmp_path: Path, version: Version
 ) -> None:
@@ -240,6 +251,7 @@ async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader
         await eventually_async(lambda: one.mount().held_bytes == version.bytes - 2_000, deadline=30)
         assert one.disk.open(block) is None
         assert (one.disk.blocks / str(block)).exists()
+        await eventually_async(lambda: wrong_for_views(one, version) == ["003"], deadline=30)
 
         one.give(version.assignment(version=3))  # the comparison is not asked for any more
         await eventually_async(lambda: one.mount().version == 3, deadline=30)
@@ -248,20 +260,8 @@ async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader
         (one.disk.blocks / str(block)).unlink()  # the reader and the worker let it go
         await one.holds(version)
         assert one.content(version) == FILES
-        assert FindingsFolder(one.disk.checks).read() == []
-
-
-def test_what_is_remembered_of_wrong_blocks_is_bounded_and_damaged_notes_are_left_out(tmp_path: Path) -> None:
-    folder = FindingsFolder(tmp_path)
-    found = Findings(
-        mount=MOUNT, check=Check(id="first"), state=CheckState(id="first"), refused=tuple(range(20_000))
-    )
-    folder.write(found)
-    (tmp_path / "damaged").write_bytes(b"no msgpack")
-    (kept,) = folder.read()
-    assert kept.refused == tuple(range(10_000))
-    folder.remove(MOUNT)
-    assert folder.read() == []
+        assert list(one.disk.checks.iterdir()) == []
+        assert wrong_for_views(one, version) == []
 
 
 async def test_a_copy_that_the_disk_cannot_read_is_loaded_again(
@@ -275,7 +275,7 @@ async def test_a_copy_that_the_disk_cannot_read_is_loaded_again(
             raise OSError(errno.EIO, "Input/output error")
         return hash_of(file, offset=offset, length=length)
 
-    monkeypatch.setattr(checks, "hash_of", reads)
+    monkeypatch.setattr(comparison, "hash_of", reads)
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await one.holds(version)

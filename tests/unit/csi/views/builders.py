@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tdcs.agent.disk.refused import RefusedBlocks
 from tdcs.api import names
 from tdcs.csi.views.overlay import unsupported
 from tdcs.engine.protocol import Block, CachedFile
@@ -66,3 +67,13 @@ def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.B
 def drop_block(tier: Path, identifier: int) -> None:
     """What RemoveBlock or an eviction does on the disk."""
     (tier / names.BLOCK_FOLDER / str(identifier)).unlink()
+
+
+def refuse_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:
+    """What the agent does when it has found a block wrong; its file may stay for a while."""
+    RefusedBlocks(tier).add(mount, (identifier,))
+
+
+def admit_block(tier: Path, identifier: int, *, mount: str = PATH) -> None:
+    """What it does when the block may be read again."""
+    RefusedBlocks(tier).discard(mount, (identifier,))

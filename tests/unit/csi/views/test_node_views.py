@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.waiting import eventually_async
-from tests.unit.csi.views.builders import PATH, drop_block, put_blocks
+from tests.unit.csi.views.builders import PATH, admit_block, drop_block, put_blocks, refuse_block
 
 from tdcs.api import names
 from tdcs.csi.hang_guard import HangGuard
@@ -284,6 +284,25 @@ async def test_a_block_that_comes_later_is_linked_into_the_same_tree(watched: Wo
 
     await eventually_async(lambda: (tree / "train/1.jpg").is_file(), deadline=60)
     assert (tree / "train/1.jpg").read_text() == "111"
+
+
+async def test_a_block_that_is_refused_later_leaves_the_view_and_comes_back_when_it_is_right(
+    watched: World,
+) -> None:
+    await watched.mount()
+    ids = await watched.load()
+    tree = await watched.opened()
+    first = tree / "train/1.jpg"
+    assert not first.is_symlink()
+
+    refuse_block(watched.tier, ids["train/1.jpg"])
+    await eventually_async(first.is_symlink, deadline=60)
+    assert not (tree / "train/2.jpg").is_symlink()
+
+    drop_block(watched.tier, ids["train/1.jpg"])
+    put_blocks(watched.tier, {ids["train/1.jpg"]: b"111"})
+    admit_block(watched.tier, ids["train/1.jpg"])
+    await eventually_async(lambda: not first.is_symlink() and first.read_text() == "111", deadline=60)
 
 
 async def test_a_view_that_nobody_uses_goes_and_its_list_stays_for_the_next(world: World) -> None:

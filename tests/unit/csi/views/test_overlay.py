@@ -13,7 +13,15 @@ import pytest
 from tests.support.readers import Giver, ReaderNode, holder_of, reader_node, table_of
 from tests.support.waiting import eventually_async
 from tests.unit.csi.conftest import needs_fuse
-from tests.unit.csi.views.builders import drop_block, listed, manifest_of, needs_overlays, put_blocks
+from tests.unit.csi.views.builders import (
+    PATH,
+    drop_block,
+    listed,
+    manifest_of,
+    needs_overlays,
+    put_blocks,
+    refuse_block,
+)
 from tests.unit.csi.views.test_node_views import VOLUME, World, watching
 
 from tdcs.api import names
@@ -40,7 +48,7 @@ class Disk:
             listed("parts", 4, 4, first_block=3),
         )
         self.numbers = {os.fsdecode(self.manifest.file_path(file)): file for file in range(3)}
-        self.store = Store(tiers=[str(tier)])
+        self.store = Store(tiers=[str(tier)], mount=PATH)
         put_blocks(tier, {1: b"here"})
 
     def follow(self, *, merged: bool = True, release: bool = False) -> Tree:
@@ -54,7 +62,9 @@ class Disk:
         )
         tree.prepare()
         local = self.store.scan(manifest=self.manifest, kinds=tree.kinds)
-        tree.apply(plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, local=local, release=release))
+        tree.apply(
+            plan(kinds=tree.kinds, forms=tree.forms, linked=tree.linked, blocks=local, release=release)
+        )
         return tree
 
     def number(self, name: str) -> int | None:
@@ -129,6 +139,14 @@ def test_a_block_that_comes_takes_the_place_of_its_placeholder_and_goes_when_rel
     assert (disk.root / "d/away").read_text() == "away!"
     disk.follow(release=True)
     assert disk.number("d/away") == disk.numbers["d/away"]
+
+
+def test_a_block_that_its_agent_refuses_is_a_placeholder_again(disk: Disk) -> None:
+    disk.follow()
+    assert (disk.root / "d/here").read_bytes() == b"here"
+    refuse_block(disk.tier, 1)
+    disk.follow()
+    assert disk.number("d/here") == disk.numbers["d/here"]
 
 
 def test_an_overlay_shows_what_came_after_it_once_it_is_refreshed(disk: Disk, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdcs.csi.views.plan import Form, Kind, is_native, plan
+from tdcs.csi.views.plan import Blocks, Form, Kind, is_native, plan
 
 INODES = st.integers(0, 4)
 
@@ -28,6 +28,7 @@ class World:
     forms: list[Form]
     linked: list[int]
     local: list[int]
+    wrong: frozenset[int] = frozenset()
 
     def after(self, *, release: bool) -> "World":
         forms, linked = list(self.forms), list(self.linked)
@@ -35,14 +36,16 @@ class World:
             forms[step.index] = step.form
             if step.form is Form.LINK:
                 linked[step.index] = self.local[step.index]
-        return World(self.kinds, forms, linked, self.local)
+        return World(self.kinds, forms, linked, self.local, self.wrong)
 
     def steps(self, *, release: bool) -> list[Step]:
         steps = plan(
             kinds=np.array(self.kinds, dtype=np.uint8),
             forms=np.array(self.forms, dtype=np.uint8),
             linked=np.array(self.linked, dtype=np.uint64),
-            local=np.array(self.local, dtype=np.uint64),
+            blocks=Blocks(
+                np.array(self.local, dtype=np.uint64), np.array(sorted(self.wrong), dtype=np.int64)
+            ),
             release=release,
         )
         return [
@@ -55,14 +58,16 @@ class World:
 def worlds(draw: st.DrawFn) -> World:
     files = draw(
         st.lists(
-            st.tuples(st.sampled_from(Kind), st.sampled_from(Form), st.integers(1, 4), INODES), max_size=12
+            st.tuples(st.sampled_from(Kind), st.sampled_from(Form), st.integers(1, 4), INODES, st.booleans()),
+            max_size=12,
         )
     )
     return World(
-        kinds=[kind for kind, _, _, _ in files],
-        forms=[form for _, form, _, _ in files],
-        linked=[inode for _, _, inode, _ in files],
-        local=[inode if kind == Kind.BLOCK else 0 for kind, _, _, inode in files],
+        kinds=[kind for kind, *_ in files],
+        forms=[form for _, form, *_ in files],
+        linked=[inode for _, _, inode, *_ in files],
+        local=[inode if kind == Kind.BLOCK and not wrong else 0 for kind, _, _, inode, wrong in files],
+        wrong=frozenset(number for number, (*_, wrong) in enumerate(files) if wrong),
     )
 
 
@@ -94,9 +99,15 @@ def test_a_released_view_keeps_no_block_that_the_worker_gave_up(world: World) ->
 @given(worlds())
 def test_a_stable_view_loses_no_link(world: World) -> None:
     after = world.after(release=False)
-    for kind, before, form in zip(world.kinds, world.forms, after.forms, strict=True):
+    for file, (kind, before, form) in enumerate(zip(world.kinds, world.forms, after.forms, strict=True)):
         if before is Form.LINK and kind == Kind.BLOCK:
-            assert form is Form.LINK
+            assert (form is Form.LINK) == (file not in world.wrong)
+
+
+@given(worlds(), st.booleans())
+def test_no_view_has_a_link_to_a_refused_block(world: World, release: bool) -> None:
+    after = world.after(release=release)
+    assert not any(after.forms[file] is Form.LINK for file in world.wrong)
 
 
 @given(worlds(), st.booleans())

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.csi.views.builders import drop_block, listed, manifest_of, put_blocks
+from tests.unit.csi.views.builders import (
+    PATH,
+    admit_block,
+    drop_block,
+    listed,
+    manifest_of,
+    put_blocks,
+    refuse_block,
+)
 
 from tdcs.api import names
 from tdcs.csi import mount
@@ -25,7 +33,7 @@ class Disk:
     def __init__(self, tier: Path, manifest: Manifest) -> None:
         self.tier = tier
         self.manifest = manifest
-        self.store = Store(tiers=[str(tier)])
+        self.store = Store(tiers=[str(tier)], mount=PATH)
         self.root = tier / "tree"
         self.tree = self.reopened()
 
@@ -47,7 +55,7 @@ class Disk:
                 kinds=self.tree.kinds,
                 forms=self.tree.forms,
                 linked=self.tree.linked,
-                local=self.store.scan(manifest=self.manifest, kinds=self.tree.kinds),
+                blocks=self.store.scan(manifest=self.manifest, kinds=self.tree.kinds),
                 release=release,
             )
         )
@@ -123,6 +131,45 @@ def test_a_block_that_was_loaded_again_is_not_kept_twice(disk: Disk) -> None:
 
         assert (disk.root / "d/here").stat().st_ino == (disk.tier / names.BLOCK_FOLDER / "1").stat().st_ino
         assert reader.read() == "here"
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_no_view_links_a_block_that_its_agent_has_refused(disk: Disk, dropped: bool) -> None:
+    refuse_block(disk.tier, 1)
+    disk.follow()
+    assert (disk.root / "d/here").is_symlink()
+
+    admit_block(disk.tier, 1)
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
+
+    refuse_block(disk.tier, 1)  # after it was linked
+    if dropped:
+        drop_block(disk.tier, 1)  # a link that keeps a good block is left, this one is not
+    disk.reopened()
+    disk.follow()
+    assert (disk.root / "d/here").is_symlink()
+
+    put_blocks(disk.tier, {1: b"good"})
+    disk.follow()
+    assert (disk.root / "d/here").is_symlink()
+    admit_block(disk.tier, 1)
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "good"
+
+
+@pytest.mark.parametrize("name", ["", "99", "not a block"])
+def test_what_lies_beside_refused_blocks_does_no_harm(disk: Disk, name: str) -> None:
+    refuse_block(disk.tier, 2)
+    folder = disk.tier / names.refused_folder(mount=PATH)
+    if name:
+        (folder / name).touch()
+    else:
+        (folder / "2").unlink()
+        folder.rmdir()
+        folder.symlink_to("/etc")
+    disk.follow()
+    assert (disk.root / "d/here").read_text() == "here"
 
 
 @pytest.mark.parametrize("content", [b"", b"short"[:3], b"longer than it was listed"])
@@ -261,7 +308,7 @@ def test_without_overlays_the_way_is_a_plain_folder(disk: Disk, monkeypatch: pyt
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
-    store = Store(tiers=[str(tmp_path)])
+    store = Store(tiers=[str(tmp_path)], mount=PATH)
     assert store.stamp() == 0
     seen = {0}
     for folder in (names.BLOCK_FOLDER, names.AGENT_SPOOL):
@@ -271,3 +318,7 @@ def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
             os.utime(tmp_path / folder, (second, second))
             assert store.stamp() == store.stamp() not in {-1, *seen}
             seen.add(store.stamp())
+    refuse_block(tmp_path, 1)
+    assert store.stamp() == -1
+    os.utime(tmp_path / names.refused_folder(mount=PATH), (3, 3))
+    assert store.stamp() not in {-1, *seen}
