@@ -20,6 +20,7 @@ from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.metrics import Metrics
+from tdcs.controllers.mounts.access.service_networks import ServiceNetworks
 from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
@@ -28,7 +29,7 @@ from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
-from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, UnavailableError
+from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.informer import Informer
 from tdcs.kube.lease import Lease, LeaseLostError
@@ -46,7 +47,6 @@ from tdcs.kube.resources import (
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
-    SERVICE_CIDRS,
     STATEFUL_SETS,
     TRAINING_JOBS,
     Resource,
@@ -168,9 +168,10 @@ class Operator:
             patience=settings.gang_patience_seconds,
             timed=self.metrics.timed_schedule,
         )
-        self.service_networks: list[str] = []
+        self._service_networks = ServiceNetworks(api)
         self._datasets = DatasetController(
-            context=self.context, networks=lambda: (*settings.internal_networks, *self.service_networks)
+            context=self.context,
+            networks=lambda: (*settings.internal_networks, *self._service_networks.texts),
         )
         self._datasets.queue_order = self._gangs.order
         self._datasets.on_cache = lambda cluster: self._add(CACHE_CLUSTERS, (settings.namespace, cluster))
@@ -208,22 +209,12 @@ class Operator:
             for resource in self._own:
                 for obj in (await self.context.api.list(resource)).items:
                     self.seen(resource, obj, deleted=False)
-        await self._learn_networks()
+        await self._service_networks.read()
+        self._tasks.append(asyncio.create_task(self._service_networks.follow()))
         if self._lease is None:
             self._begin_work()
         else:
             self._tasks.append(asyncio.create_task(self._lead(self._lease)))
-
-    async def _learn_networks(self) -> None:
-        """The networks of Services, where the API server tells them (Kubernetes 1.33 and newer)."""
-        try:
-            found = (await self.context.api.list(SERVICE_CIDRS)).items
-        except (NotFoundError, ForbiddenError) as error:
-            _log.warning("the networks of Services are not known: %s; name them (internalNetworks)", error)
-            return
-        self.service_networks += [
-            str(cidr) for one in found for cidr in (one.get("spec") or {}).get("cidrs") or ()
-        ]
 
     async def stop(self) -> None:
         """Stop working; what is half done is found and finished by the next start."""

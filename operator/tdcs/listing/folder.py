@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -107,20 +107,30 @@ class ManifestFolder:
         """Remove a manifest; one that is not here is fine."""
         self.file(digest).unlink(missing_ok=True)
 
-    def prune(self, *, keep: Iterable[str], unused_seconds: float = 0.0) -> list[str]:
+    def prune(
+        self, *, keep: Iterable[str], mounts: Collection[str] = (), unused_seconds: float = 0.0
+    ) -> list[str]:
         """Remove all manifests but these; the digests of those that are gone.
 
         Args:
             keep: digests of manifests that are used.
+            mounts: paths of mounts of which all manifests stay: which one is used is not known now.
             unused_seconds: what is younger stays all the same.
         """
         removed, now = [], time.time()
         for digest in sorted(self.digests().difference(keep)):
             with contextlib.suppress(FileNotFoundError):
-                if now - self.file(digest).stat().st_mtime >= unused_seconds:
+                young = now - self.file(digest).stat().st_mtime < unused_seconds
+                if not young and not (mounts and self._is_of(digest, mounts)):
                     self.remove(digest)
                     removed.append(digest)
         return removed
+
+    def _is_of(self, digest: str, mounts: Collection[str]) -> bool:
+        try:
+            return self.open(digest).path in mounts
+        except BadManifestError:
+            return False
 
     def clear_partial(self) -> None:
         """Remove what killed processes left of unfinished files. At the start only: it would take a running write's."""

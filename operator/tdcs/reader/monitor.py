@@ -19,7 +19,7 @@ from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
 from tdcs.engine.read_failure import READ_FAILURES_PATH
 from tdcs.reader.counters import Counters
 from tdcs.reader.exposition import registry_of
-from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
+from tdcs.reader.registration import DRAFT, ReaderFolder, Registration, write_atomically
 from tdcs.reader.supervisor import HANG_SECONDS, ReaderSettings
 
 _log: Final = logging.getLogger(__name__)
@@ -91,6 +91,8 @@ class Monitor:
         if not self._settings.operator or now < self._report_at:
             return
         for file in list(self._folder.failures.iterdir()):
+            if file.suffix == DRAFT:
+                continue  # being written
             try:
                 content = file.read_bytes()
                 url = f"http://{self._settings.operator}{READ_FAILURES_PATH}"

@@ -21,6 +21,9 @@ import msgspec
 
 from tdcs.api import names
 
+DRAFT: Final = ".new"
+"""What follows a file's name while it is written."""
+
 _NAME: Final = re.compile(rb"[a-z0-9][a-z0-9.-]{0,251}\.[0-9a-f]{32}")
 
 
@@ -98,6 +101,6 @@ class ReaderFolder:
 
 def write_atomically(file: Path, content: bytes) -> None:
     """Replace a small file: a reader of it sees the old or the new content."""
-    draft = file.with_name(f"{file.name}.new")
+    draft = file.with_name(f"{file.name}{DRAFT}")
     draft.write_bytes(content)
     os.replace(draft, file)

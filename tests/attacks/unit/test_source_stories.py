@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.cluster import QUICK, Cluster
 
 from tdcs.api import names
+from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Source
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, NODES, PERSISTENT_VOLUMES, SECRETS
@@ -22,8 +26,10 @@ class Names:
 
     def __init__(self) -> None:
         self.found: dict[str, list[str]] = {"store.example": ["93.184.216.34"]}
+        self.asked = 0
 
     def __call__(self, host: str) -> list[str]:
+        self.asked += 1
         if host not in self.found:
             raise OSError(f"{host} is not known")
         return self.found[host]
@@ -37,12 +43,15 @@ def hosts() -> Names:
 @pytest.fixture
 async def cluster(hosts: Names, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.FRESH_SECONDS", 0.05)
-    monkeypatch.setattr("tdcs.controllers.mounts.access.permission.FRESH_SECONDS", 0.05)
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "file:///nfs/pictures": {"a": MB}},
         workers={"n1": 100 * MB, "n2": 100 * MB},
     )
-    async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, resolve=hosts) as made:
+    settings = replace(QUICK, resync_seconds=600.0)
+    nodes: dict[str, dict[str, str]] = {"n1": {}, "n2": {}}
+    async with Cluster(
+        engine=engine, nodes=nodes, resolve=hosts, settings=settings, most_wait=math.inf
+    ) as made:
         made.server.store(NAMESPACES)["", "n"] = {"metadata": {"name": "n", "labels": {"team": "a"}}}
         await made.create_cache()
         await made.create_keys()
@@ -142,6 +151,24 @@ async def test_a_name_without_an_address_is_said_and_tried_again(cluster: Cluste
     await cluster.until(lambda: "has no address" in cluster.condition("Ready").get("message", ""))
     hosts.found = found
     await cluster.until_state("Ready")
+
+
+async def test_a_name_that_stays_as_it_is_costs_no_pass(cluster: Cluster, hosts: Names) -> None:
+    await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+    await cluster.until_state("Ready")
+    passes, last = [0], [time.monotonic()]
+    work = cluster.datasets.reconcile
+
+    async def counted(key: WorkKey) -> float | None:
+        passes[0], last[0] = passes[0] + 1, time.monotonic()
+        return await work(key)
+
+    cluster.datasets.reconcile = counted  # type: ignore[method-assign]
+    asked = hosts.asked
+    await cluster.until(lambda: time.monotonic() - last[0] > 1 and hosts.asked > asked + 10)
+    hosts.found["store.example"] = ["93.184.216.36"]
+    before = passes[0]
+    await cluster.until(lambda: passes[0] > before)
 
 
 async def test_a_rule_that_is_taken_back_ends_the_use_of_a_source(cluster: Cluster) -> None:

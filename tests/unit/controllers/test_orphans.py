@@ -10,6 +10,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.context import WorkKey
+from tdcs.controllers.mounts import unused_manifests
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.api import ObjectList
 from tdcs.kube.resources import (
@@ -19,6 +20,7 @@ from tdcs.kube.resources import (
     PERSISTENT_VOLUMES,
     Resource,
 )
+from tdcs.planning.manifest_builder import ManifestBuilder
 
 MB = 1_000_000
 
@@ -220,27 +222,33 @@ async def test_manifests_that_no_mount_agent_or_version_names_are_removed(cluste
     assert folder.digests() == set(cluster.engine.known_versions.values())
 
 
-async def test_while_a_cache_is_away_no_manifest_is_removed(cluster: Cluster) -> None:
+async def test_while_a_cache_is_away_the_manifests_of_its_mounts_stay_and_others_go(cluster: Cluster) -> None:
     await cluster.create_dataset()
     await cluster.until_state("Ready")
-    folder = cluster.context.caches.folder
-    folder.file("0" * 32).write_bytes(b"of a version that only the master names")
+    folder, published = cluster.context.caches.folder, set(cluster.engine.known_versions.values())
+
+    def version(path: str) -> str:
+        builder = ManifestBuilder(path=path, source="s3://pictures")
+        return folder.write(builder)
+
+    mine, other = version(cluster.status()["mountPath"]), version("/datasets/of-a-dataset-that-is-gone")
+    (folder.path / ("0" * 32)).write_bytes(b"damaged")
     for digest in folder.digests():
         os.utime(folder.file(digest), (0, 0))
     cluster.engine.available = False
     await cluster.until(lambda: cluster.datasets.observer.view("default").failure)
     await cluster.datasets.sweep()
-    assert "0" * 32 in folder.digests()
+    assert folder.digests() == {mine, *published}
+    assert other not in folder.digests()
     cluster.engine.available = True
 
     async def swept() -> bool:
         await cluster.datasets.sweep()
-        return "0" * 32 not in folder.digests()
+        return folder.digests() == published
 
     await eventually_async(swept, deadline=60)
-    assert len(folder.digests()) == 1
 
 
 def used(cluster: Cluster) -> set[str]:
     """The manifests that the operator takes for used."""
-    return cluster.datasets._used_manifests() or set()
+    return unused_manifests.used(cluster.datasets._world)[0]

@@ -1,7 +1,5 @@
 """One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mounts.reconcile`."""
 
-import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -34,16 +32,12 @@ from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import reconcile
 from tdcs.controllers.mounts.report import MountReport
 from tdcs.controllers.mounts.snapshot import MountRequest, World
+from tdcs.controllers.mounts.unused_manifests import remove_unused
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 from tdcs.kube.resources import DATASETS
 from tdcs.planning.ledger import MountLedger
-
-_log = logging.getLogger(__name__)
-
-UNUSED_SECONDS = 600.0
-"""A manifest that is so young may be of a listing that has only just ended."""
 
 ROOM_SECONDS = 2.0
 """Room that comes or goes on the nodes has Datasets looked at so often at most."""
@@ -98,6 +92,7 @@ class DatasetController:
             resolve=context.resolve,
             networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
             clock=clock,
+            on_change=context.queue.add,
         )
         self.on_cache: Callable[[str], None] = lambda cluster: None
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
@@ -171,6 +166,7 @@ class DatasetController:
                 obj, Problem(reason="InvalidSpec", message=explain_invalid(error))
             )
         if deleting:
+            self._endpoints.forget(key)
             path = dataset.status.mount_path if dataset.status else ""
             mount = self._mounts.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
             left = await deletion.delete(world=self._world, key=key, obj=obj, mount=mount)
@@ -183,25 +179,7 @@ class DatasetController:
         """Unmount what no Dataset has any more, and remove the manifests that are not used any more."""
         for _, cluster in list(self._context.stores.cache_clusters):
             await self._orphans.sweep(cluster)
-        used = self._used_manifests()
-        if used is not None:
-            folder = self._context.caches.folder
-            try:
-                await asyncio.to_thread(folder.prune, keep=used, unused_seconds=UNUSED_SECONDS)
-            except OSError as error:
-                _log.warning("manifests that are not used any more stay in %s: %s", folder.path, error)
-
-    def _used_manifests(self) -> set[str] | None:
-        """The digests that a mount, an agent or a published version names; None while some cache does not say."""
-        views = [self.observer.view(cluster) for _, cluster in self._context.stores.cache_clusters]
-        if not all(view.answered and view.failure is None for view in views):
-            return None
-        used = {digest for view in views for digest in view.versions.values()}
-        states = [state for view in views for state in view.agents.values()]
-        states += [one.state for view in views for one in view.away.values()]
-        used |= {mount.manifest for state in states for mount in state.mounts.values()}
-        known = (mount.manifests.view().listed for mount in self._mounts)
-        return used | {listed.digest for listed in known if listed is not None}
+        await remove_unused(self._world)
 
     async def close(self) -> None:
         """Stop what goes on in the background."""
@@ -218,7 +196,7 @@ class DatasetController:
         if problem is not None:
             return await self._publisher.blocked(obj, problem)
         allowed = source_permission(
-            stores=context.stores, endpoints=self._endpoints, namespace=key.namespace, spec=dataset.spec
+            stores=context.stores, endpoints=self._endpoints, key=key, spec=dataset.spec
         )
         serves = readers.serves(dataset)
         if allowed.refused is not None and (allowed.settled or not serves):
@@ -280,8 +258,7 @@ class DatasetController:
             wait = await self._publisher.publish(
                 me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
             )
-            again = min(allowed.again, doubt.retry_after) if doubt is not None else allowed.again
-            return wait if wait is None else min(wait, again)
+            return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
 
     async def _withdrawn(self, key: WorkKey, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
         """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""
@@ -329,6 +306,7 @@ class DatasetController:
     async def _gone(self, key: WorkKey) -> float | None:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
         self._publisher.forget(key)
+        self._endpoints.forget(key)
         left = False
         for mount in self._mounts:
             if self._context.stores.cache_cluster(mount.cluster) is None:

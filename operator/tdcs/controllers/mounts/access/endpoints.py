@@ -1,18 +1,23 @@
 """The addresses of stores that no rule names, looked up again and again: a name may lead elsewhere at any time.
 
-Lookups run in threads of their own, a few at a time: a tenant's slow name server holds up nothing but its own Datasets.
+Each name is followed for as long as a Dataset has it: at rest that is a lookup every few seconds and nothing else, for
+a Dataset is looked at only when the answer has changed. Lookups run in threads, and a name server that is slow to
+answer holds up its own names only.
 """
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tdcs.controllers.background_task import BackgroundTask
+from tdcs.controllers.context import WorkKey
 from tdcs.kube.api import Object
 from tdcs.policy.addresses import Network, internal_kind, parse_networks, plain_address
+
+_log: Final = logging.getLogger(__name__)
 
 Resolve = Callable[[str], Sequence[str]]
 """The addresses of a host; raises OSError when it has none. Runs in a thread."""
@@ -28,8 +33,15 @@ REFUSED_SECONDS: Final = 60.0
 """A name that had fit addresses is given up after so many looks, over at least so long, that say otherwise:
 one false answer of a name server is no reason to delete what is cached."""
 
-_LOOKUPS_AT_ONCE: Final = 4
-_HOSTS: Final = 4096
+LOOKUP_SECONDS: Final = 5.0
+"""A lookup that takes longer counts as failed until it ends, and the next ones of this name are in the slow lanes."""
+
+LANES: Final = 16
+SLOW_LANES: Final = 4
+"""So many lookups at a time: of names that were answered in time, or are new, and of those that were not."""
+
+_THREADS: Final = 64
+"""With those of lookups that have left their lane and not ended yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +49,7 @@ class HostAnswer:
     """What is known of a host.
 
     Attributes:
-        known: whether it was looked up lately; if not it is being looked up.
+        known: whether it was looked up; if not it is being looked up.
         address: one of its addresses, the same for as long as it has that; all of them are fit.
         internal: what kind of address it has that a source may not have; empty when all are fit.
         failure: why it has no address; empty when it has.
@@ -53,96 +65,143 @@ class HostAnswer:
 
 @dataclass(slots=True)
 class _Host:
+    """A name and who has it."""
+
     answer: HostAnswer
-    at: float
+    users: set[WorkKey] = field(default_factory=set)
+    slow: bool = False
     good_at: float = float("-inf")
     bad_since: float = 0.0
     bad_looks: int = 0
-    work: "BackgroundTask[HostAnswer] | None" = None
+    work: asyncio.Task[None] | None = None
 
 
 class Endpoints:
-    """Looks up hosts in the background and compares their addresses with the cluster's networks.
+    """Follows hosts, and compares their addresses with the cluster's networks. All in one event loop.
 
     Args:
         resolve: gives the addresses of a host.
         networks: those of the cluster now, as texts.
         clock: seconds that only grow.
+        on_change: called with each user of a host of which something else is known than before.
     """
 
     def __init__(
-        self, *, resolve: Resolve, networks: Callable[[], Iterable[str]], clock: Callable[[], float]
+        self,
+        *,
+        resolve: Resolve,
+        networks: Callable[[], Iterable[str]],
+        clock: Callable[[], float],
+        on_change: Callable[[WorkKey], None],
     ) -> None:
         self._resolve: Final = resolve
         self._networks: Final = networks
         self._clock: Final = clock
+        self._on_change: Final = on_change
         self._hosts: Final[dict[str, _Host]] = {}
-        self._threads: Final = ThreadPoolExecutor(_LOOKUPS_AT_ONCE, thread_name_prefix="lookup")
+        self._names: Final[dict[WorkKey, str]] = {}
+        self._threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="lookup")
+        self._quick: Final = asyncio.Semaphore(LANES)
+        self._slow: Final = asyncio.Semaphore(SLOW_LANES)
+        self._parsed: tuple[tuple[str, ...], tuple[Network, ...]] = ((), ())
 
-    def look(self, host: str) -> HostAnswer:
-        """What is known of a host now; what is not, or not lately, is looked up meanwhile."""
-        if plain_address(host) is not None:
-            networks = _parsed(list(self._networks()))
-            return HostAnswer(
-                known=True, address=host, internal=internal_kind(host, internal=networks), settled=True
-            )
-        now = self._clock()
-        known = self._hosts.get(host)
-        if known is None:
-            self._forget_old(now)
-            known = self._hosts[host] = _Host(HostAnswer(), float("-inf"))
-        if known.work is not None and not known.work.running:
-            answer, known.work = known.work.result(), None
-            _take(known, answer, now)
-        if known.work is None and now - known.at >= FRESH_SECONDS:
-            known.work = BackgroundTask(
-                self._lookup(host, known.answer.address), name=f"look up {host}", on_done=lambda: None
-            )
-        return known.answer if now - known.at < STALE_SECONDS else HostAnswer()
+    def look(self, name: str, *, user: WorkKey) -> HostAnswer:
+        """What is known of a host now, which is followed for this user from now on; of an address that is all."""
+        if self._names.get(user) != name:
+            self.forget(user)
+            self._names[user] = name
+            host = self._hosts.get(name)
+            if host is None:
+                plain = plain_address(name) is not None
+                host = _Host(replace(self._judged([name]), settled=True) if plain else HostAnswer())
+                host.work = asyncio.create_task(self._follow(name, host), name=f"look up {name}")
+                self._hosts[name] = host
+            host.users.add(user)
+        return self._hosts[name].answer
 
-    def looking(self, host: str) -> bool:
-        """Whether a host is being looked up."""
-        known = self._hosts.get(host)
-        return known is not None and known.work is not None and known.work.running
+    def forget(self, user: WorkKey) -> None:
+        """A user has no host any more, or is gone."""
+        name = self._names.pop(user, None)
+        if name is None:
+            return
+        host = self._hosts[name]
+        host.users.discard(user)
+        if not host.users:
+            del self._hosts[name]
+            if host.work is not None:
+                host.work.cancel()
 
     async def close(self) -> None:
         """Stop what is under way."""
         works = [host.work for host in self._hosts.values() if host.work is not None]
         for work in works:
-            await work.cancel()
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _lookup(self, host: str, before: str) -> HostAnswer:
+    async def _follow(self, name: str, host: _Host) -> None:
+        """Look a host up until nobody has it any more."""
+        while True:
+            asked = asyncio.create_task(self._lookup(name, host))
+            try:
+                while not (await asyncio.wait({asked}, timeout=LOOKUP_SECONDS))[0]:
+                    if not host.answer.failure:  # which says more
+                        text = f"no name server has answered for {LOOKUP_SECONDS:g} s"
+                        self._take(host, HostAnswer(known=True, failure=text))
+                self._take(host, asked.result())
+            except Exception as error:
+                _log.exception("%s could not be looked up by a defect of the operator", name)
+                self._take(host, HostAnswer(known=True, failure=str(error)))
+            finally:
+                asked.cancel()
+            await asyncio.sleep(FRESH_SECONDS)
+
+    async def _lookup(self, name: str, host: _Host) -> HostAnswer:
+        if plain_address(name) is not None:
+            return replace(self._judged([name]), settled=True)
+        clock = asyncio.get_running_loop().time
+        async with self._slow if host.slow else self._quick:
+            began = clock()
+            work = asyncio.wrap_future(self._threads.submit(self._resolve, name))
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.wait({work}, timeout=None if host.slow else LOOKUP_SECONDS)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._threads, self._resolve, host)
-        except (OSError, UnicodeError) as error:
+            found = await work
+        except (OSError, ValueError) as error:
             return HostAnswer(known=True, failure=getattr(error, "strerror", None) or str(error))
-        networks = await asyncio.to_thread(_parsed, list(self._networks()))
-        kinds = (internal_kind(address, internal=networks) for address in found)
+        finally:
+            host.slow = clock() - began > LOOKUP_SECONDS
+        return self._judged(found, before=host.answer.address)
+
+    def _judged(self, found: Sequence[str], *, before: str = "") -> HostAnswer:
+        """What is known of a host with these addresses."""
+        texts = tuple(self._networks())
+        if texts != self._parsed[0]:
+            self._parsed = (texts, _networks_of(texts))
+        kinds = (internal_kind(address, internal=self._parsed[1]) for address in found)
         if internal := next(filter(None, kinds), ""):
             return HostAnswer(known=True, internal=internal)
         if not found:
             return HostAnswer(known=True, failure="no address")
         return HostAnswer(known=True, address=before if before in found else found[0])
 
-    def _forget_old(self, now: float) -> None:
-        """Bounded, whatever names tenants make up."""
-        if len(self._hosts) >= _HOSTS:
-            for host in sorted(self._hosts, key=lambda name: self._hosts[name].at)[: _HOSTS // 2]:
-                if self._hosts[host].work is None:
-                    del self._hosts[host]
+    def _take(self, host: _Host, answer: HostAnswer) -> None:
+        before = host.answer
+        _take(host, answer, self._clock())
+        if host.answer != before:
+            for user in list(host.users):
+                self._on_change(user)
 
 
 def _take(host: _Host, answer: HostAnswer, now: float) -> None:
     """Take in an answer: one that failed leaves a good one standing for a while."""
-    host.at = now
     if answer.address:
         host.good_at, host.bad_looks = now, 0
     elif answer.internal:
         host.bad_since = host.bad_since if host.bad_looks else now
         host.bad_looks += 1
         settled = host.bad_looks >= REFUSED_LOOKS and now - host.bad_since >= REFUSED_SECONDS
-        answer = replace(answer, settled=settled)
+        answer = replace(answer, settled=answer.settled or settled)
     elif host.answer.address and now - host.good_at < STALE_SECONDS:
         return
     host.answer = answer
@@ -162,7 +221,7 @@ def cluster_networks(*, nodes: Mapping[tuple[str, str], Object], more: Iterable[
     return found
 
 
-def _parsed(texts: Iterable[str]) -> tuple[Network, ...]:
+def _networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
     found: list[Network] = []
     for text in texts:
         with contextlib.suppress(ValueError):

@@ -7,13 +7,10 @@ from pydantic import ValidationError
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import AMAZON, canonical_endpoint
-from tdcs.controllers.context import Stores
-from tdcs.controllers.mounts.access.endpoints import FRESH_SECONDS, Endpoints
+from tdcs.controllers.context import Stores, WorkKey
+from tdcs.controllers.mounts.access.endpoints import Endpoints
 from tdcs.controllers.mounts.access.rules import judge_source
-from tdcs.controllers.mounts.problem import RETRY_LATER, RETRY_SOON, Problem
-
-PENDING_SECONDS = 0.2
-"""Seconds after which a Dataset is looked at again while its store's name is looked up."""
+from tdcs.controllers.mounts.problem import RETRY_LATER, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,28 +21,19 @@ class Permission:
         refused: why it may not be used; None while it may.
         settled: whether that stands: a name's address may be refused by a single false answer.
         unknown: why that cannot be said just now; None when it can.
-        confined: whether the store is one that no rule names, so that its addresses are compared again and again.
-        address: what a confined store's name stands for, where only that keeps its requests there: without TLS whoever
-            answers is believed, so that a second lookup of the name must not decide.
+        address: what the name of a store that no rule names stands for, where only that keeps its requests there:
+            without TLS whoever answers is believed, so that a second lookup of the name must not decide.
     """
 
     refused: Problem | None = None
     settled: bool = True
     unknown: Problem | None = None
-    confined: bool = False
     address: str = ""
 
-    @property
-    def again(self) -> float:
-        """Seconds until it is to be looked at again at the latest."""
-        return FRESH_SECONDS if self.confined else float("inf")
 
-
-def source_permission(
-    *, stores: Stores, endpoints: Endpoints, namespace: str, spec: DatasetSpec
-) -> Permission:
-    """The permission of a Dataset. Waits for nothing."""
-    name, source = spec.cache_cluster_ref.name, spec.source
+def source_permission(*, stores: Stores, endpoints: Endpoints, key: WorkKey, spec: DatasetSpec) -> Permission:
+    """The permission of a Dataset. Waits for nothing: `endpoints` has it looked at when there is another answer."""
+    namespace, name, source = key.namespace, spec.cache_cluster_ref.name, spec.source
     cluster = stores.cache_cluster(name) or {}
     try:
         rules = CacheClusterSpec.model_validate(cluster.get("spec") or {})
@@ -66,34 +54,32 @@ def source_permission(
         path_style=source.options.path_style,
         cluster=name,
     )
+    if verdict.refusal is not None or not verdict.host or verdict.named:
+        endpoints.forget(key)
     if verdict.refusal is not None:
         reason, message = verdict.refusal
         return Permission(refused=Problem(reason=reason, message=message, retry_after=RETRY_LATER))
     if not verdict.host or verdict.named:
         return Permission()
-    answer = endpoints.look(verdict.host)
+    answer = endpoints.look(verdict.host, user=key)
     where = f"{verdict.host} (spec.source.options.endpoint)"
     if not answer.known:
         text = f"{where} is being looked up, to see that it is not inside the cluster"
-        found = Problem(reason="EndpointUnknown", message=text, retry_after=PENDING_SECONDS)
-        return Permission(unknown=found, confined=True)
+        return Permission(unknown=Problem(reason="EndpointUnknown", message=text, retry_after=RETRY_LATER))
     if answer.failure:
         text = f"{where} has no address: {answer.failure}. Correct the endpoint, or see the cluster's DNS"
-        return Permission(
-            unknown=Problem(reason="EndpointUnknown", message=text, retry_after=RETRY_SOON), confined=True
-        )
+        return Permission(unknown=Problem(reason="EndpointUnknown", message=text, retry_after=RETRY_LATER))
     if answer.internal:
         text = (
             f"{where} has a {answer.internal} address, and no rule of CacheCluster {name} (spec.sources) names it for "
             f"namespace {namespace}: use another store, or ask its administrator for a rule that names the endpoint"
         )
         return Permission(
-            refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_SOON),
+            refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_LATER),
             settled=answer.settled,
-            confined=True,
         )
     if canonical_endpoint(source.options.endpoint or AMAZON).scheme == "https":
-        return Permission(confined=True)
+        return Permission()
     if source.options.path_style is False:
         text = (
             f"{where} is asked without TLS, with the bucket in its name, and no rule of CacheCluster {name} "
@@ -101,4 +87,4 @@ def source_permission(
             "administrator for a rule"
         )
         return Permission(refused=Problem(reason="EndpointNotAllowed", message=text, retry_after=RETRY_LATER))
-    return Permission(confined=True, address=answer.address)
+    return Permission(address=answer.address)
