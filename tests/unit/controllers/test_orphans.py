@@ -10,7 +10,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.context import WorkKey
-from tdcs.controllers.mounts import unused_manifests
+from tdcs.controllers.mounts.deletion import unused_manifests
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.api import ObjectList
 from tdcs.kube.resources import (

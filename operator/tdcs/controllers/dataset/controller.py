@@ -25,6 +25,7 @@ from tdcs.controllers.mounts.access.permission import source_permission
 from tdcs.controllers.mounts.deletion import dataset as deletion
 from tdcs.controllers.mounts.deletion import withdrawal
 from tdcs.controllers.mounts.deletion.orphans import Orphans
+from tdcs.controllers.mounts.deletion.unused_manifests import remove_unused
 from tdcs.controllers.mounts.mount import Mounts
 from tdcs.controllers.mounts.placement import expected_paths
 from tdcs.controllers.mounts.problem import Problem
@@ -32,7 +33,6 @@ from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import reconcile
 from tdcs.controllers.mounts.report import MountReport
 from tdcs.controllers.mounts.snapshot import MountRequest, World
-from tdcs.controllers.mounts.unused_manifests import remove_unused
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key

@@ -34,7 +34,7 @@ class Store:
     """The blocks that views can link: those of the views' own tier, and of others on the same file system."""
 
     def __init__(self, *, tiers: Sequence[str], mount: str) -> None:
-        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the engine path whose blocks it is."""
+        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted."""
         self._home: Final = tiers[0]
         self._folders: Final = [
             os.path.join(os.fsencode(tier), os.fsencode(folder))

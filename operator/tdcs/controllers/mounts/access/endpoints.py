@@ -140,7 +140,7 @@ class Endpoints:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self, name: str, host: _Host) -> None:
-        """Look a host up until nobody has it any more."""
+        """Look a host up, again and again, until cancelled."""
         while True:
             asked = asyncio.create_task(self._lookup(name, host))
             try:
