@@ -48,9 +48,10 @@ quick: venv ## the quick tiers: lint, types, contracts, unit
 lint types contracts unit training compile controlplane engine e2e: venv
 	@$(TIERS) $@
 
-crds: venv ## regenerate crds/ and the references of resources and metrics in docs/ from the code
+crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
+	@$(BIN)/tdcs roles --output docs/reference/roles.md
 
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"

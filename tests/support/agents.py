@@ -28,6 +28,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher, manifest_url
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.trust.contexts import Contexts
 
 MOUNT = "/datasets/0123456789abcdef"
 JOURNAL = "0a1b2c3d-journal"
@@ -211,13 +212,18 @@ async def running_agent(
     worker: str = NOBODY,
     patience: Patience = SHORT,
     ready_seconds: float = 10,
+    tls: Contexts | None = None,
 ) -> AsyncIterator[RunningAgent]:
-    """An agent on a tier's folder, until the body ends."""
+    """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles."""
     disk = Disk(tier)
     enter_epoch(disk, journal=journal)
     manifests = ManifestFolder(disk.manifests)
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
+            )
+        )
         fetcher = ManifestFetcher(folder=manifests, session=session)
         stack.push_async_callback(fetcher.close)
         calls = WorkerBlocks(target=worker, patience=0.1)
@@ -228,23 +234,30 @@ async def running_agent(
             worker=calls,
             manifests=manifests,
             fetcher=fetcher,
+            tls=tls,
         )
-        blocks = BlockService(disk=disk, journal=journal, feed=agent.feed)
+        blocks = BlockService(
+            disk=disk, journal=journal, feed=agent.feed, tls=tls.server if tls is not None else None
+        )
         stack.callback(blocks.close)
         port = blocks.start(host="127.0.0.1", port=0)
         runner = web.AppRunner(
-            application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None, shutdown_timeout=0.1
+            application(agent, sent_bytes=lambda: blocks.sent_bytes, by_role=tls is not None),
+            access_log=None,
+            shutdown_timeout=0.1,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        following = tls.following_server() if tls is not None else None
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=following)
         await site.start()
         control = runner.addresses[0][1]
         work = asyncio.create_task(agent.run())
         try:
             await eventually_async(lambda: agent.ready or work.done(), deadline=ready_seconds, interval=0.01)
+            scheme = "http" if tls is None else "https"
             yield RunningAgent(
-                agent=agent, blocks=blocks, url=f"http://127.0.0.1:{control}", address=f"127.0.0.1:{port}"
+                agent=agent, blocks=blocks, url=f"{scheme}://127.0.0.1:{control}", address=f"127.0.0.1:{port}"
             )
         finally:
             work.cancel()

@@ -40,6 +40,7 @@ from tdcs.engine.agents import AgentState, Assignment, MountState
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
+from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Agent:
         disk: its folders, made ready for the journal.
         worker: RPCs of the worker beside it.
         fetcher: gets manifests into the disk's folder of them.
+        tls: contexts with which other agents are spoken to; None: plain TCP.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Agent:
         worker: WorkerBlocks,
         manifests: ManifestFolder,
         fetcher: ManifestFetcher,
+        tls: Contexts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings: Final = settings
@@ -96,6 +99,7 @@ class Agent:
                 journal=settings.journal,
                 stopped=self._stopped,
                 answer_seconds=settings.patience.answer,
+                tls=tls.client if tls is not None else None,
             ),
             ended=self.wake,
             clock=clock,

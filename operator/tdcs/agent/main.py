@@ -12,6 +12,7 @@ from tdcs.agent import process
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
 from tdcs.engine.alluxio.rpc import RpcFailureError
+from tdcs.trust.identity import TRUST_HELP, NoIdentityError
 
 
 @click.group(name="agent")
@@ -25,6 +26,14 @@ _TIER = click.option(
     required=True,
     envvar="TDCS_TIER",
     help="The tier's folder, at the same path as in the worker.",
+)
+
+
+_TRUST = click.option(
+    "--trust",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="TDCS_TRUST",
+    help=TRUST_HELP,
 )
 
 
@@ -59,8 +68,16 @@ def prepare(tier: Path, master: str, patience: float) -> None:
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104
 @click.option("--control-port", default=names.AGENT_CONTROL_PORT, show_default=True, help="Port of HTTP.")
 @click.option("--block-port", default=names.AGENT_BLOCK_PORT, show_default=True, help="Port of blocks.")
+@_TRUST
 def run(
-    tier: Path, node: str, capacity: str, worker: str, host: str, control_port: int, block_port: int
+    tier: Path,
+    node: str,
+    capacity: str,
+    worker: str,
+    host: str,
+    control_port: int,
+    block_port: int,
+    trust: Path | None,
 ) -> None:
     """Carry blocks, until a signal comes."""
     _log_plainly()
@@ -72,10 +89,11 @@ def run(
         host=host,
         control_port=control_port,
         block_port=block_port,
+        trust=trust,
     )
     try:
         uvloop.run(process.run(settings))
-    except process.NoEpochError as error:
+    except (process.NoEpochError, NoIdentityError) as error:
         raise click.ClickException(str(error)) from error
 
 

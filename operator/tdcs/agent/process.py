@@ -25,6 +25,8 @@ from tdcs.engine.alluxio.rpc import Rpc
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks, journal_id
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.transfer import ManifestFetcher
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import TrustFolder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ class ProcessSettings:
         worker: `host:port` of the worker's RPC service.
         host: address that both services listen on.
         control_port, block_port: of the HTTP service and of the block service.
+        trust: folder with its certificate: both services, and what it asks of other agents, are by TLS then, and every
+            caller by its role. None: plain, and every caller is answered.
     """
 
     node: str
@@ -56,6 +60,7 @@ class ProcessSettings:
     host: str
     control_port: int
     block_port: int
+    trust: Path | None = None
 
 
 async def prepare(*, tier: Path, master: str, patience: float) -> int:
@@ -78,7 +83,7 @@ async def run(settings: ProcessSettings) -> None:
 
     Raises:
         NoEpochError: `prepare` was never run on this disk.
-        OSError: A port is taken.
+        OSError: A port is taken, or the certificate cannot be read.
     """
     disk = Disk(settings.tier)
     journal = read_epoch(disk)
@@ -90,9 +95,12 @@ async def run(settings: ProcessSettings) -> None:
     manifests = ManifestFolder(disk.manifests)
     manifests.clear_partial()
     worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE)
+    tls = Contexts(TrustFolder(settings.trust)) if settings.trust is not None else None
+    if tls is not None:
+        tls.server()  # no certificate, no agent
     async with AsyncExitStack() as stack:
         stack.push_async_callback(worker.close)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=_connector(tls)))
         fetcher = ManifestFetcher(folder=manifests, session=session)
         stack.push_async_callback(fetcher.close)
         agent = Agent(
@@ -103,19 +111,29 @@ async def run(settings: ProcessSettings) -> None:
             worker=worker,
             manifests=manifests,
             fetcher=fetcher,
+            tls=tls,
         )
         ended = threading.Event()
         stack.callback(ended.set)
         relay = SourceRelay(mount=agent.mounts.get, stopped=ended)
-        blocks = BlockService(disk=disk, journal=journal, feed=agent.feed, read_source=relay.read)
+        blocks = BlockService(
+            disk=disk,
+            journal=journal,
+            feed=agent.feed,
+            read_source=relay.read,
+            tls=tls.server if tls is not None else None,
+        )
         stack.callback(blocks.close)
         blocks.start(host=settings.host, port=settings.block_port)
         runner = web.AppRunner(
-            application(agent, sent_bytes=lambda: blocks.sent_bytes), access_log=None, shutdown_timeout=1.0
+            application(agent, sent_bytes=lambda: blocks.sent_bytes, by_role=tls is not None),
+            access_log=None,
+            shutdown_timeout=1.0,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, settings.host, settings.control_port).start()
+        following = tls.following_server() if tls is not None else None
+        await web.TCPSite(runner, settings.host, settings.control_port, ssl_context=following).start()
         work = asyncio.create_task(agent.run())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,3 +141,7 @@ async def run(settings: ProcessSettings) -> None:
         _log.info("the agent of node %s works on %s", settings.node, settings.tier)
         with suppress(asyncio.CancelledError):
             await work
+
+
+def _connector(tls: Contexts | None) -> aiohttp.TCPConnector:
+    return aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)

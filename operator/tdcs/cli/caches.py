@@ -24,10 +24,16 @@ from tdcs.engine.read_failure_service import Report, read_failure_routes
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
+from tdcs.trust.contexts import Contexts
 
 
 def alluxio_caches(
-    *, namespace: str, folder: ManifestFolder, manifest_url: str, session: aiohttp.ClientSession
+    *,
+    namespace: str,
+    folder: ManifestFolder,
+    manifest_url: str,
+    session: aiohttp.ClientSession,
+    tls: Contexts | None = None,
 ) -> CachePool:
     """Caches that talk to the masters and agents of the cache clusters in this namespace.
 
@@ -36,20 +42,21 @@ def alluxio_caches(
         folder: where listings write their manifests.
         manifest_url: `http://host:port` at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
+        tls: contexts with which agents are spoken to; None: plain HTTP.
     """
     gate = asyncio.Semaphore(LISTINGS_AT_ONCE)
 
     def make(cluster: str) -> Cache:
         master = names.master_address(cluster=cluster, namespace=namespace)
         engine = AlluxioEngine(master=master, patience=PATIENCE)
-        agents = HttpAgents()
+        agents = HttpAgents(tls=tls)
         return Cache(
             engine=engine,
             agents=agents,
             lister=ProcessLister(
                 master=master, folder=folder, gate=gate, secrets=lambda _path: engine.secrets
             ),
-            connect=lambda workers: agents.connect(agent_addresses(workers)),
+            connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
         )
 
     return CachePool(
@@ -60,14 +67,15 @@ def alluxio_caches(
     )
 
 
-def agent_addresses(workers: Sequence[WorkerInfo]) -> dict[str, AgentAddress]:
+def agent_addresses(workers: Sequence[WorkerInfo], *, secure: bool = False) -> dict[str, AgentAddress]:
     """Where the agents beside these workers are. An agent may answer though its worker is lost."""
     found = {}
+    scheme = "https" if secure else "http"
     for worker in workers:
         host = worker.address.rpartition(":")[0]
         if host:
             found[worker.name] = AgentAddress(
-                url=f"http://{host}:{names.AGENT_CONTROL_PORT}", blocks=f"{host}:{names.AGENT_BLOCK_PORT}"
+                url=f"{scheme}://{host}:{names.AGENT_CONTROL_PORT}", blocks=f"{host}:{names.AGENT_BLOCK_PORT}"
             )
     return found
 

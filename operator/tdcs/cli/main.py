@@ -23,6 +23,7 @@ COMMANDS = {
     "operator": ("tdcs.cli.operator", "Run the operator."),
     "reader": ("tdcs.reader.main", "Show pods what of their datasets is not on the node."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
+    "roles": ("tdcs.cli.roles", "Write the reference of roles and rights."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
     "status": ("tdcs.cli.status", "Show caches, datasets, preloads and jobs, and what is wrong with them."),
     "top": ("tdcs.cli.live.top", "Show nodes, data and jobs, live in the terminal."),

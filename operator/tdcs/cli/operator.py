@@ -7,6 +7,7 @@ import socket
 import tempfile
 import uuid
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import click
@@ -19,12 +20,14 @@ from tdcs.controllers import kopf_adapter
 from tdcs.controllers.context import Settings
 from tdcs.controllers.dataset.read_failures import ReadFailures
 from tdcs.controllers.operator import Operator
+from tdcs.controllers.trust.certificates import Certificates
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
 from tdcs.listing.folder import ManifestFolder
 from tdcs.policy.addresses import parse_networks
+from tdcs.trust.settings import TrustSettings
 
 
 @click.command(name="operator")
@@ -88,6 +91,20 @@ from tdcs.policy.addresses import parse_networks
     "use a store there only by a rule that names it. May be given several times.",
 )
 @click.option(
+    "--trust",
+    type=click.Choice(["off", "selfSigned", "existing"]),
+    default="off",
+    show_default=True,
+    help="Certificates by which agents, readers and this process know each other: of an authority that this process "
+    "makes and renews, or from Secrets that you give; off: every caller is believed.",
+)
+@click.option(
+    "--trust-prefix",
+    default="tdcs-trust",
+    show_default=True,
+    help="How the names of the Secrets with certificates begin, in that namespace.",
+)
+@click.option(
     "--lease",
     default="tdcs-operator",
     show_default=True,
@@ -147,6 +164,8 @@ def command(
     secrets_role: str,
     service_account: str,
     internal_networks: tuple[str, ...],
+    trust: Literal["off", "selfSigned", "existing"],
+    trust_prefix: str,
     lease: str,
     health_port: int,
     metrics_port: int,
@@ -206,9 +225,16 @@ def command(
             lost = True
             stop.set()
 
+        certificates = None
+        if trust != "off":
+            certificates = Certificates(
+                api=api, namespace=namespace, settings=TrustSettings(provider=trust, prefix=trust_prefix)
+            )
+        tls = certificates.contexts if certificates is not None else None
+        connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
         # A pod's container that starts again is the same holder: the one before it is certainly dead.
         identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(connector=connector) as session:
             caches = (
                 memory_caches(memory_engine, folder=folder)
                 if memory_engine
@@ -217,6 +243,7 @@ def command(
                     folder=folder,
                     manifest_url=f"http://{manifest_address}:{manifest_port}" if manifest_port else "",
                     session=session,
+                    tls=tls,
                 )
             )
             operator = Operator(
@@ -225,6 +252,7 @@ def command(
                 settings=settings,
                 lease=Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None,
                 on_lease_lost=on_lease_lost,
+                certificates=certificates,
             )
             if metrics_port:
                 start_http_server(metrics_port, registry=operator.metrics.registry)

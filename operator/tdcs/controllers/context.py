@@ -7,6 +7,7 @@ from tdcs.api import names
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.dataset_paths import DatasetPaths
+from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import Usage
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -128,5 +129,7 @@ class Context:
     now: Callable[[], str] = utc_now
     resolve: Callable[[str], Sequence[str]] = addresses_of
     """The addresses of a host; raises OSError when it has none. Called in a thread."""
+    certificates: Certificates | None = None
+    """Of the release; None: connections are plain, and every caller is believed."""
     gone: Callable[[WorkKey], None] = lambda key: None
     """Called with an object that a pass did not find on the API server, so that no view keeps it."""

@@ -6,7 +6,7 @@ The state is read from the live views at each scrape, so it costs nothing betwee
 
 import datetime
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,6 +26,10 @@ _PRELOAD: Final = ("namespace", "preload")
 _JOB: Final = ("namespace", "trainingjob")
 _CLUSTER: Final = ("cachecluster",)
 _WORKER: Final = ("cachecluster", "node")
+_CERTIFICATE: Final = ("secret", "role")
+
+Ends = Callable[[], Sequence[tuple[str, str, datetime.datetime]]]
+"""Every certificate: its Secret, its role, and when it ends."""
 
 
 class Metrics:
@@ -36,6 +40,7 @@ class Metrics:
         queued: how many objects wait for a pass.
         oldest_seconds: how long the first of them has waited.
         schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
+        certificates: when each of the release's certificates ends.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Metrics:
         queued: Callable[[], float],
         oldest_seconds: Callable[[], float],
         schedule_overdue_seconds: Callable[[], float],
+        certificates: Ends = lambda: (),
     ) -> None:
         self.registry: Final = CollectorRegistry()
         prefix = f"{METRICS_PREFIX}operator"
@@ -86,6 +92,7 @@ class Metrics:
             registry=self.registry,
         ).set_function(schedule_overdue_seconds)
         self.registry.register(_States(stores))
+        self.registry.register(_Certificates(certificates))
 
     @contextmanager
     def timed(self, *, kind: str) -> Iterator[None]:
@@ -110,6 +117,24 @@ class Metrics:
             raise
         finally:
             self._schedules.observe(time.perf_counter() - begin)
+
+
+class _Certificates(Collector):
+    """When certificates end."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            f"{METRICS_PREFIX}certificate_expiry_seconds",
+            "Seconds until a certificate ends, below 0 when it has; the operator's own has no Secret.",
+            labels=_CERTIFICATE,
+        )
+        now = datetime.datetime.now(datetime.UTC)
+        for secret, role, end in list(self._ends()):
+            family.add_metric((secret, role), (end - now).total_seconds())
+        yield family
 
 
 class _States(Collector):

@@ -26,6 +26,7 @@ from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
+from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -80,6 +81,7 @@ class Operator:
         settings: names and rhythms.
         lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
         on_lease_lost: called then; the process must end.
+        certificates: of the release; None: there are none.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class Operator:
         settings: Settings,
         lease: Lease | None = None,
         on_lease_lost: Callable[[], None] = lambda: None,
+        certificates: Certificates | None = None,
     ) -> None:
         self._lease = lease
+        self._certificates = certificates
         self._on_lease_lost = on_lease_lost
         self._working = False
         self._own: dict[Resource, dict[Key, Object]] = {
@@ -149,6 +153,7 @@ class Operator:
             ),
             queue=KeyedQueue(lane=lambda key: key.resource),
             settings=settings,
+            certificates=certificates,
             gone=self._gone,
         )
         self._store_resync = StoreResync(
@@ -161,6 +166,7 @@ class Operator:
             queued=lambda: len(self.context.queue),
             oldest_seconds=self.context.queue.oldest_age,
             schedule_overdue_seconds=lambda: self._gangs.overdue_seconds(),
+            certificates=certificates.ends if certificates is not None else lambda: (),
         )
         self._gangs = GangQueue(
             stores=self.context.stores,
@@ -294,6 +300,8 @@ class Operator:
             for _ in range(count)
         ]
         self._workers.append(asyncio.create_task(self._resync()))
+        if self._certificates is not None:
+            self._workers.append(asyncio.create_task(self._certificates.keep()))
         self._tasks += self._workers
 
     async def _lead(self, lease: Lease) -> None:

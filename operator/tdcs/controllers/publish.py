@@ -20,6 +20,7 @@ WARNINGS = frozenset(
         "CacheClusterDeleting",
         "CacheClusterNotFound",
         "CacheUnavailable",
+        "CertificatesNotReady",
         "ChildRefused",
         "CopiesWrong",
         "CrashLoopBackOff",

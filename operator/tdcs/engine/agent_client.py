@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from tdcs.engine.agents import AgentError, AgentState, Assignment
+from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class AgentAddress:
     """Where an agent is.
 
     Attributes:
-        url: `http://host:port` of its HTTP service.
+        url: `http://host:port` of its HTTP service, or `https://`.
         blocks: `host:port` of its block service.
     """
 
@@ -55,6 +56,7 @@ class HttpAgents:
     Args:
         on_change: called in the event loop with a node's name whenever its state is another one, or is gone.
         poll_seconds: how long an agent may keep a request while nothing changes.
+        tls: contexts for agents with `https` addresses; None: there are none.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class HttpAgents:
         on_change: Callable[[str], None] = lambda _: None,
         poll_seconds: float = POLL_SECONDS,
         call_seconds: float = _CALL_SECONDS,
+        tls: Contexts | None = None,
     ) -> None:
         self._on_change: Final = on_change
         self._poll_seconds: Final = poll_seconds
         self._call_seconds: Final = call_seconds
+        self._tls: Final = tls
         self._addresses: dict[str, AgentAddress] = {}
         self._states: dict[str, AgentState] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
@@ -202,7 +206,8 @@ class HttpAgents:
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive)
+            tls = self._tls.following_client() if self._tls is not None else True
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, ssl=tls)
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
 

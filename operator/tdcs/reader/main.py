@@ -14,6 +14,7 @@ from tdcs.reader.counters import Counters
 from tdcs.reader.fuse.holder import Holder, HolderError, Session
 from tdcs.reader.fuse.protocol import Unsupported
 from tdcs.reader.registration import ReaderFolder
+from tdcs.trust.identity import TRUST_HELP
 
 _FOLDER: Final = click.option(
     "--folder",
@@ -22,6 +23,13 @@ _FOLDER: Final = click.option(
     show_default=True,
     envvar="TDCS_READER",
     help="The reader's folder on the node, the same for all of its parts.",
+)
+
+_TRUST: Final = click.option(
+    "--trust",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="TDCS_TRUST",
+    help=TRUST_HELP,
 )
 
 
@@ -44,7 +52,8 @@ def command() -> None:
     show_default=True,
     help="Serve the file system while no reader does.",
 )
-def hold(folder: Path, node: str, with_reserve: bool) -> None:
+@_TRUST
+def hold(folder: Path, node: str, with_reserve: bool, trust: Path | None) -> None:
     """Mount the file system, and hold its session while readers come and go."""
     place = ReaderFolder(folder)
     place.prepare()
@@ -52,7 +61,7 @@ def hold(folder: Path, node: str, with_reserve: bool) -> None:
     def serve(session: Session) -> None:
         from tdcs.reader import reserve  # in its own process: the holder itself stays small
 
-        reserve.serve(session, folder=folder, node=node)
+        reserve.serve(session, folder=folder, node=node, trust=trust)
 
     def start_reserve(session: Session) -> int:
         return child_process.start(lambda: serve(session))
@@ -80,7 +89,10 @@ def hold(folder: Path, node: str, with_reserve: bool) -> None:
     type=click.FloatRange(min=0),
     help="Seconds after which a read that no agent and no source can answer fails.",
 )
-def run(folder: Path, node: str, buffer: str, operator: str, port: int, patience: float) -> None:
+@_TRUST
+def run(
+    folder: Path, node: str, buffer: str, operator: str, port: int, patience: float, trust: Path | None
+) -> None:
     """Serve the file system, until a signal comes."""
     from tdcs.reader.supervisor import ReaderSettings, Supervisor
 
@@ -96,6 +108,7 @@ def run(folder: Path, node: str, buffer: str, operator: str, port: int, patience
         operator=operator,
         port=port,
         patience_seconds=patience,
+        trust=trust,
     )
     try:
         Supervisor(settings, monitor=watch).run()

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -57,6 +58,7 @@ class Reads:
         reply: answers requests.
         buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
+        tls: gives the context of the time, with which agents are asked; None: plain TCP.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Reads:
         reply: Reply,
         buffer_bytes: int,
         patience_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._versions: Final = versions
         self._counters: Final = counters
@@ -80,6 +83,7 @@ class Reads:
             counters=counters,
             journal_of=self._journal,
             patience_seconds=patience_seconds,
+            tls=tls,
         )
         self._orders: Final[dict[int, tuple[FileOrder, EpochOrder]]] = {}
         self._offsets: Final = OffsetOrder()

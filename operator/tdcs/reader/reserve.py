@@ -21,6 +21,7 @@ from tdcs.reader.fuse.holder import Session
 from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.registration import ReaderFolder
 from tdcs.reader.server import Server
+from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -30,13 +31,14 @@ _PAUSE_SECONDS: Final = 1.0
 _HANG_SECONDS: Final = 5
 
 
-def serve(session: Session, *, folder: Path, node: str) -> None:
+def serve(session: Session, *, folder: Path, node: str, trust: Path | None = None) -> None:
     """Take turns for ever, each in a process of its own, which has all that it needs in memory already.
 
     Args:
         session: the holder's.
         folder: of the reader on the node.
         node: name of the node; empty when it is not known.
+        trust: folder with the node's certificate, which agents know it by; None: agents are asked by plain TCP.
     """
     own = ReaderFolder(folder)
     own.prepare()
@@ -45,12 +47,12 @@ def serve(session: Session, *, folder: Path, node: str) -> None:
     gc.freeze()
     while True:
         present.wait_until_none()
-        turn = child_process.start(lambda: _take_turn(session, own=own, node=node))
+        turn = child_process.start(lambda: _take_turn(session, own=own, node=node, trust=trust))
         if os.waitpid(turn, 0)[1]:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _take_turn(session: Session, *, own: ReaderFolder, node: str) -> None:
+def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | None) -> None:
     """Serve until a reader is there. Raises SessionEndedError."""
     present = ReadersPresent(own)
     versions = OpenVersions(folder=own, node=node)
@@ -74,6 +76,7 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str) -> None:
         counters=Counters(),
         buffer_bytes=BUFFER_BYTES,
         patience_seconds=_PATIENCE_SECONDS,
+        tls=client_contexts(trust),
         until=is_over,
     ).run()
     _log.info("a reader is there again")

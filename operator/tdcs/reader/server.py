@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import select
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -37,6 +38,7 @@ class Server:
         counters: what happens.
         buffer_bytes: how much of what was fetched is kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
+        tls: gives the context of the time, with which agents are asked; None: plain TCP.
         until: asked ten times a second; serving ends when it says so, and the next process takes over.
     """
 
@@ -48,6 +50,7 @@ class Server:
         counters: Counters,
         buffer_bytes: int,
         patience_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         until: Callable[[], bool] = lambda: False,
     ) -> None:
         self._until: Final = until
@@ -65,6 +68,7 @@ class Server:
             reply=self._reply,
             buffer_bytes=buffer_bytes,
             patience_seconds=patience_seconds,
+            tls=tls,
         )
         self._taking = False
         self._handlers: Final[dict[int, Callable[[int, memoryview, int, int], None]]] = {

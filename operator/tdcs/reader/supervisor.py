@@ -26,6 +26,7 @@ from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.registration import ReaderFolder
 from tdcs.reader.reserve import ReadersPresent
 from tdcs.reader.server import Server
+from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class ReaderSettings:
         operator: `host:port` where the operator serves who holds what; empty when the tables come by another way.
         port: of health and metrics; 0 for none.
         patience_seconds: a read that no agent and no source can answer for so long fails.
+        trust: folder with the node's certificate, which agents know it by; None: agents are asked by plain TCP.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class ReaderSettings:
     operator: str
     port: int
     patience_seconds: float
+    trust: Path | None = None
 
 
 class Supervisor:
@@ -139,6 +142,7 @@ class Supervisor:
             counters=self._counters,
             buffer_bytes=self._settings.buffer_bytes,
             patience_seconds=self._settings.patience_seconds,
+            tls=client_contexts(self._settings.trust),
         ).run()
 
     def _reap(self) -> None:

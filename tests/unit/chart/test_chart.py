@@ -510,6 +510,8 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
         ("csi.waitSeconds", "1000"),
         ("csi.tierFolders", '["/mnt/../etc"]'),
         ("networkPolicy.enabled", '"yes"'),
+        ("trust.enabled", '"yes"'),
+        ("trust.provider", '"letsencrypt"'),
         ("cacheCluster.name", '"Upper"'),
         ("cacheCluster.name", '"a-name-of-more-than-twenty"'),
         ("cacheCluster.spec", "[]"),

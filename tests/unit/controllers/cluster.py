@@ -21,6 +21,7 @@ from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.preload.controller import PreloadController
+from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import Usage
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object, ObjectList, WatchEvent
@@ -45,6 +46,7 @@ from tdcs.kube.resources import (
     TRAINING_JOBS,
     Resource,
 )
+from tdcs.trust.settings import TrustSettings
 
 Key = tuple[str, str]
 
@@ -198,6 +200,7 @@ class Cluster:
         most_wait: seconds after which a key is looked at again at the latest.
         caches: what the operator talks to; the engine with agents in memory when left out.
         resolve: gives the addresses of a host.
+        trust: whether processes have certificates.
     """
 
     def __init__(
@@ -209,8 +212,10 @@ class Cluster:
         most_wait: float = 0.3,
         caches: Caches | None = None,
         resolve: Callable[[str], Sequence[str]] = addresses_of,
+        trust: bool = False,
     ) -> None:
         self.server = Server()
+        self._trust = trust
         self._resolve = resolve
         self._settings = settings
         self._most_wait = most_wait
@@ -265,6 +270,13 @@ class Cluster:
             queue=KeyedQueue(),
             settings=self._settings,
             resolve=self._resolve,
+            certificates=Certificates(
+                api=server,
+                namespace=self._settings.namespace,
+                settings=TrustSettings(provider="selfSigned", prefix="tdcs-trust"),
+            )
+            if self._trust
+            else None,
         )
         self.datasets = DatasetController(context=self.context)
         self._passes = {

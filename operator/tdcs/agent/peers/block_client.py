@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Self
 
@@ -11,8 +12,9 @@ import numpy.typing as npt
 import xxhash
 
 from tdcs.agent.peers import frames
-from tdcs.agent.peers.block_service import receive, set_timeout
+from tdcs.agent.peers.channel import Channel, client_channel, receive, set_timeout
 from tdcs.agent.peers.frames import FrameError, News, Piece, Wanted
+from tdcs.trust.roles import Role
 
 CONNECT_SECONDS: Final = 5.0
 BUFFER_BYTES: Final = 1 << 20
@@ -32,13 +34,16 @@ class BlockClient:
         address: `host:port`.
         journal: of the blocks; the giver refuses another one.
         answer_seconds: a giver that sends nothing for so long is taken for dead.
+        tls: of this process: the giver must show an agent's certificate then. None: plain TCP.
 
     Raises:
-        OSError: Nothing answers there.
+        OSError: Nothing answers there, or its certificate is refused, or this one's.
         FrameError: What answers is no block service, or one of another journal.
     """
 
-    def __init__(self, *, address: str, journal: str, answer_seconds: float) -> None:
+    def __init__(
+        self, *, address: str, journal: str, answer_seconds: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, _, port = address.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         self._connection: Final = connection
@@ -47,9 +52,12 @@ class BlockClient:
             connection.settimeout(None)
             set_timeout(connection, seconds=answer_seconds)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(frames.greeting(journal=journal))
-            version, status, length = frames.parse_greeting(receive(connection, frames.GREETING.size))
-            theirs = receive(connection, length).decode("utf-8", "replace")
+            self._channel: Final[Channel] = client_channel(
+                connection, tls, host=Role.AGENT.host, seconds=answer_seconds
+            )
+            self._channel.send(frames.greeting(journal=journal))
+            version, status, length = frames.parse_greeting(receive(self._channel, frames.GREETING.size))
+            theirs = receive(self._channel, length).decode("utf-8", "replace")
             if status != frames.ACCEPTED:
                 raise FrameError(_refusal(status=status, version=version, journal=theirs, address=address))
         except BaseException:
@@ -71,23 +79,23 @@ class BlockClient:
         request = frames.feed_request(
             mount=mount, instance=instance, place=place, wait_ms=int(wait_seconds * 1000)
         )
-        self._connection.sendall(request)
-        instance, place, count = frames.NEWS.unpack(receive(self._connection, frames.NEWS.size))
+        self._channel.send(request)
+        instance, place, count = frames.NEWS.unpack(receive(self._channel, frames.NEWS.size))
         if count > frames.MOST_FEED:
             raise FrameError(f"a list of {count} blocks")
-        blocks: npt.NDArray[np.int64] = np.frombuffer(receive(self._connection, 8 * count), dtype="<i8")
+        blocks: npt.NDArray[np.int64] = np.frombuffer(receive(self._channel, 8 * count), dtype="<i8")
         return News(instance, place, blocks)  # type: ignore[arg-type]
 
     def ask(self, wanted: Sequence[Wanted]) -> None:
         """Send a request; `pieces` reads its answers later."""
-        self._connection.sendall(frames.read_request(wanted))
+        self._channel.send(frames.read_request(wanted))
 
     def pieces(self, wanted: Sequence[Wanted]) -> Iterator[Piece]:
         """Headers of the answers to a request, in order. After each that has bytes `take` must be called."""
         size = frames.PIECE.size
         for each in wanted:
             head = self._buffer[:size]
-            if self._connection.recv_into(head, size, socket.MSG_WAITALL) < size:
+            if self._channel.receive_into(head) < size:
                 raise FrameError("the connection ended in the middle of an answer")
             yield frames.parse_piece(head, wanted=each)
 
@@ -122,7 +130,7 @@ class BlockClient:
 
     def _receive(self, length: int) -> memoryview:
         view = self._buffer[:length]
-        if length and self._connection.recv_into(view, length, socket.MSG_WAITALL) < length:
+        if self._channel.receive_into(view) < length:
             raise FrameError("the connection ended in the middle of a block")
         return view
 
@@ -134,4 +142,6 @@ def _refusal(*, status: int, version: int, journal: str, address: str) -> str:
         return (
             f"the agent at {address} speaks version {version} of the protocol, and this one {frames.VERSION}"
         )
+    if status == frames.FORBIDDEN:
+        return f"the agent at {address} gives nothing to the role in this process's certificate"
     return f"the agent at {address} has too many readers at the moment"

@@ -1,4 +1,4 @@
-"""Gives blocks to other agents and to readers, over raw TCP (`frames`), a thread for each connection."""
+"""Gives blocks to other agents and to readers, over TCP or TLS (`frames`), a thread for each connection."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import errno
 import logging
 import os
 import socket
+import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -17,14 +19,17 @@ import xxhash
 from tdcs.agent.disk.part_hashes import PartHashes
 from tdcs.agent.disk.tier import Disk, content_hash
 from tdcs.agent.peers import frames
+from tdcs.agent.peers.channel import Channel, receive, server_channel, set_timeout
 from tdcs.agent.peers.frames import FrameError, News, SourceWanted, Wanted
 from tdcs.agent.source.reader import SourceFailureError
+from tdcs.trust.rights import BLOCK_CALLERS, may_ask
 
 _log: Final = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 256
 IDLE_SECONDS: Final = 60
 """After so long without a request, or without a byte taken, a connection is closed."""
+HANDSHAKE_SECONDS: Final = 10
 MOST_WAIT_MS: Final = 20_000
 
 Feed = Callable[[str, int, int, float], News]
@@ -45,15 +50,24 @@ class BlockService:
         journal: that the blocks belong to; callers of another one are refused.
         feed: answers requests for what became readable; may block for as long as it is asked to wait.
         read_source: reads what is nowhere in the cache, for readers; None refuses.
+        tls: gives the context of the time; every caller must show a certificate with a role then. None: plain TCP, and
+            every caller is answered.
     """
 
     def __init__(
-        self, *, disk: Disk, journal: str, feed: Feed, read_source: ReadSource | None = None
+        self,
+        *,
+        disk: Disk,
+        journal: str,
+        feed: Feed,
+        read_source: ReadSource | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._disk: Final = disk
         self._journal: Final = journal
         self._feed: Final = feed
         self._read_source: Final = read_source
+        self._tls: Final = tls
         self._parts: Final = PartHashes()
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -92,18 +106,23 @@ class BlockService:
                 if not full:
                     self._connections.add(connection)
             if full:
-                with suppress(OSError):
-                    connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
+                if self._tls is None:
+                    with suppress(OSError):
+                        connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
                 connection.close()
                 continue
             threading.Thread(target=self._serve, args=(connection,), name="block-reader", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            set_timeout(connection, seconds=IDLE_SECONDS)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._greet(connection):
-                while self._answer(connection):
+            set_timeout(connection, seconds=HANDSHAKE_SECONDS)
+            channel = server_channel(
+                connection, self._tls() if self._tls is not None else None, seconds=HANDSHAKE_SECONDS
+            )
+            set_timeout(connection, seconds=IDLE_SECONDS)
+            if self._greet(channel):
+                while self._answer(channel):
                     pass
         except (FrameError, OSError, struct.error, UnicodeDecodeError) as error:
             _log.debug("a connection of a reader of blocks ended: %s", error)
@@ -112,39 +131,50 @@ class BlockService:
                 self._connections.discard(connection)
             connection.close()
 
-    def _greet(self, connection: socket.socket) -> bool:
-        version, _, length = frames.parse_greeting(receive(connection, frames.GREETING.size))
-        journal = receive(connection, length).decode()
+    def _greet(self, channel: Channel) -> bool:
+        version, _, length = frames.parse_greeting(receive(channel, frames.GREETING.size))
+        journal = receive(channel, length).decode()
         status = frames.ACCEPTED
-        if version != frames.VERSION:
+        if channel.caller is not None and channel.caller.role not in BLOCK_CALLERS:
+            status = frames.FORBIDDEN
+            _log.warning(
+                "a caller with the role %s is refused: it may ask for no blocks", channel.caller.role
+            )
+        elif version != frames.VERSION:
             status = frames.OTHER_VERSION
         elif journal != self._journal:
             status = frames.OTHER_JOURNAL
-        connection.sendall(frames.greeting(journal=self._journal, status=status))
+        channel.send(frames.greeting(journal=self._journal, status=status))
         return status == frames.ACCEPTED
 
-    def _answer(self, connection: socket.socket) -> bool:
-        head = connection.recv(frames.REQUEST.size, socket.MSG_WAITALL)
-        if len(head) < frames.REQUEST.size:
+    def _answer(self, channel: Channel) -> bool:
+        head = memoryview(bytearray(frames.REQUEST.size))
+        if channel.receive_into(head) < frames.REQUEST.size:
             return False
         kind, _, count = frames.REQUEST.unpack(head)
+        caller = channel.caller
+        if caller is not None and not may_ask(caller.role_at(time.time()), kind):
+            _log.warning(
+                "a caller with the role %s is refused: it may not ask for kind %d", caller.role, kind
+            )
+            raise FrameError("the caller's role may not ask for this, or its certificate has ended")
         if kind == frames.READ and count <= frames.MOST_READS:
-            body = receive(connection, count * frames.ASKED.size)
+            body = receive(channel, count * frames.ASKED.size)
             for wanted in frames.parse_wanted(body):
-                self._send(connection, wanted)
+                self._send(channel, wanted)
         elif kind == frames.SOURCE and count <= frames.LONGEST_SOURCE:
-            self._relay(connection, frames.parse_source_wanted(receive(connection, count)))
+            self._relay(channel, frames.parse_source_wanted(receive(channel, count)))
         elif kind == frames.FEED and count <= frames.LONGEST_NAME:
-            body = receive(connection, frames.PLACE.size + count)
+            body = receive(channel, frames.PLACE.size + count)
             instance, place, wait_ms = frames.PLACE.unpack(body[: frames.PLACE.size])
             mount = body[frames.PLACE.size :].decode()
             found = self._feed(mount, instance, place, min(wait_ms, MOST_WAIT_MS) / 1000)
-            connection.sendall(frames.news(instance=found.instance, place=found.place, blocks=found.blocks))
+            channel.send(frames.news(instance=found.instance, place=found.place, blocks=found.blocks))
         else:
             raise FrameError(f"a request of kind {kind} for {count}")
         return True
 
-    def _relay(self, connection: socket.socket, wanted: SourceWanted) -> None:
+    def _relay(self, channel: Channel, wanted: SourceWanted) -> None:
         try:
             if self._read_source is None:
                 raise SourceFailureError("SourceAway", "this agent reads no sources for others")
@@ -152,17 +182,17 @@ class BlockService:
         except SourceFailureError as error:
             code = frames.CHANGED if error.code in _CHANGES else frames.UNREADABLE
             reason = str(error).encode("utf-8", "replace")
-            connection.sendall(frames.PIECE.pack(wanted.block, frames.REFUSED, len(reason), code) + reason)
+            channel.send(frames.PIECE.pack(wanted.block, frames.REFUSED, len(reason), code) + reason)
             return
         found = xxhash.xxh3_64_intdigest(data)
-        connection.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), socket.MSG_MORE)
-        connection.sendall(data)
+        channel.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), more=True)
+        channel.send(data)
         self.sent_bytes += len(data)
 
-    def _send(self, connection: socket.socket, wanted: Wanted) -> None:
+    def _send(self, channel: Channel, wanted: Wanted) -> None:
         file = self._disk.open(wanted.block)
         if file is None:
-            connection.sendall(frames.PIECE.pack(wanted.block, -1, -1, 0))
+            channel.send(frames.PIECE.pack(wanted.block, -1, -1, 0))
             return
         try:
             status = os.fstat(file)
@@ -174,29 +204,9 @@ class BlockService:
                 found = content_hash(file, size=size)
             else:
                 found = self._parts.get(file, status=status, offset=wanted.offset, length=length)
-            more = socket.MSG_MORE if length else 0
-            connection.send(frames.PIECE.pack(wanted.block, length, size, found), more)
-            done = 0
-            while done < length:
-                sent = os.sendfile(connection.fileno(), file, wanted.offset + done, length - done)
-                if not sent:
-                    raise FrameError(f"block {wanted.block} became shorter while it was sent")
-                done += sent
+            channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
+            if channel.send_file(file, offset=wanted.offset, length=length) < length:
+                raise FrameError(f"block {wanted.block} became shorter while it was sent")
             self.sent_bytes += length
         finally:
             os.close(file)
-
-
-def set_timeout(connection: socket.socket, *, seconds: float) -> None:
-    """Let the kernel end a send or a receive that gets nowhere: Python's own timeouts cost a poll for each call."""
-    value = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
-
-
-def receive(connection: socket.socket, length: int) -> bytes:
-    """Exactly so many bytes; raises FrameError when the connection ends before."""
-    data = connection.recv(length, socket.MSG_WAITALL) if length else b""
-    if len(data) < length:
-        raise FrameError("the connection ended in the middle of a frame")
-    return data

@@ -25,6 +25,8 @@ ACCEPTED: Final = 0
 OTHER_JOURNAL: Final = 1
 OTHER_VERSION: Final = 2
 BUSY: Final = 3
+FORBIDDEN: Final = 4
+"""Status of a greeting: the caller's certificate has no role that may ask for anything."""
 
 READ: Final = 1
 FEED: Final = 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -14,19 +15,25 @@ from tdcs.agent.service.metrics import registry_of
 from tdcs.agent.settings import VersionError
 from tdcs.engine.agents import AgentState, Assignment
 from tdcs.listing.transfer import manifest_routes
+from tdcs.trust.contexts import caller_from
+from tdcs.trust.rights import may_call
 
 MOST_WAIT_SECONDS: Final = 60.0
 _LARGEST_BODY: Final = 64 << 20
 _MSGPACK: Final = "application/msgpack"
 
 
-def application(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> web.Application:
+def application(
+    agent: Agent, *, sent_bytes: Callable[[], int] = int, by_role: bool = False
+) -> web.Application:
     """The service of an agent; `sent_bytes` says what its block service has sent.
+
+    With `by_role`, callers are answered as `tdcs.trust.rights` says of the role in their certificates.
 
     Until the agent has looked at its disk it says nothing of mounts, and takes no assignments: the operator would hear
     that nothing lies there.
     """
-    app = web.Application(client_max_size=_LARGEST_BODY)
+    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[admit] if by_role else [])
     registry = registry_of(agent, sent_bytes=sent_bytes)
 
     def require_ready() -> None:
@@ -84,6 +91,29 @@ def application(agent: Agent, *, sent_bytes: Callable[[], int] = int) -> web.App
         ]
     )
     return app
+
+
+@web.middleware
+async def admit(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse what the caller's role may not ask for; the connection ends, so that the next one may show another."""
+    resource = request.match_info.route.resource
+    asked = f"{request.method} {resource.canonical if resource is not None else request.path}"
+    shown = request.transport.get_extra_info("peercert") if request.transport is not None else None
+    caller = caller_from(shown)
+    role = caller.role_at(time.time())
+    if may_call(role, asked):
+        return await handler(request)
+    if role is not None:
+        reason = f"the role {role} may not call {asked}"
+    elif shown:
+        reason = f"the certificate of the caller has ended, or names no role: {asked} is refused"
+    else:
+        reason = f"{asked} takes a certificate of the cache's authority, and none was shown"
+    refusal = web.HTTPForbidden(text=f"{reason}\n")
+    refusal.force_close()
+    raise refusal
 
 
 def _answer(state: AgentState, *, status: int = 200) -> web.Response:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -35,11 +37,20 @@ class PeerPuller:
         journal: that the blocks belong to.
         stopped: set when the process ends.
         answer_seconds: a peer that sends nothing for so long is taken for dead.
+        tls: gives the context of the time, with which peers are spoken to; None: plain TCP.
     """
 
     def __init__(
-        self, *, disk: Disk, room: Room, journal: str, stopped: threading.Event, answer_seconds: float
+        self,
+        *,
+        disk: Disk,
+        room: Room,
+        journal: str,
+        stopped: threading.Event,
+        answer_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
+        self._tls: Final = tls
         self._answer_seconds: Final = answer_seconds
         self._disk: Final = disk
         self._room: Final = room
@@ -53,7 +64,10 @@ class PeerPuller:
             return
         try:
             with BlockClient(
-                address=peer.address, journal=self._journal, answer_seconds=self._answer_seconds
+                address=peer.address,
+                journal=self._journal,
+                answer_seconds=self._answer_seconds,
+                tls=self._tls() if self._tls is not None else None,
             ) as client:
                 self._pull(mount, ledger, peer, client)
         except DiskError as error:

@@ -3,9 +3,11 @@
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster import pods
+from tdcs.controllers.cachecluster import pods, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.kube.api import Object
+from tdcs.trust.roles import Role
+from tdcs.trust.settings import MOUNT_PATH
 
 REQUESTS: Object = {"cpu": "50m", "memory": "192Mi"}
 """What an agent asks for where the CacheCluster says nothing: buffers of 64 MiB, and columns over its blocks."""
@@ -24,14 +26,15 @@ def sidecar(plan: Blueprint) -> Object:
         environment=[
             {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
             {"name": "TDCS_WORKER", "value": f"127.0.0.1:{names.WORKER_RPC_PORT}"},
+            *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
         ],
     )
     made["ports"] = [
         {"name": "agent", "containerPort": names.AGENT_CONTROL_PORT, "protocol": "TCP"},
         {"name": "blocks", "containerPort": names.AGENT_BLOCK_PORT, "protocol": "TCP"},
     ]
-    probe = {"httpGet": {"path": "/healthz", "port": "agent"}}
-    made["readinessProbe"] = {**probe, "periodSeconds": 5, "timeoutSeconds": 5}
+    probe = {"path": "/healthz", "port": "agent", **({"scheme": "HTTPS"} if plan.trust is not None else {})}
+    made["readinessProbe"] = {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5}
     made["livenessProbe"] = {
         "tcpSocket": {"port": "agent"},
         "periodSeconds": 20,
@@ -39,7 +42,11 @@ def sidecar(plan: Blueprint) -> Object:
         "failureThreshold": 6,
     }
     made["resources"] = dict(plan.spec.agent.resources) or {"requests": dict(REQUESTS)}
-    made["volumeMounts"] = [*made["volumeMounts"], *pods.source_mounts(plan)]
+    made["volumeMounts"] = [
+        *made["volumeMounts"],
+        *trust.mounts(plan, role=Role.AGENT),
+        *pods.source_mounts(plan),
+    ]
     return made
 
 

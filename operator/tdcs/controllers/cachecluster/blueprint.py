@@ -6,6 +6,7 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
+from tdcs.trust.settings import TrustSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Blueprint:
         image: the image when the spec names none.
         agent_image: the image of the agents.
         pull_secrets: Secrets of `namespace` with which it is pulled.
+        trust: where certificates come from; None: there are none.
     """
 
     owner: Object
@@ -27,6 +29,7 @@ class Blueprint:
     image: str
     agent_image: str
     pull_secrets: tuple[str, ...] = ()
+    trust: TrustSettings | None = None
 
     @property
     def cluster(self) -> str:

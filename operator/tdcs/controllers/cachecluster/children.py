@@ -1,10 +1,11 @@
 """The objects of a cache cluster: configuration, master, one worker a node, FUSE clients. Pure."""
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster import agent_pods, pods
+from tdcs.controllers.cachecluster import agent_pods, pods, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint, labels_of, metadata_of
 from tdcs.engine.alluxio import profile
 from tdcs.kube.api import Object
+from tdcs.trust.roles import Role
 
 FUSE_STOP_SECONDS = 30
 
@@ -74,6 +75,7 @@ def worker(plan: Blueprint, *, node: str) -> Object:
     """The StatefulSet of the one worker of a node."""
     component = names.COMPONENT_WORKER
     service = names.workers_service_name(cluster=plan.cluster)
+    name = names.worker_set_name(cluster=plan.cluster, node=node)
     labels = {**labels_of(cluster=plan.cluster, component=component), names.LABEL_NODE: names.node_slug(node)}
     container = pods.container(
         plan,
@@ -87,7 +89,7 @@ def worker(plan: Blueprint, *, node: str) -> Object:
     container["readinessProbe"] = {"tcpSocket": {"port": names.WORKER_RPC_PORT}, "periodSeconds": 2}
     return _stateful_set(
         plan,
-        name=names.worker_set_name(cluster=plan.cluster, node=node),
+        name=name,
         service=service,
         component=component,
         labels=labels,
@@ -98,6 +100,7 @@ def worker(plan: Blueprint, *, node: str) -> Object:
             "volumes": [
                 pods.config_volume(plan),
                 pods.host_folder("blocks", plan.tier_path),
+                *trust.volumes(plan, role=Role.AGENT, child=name),
                 *pods.source_volumes(plan),
             ],
         },

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pydantic import ValidationError
 
@@ -10,7 +10,7 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
 from tdcs.controllers.cache_view import CacheView, WantedBytes
-from tdcs.controllers.cachecluster import children, cleaning, plan, pods
+from tdcs.controllers.cachecluster import children, cleaning, plan, pods, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.draining import Drain, cut_off, is_dead, node_of
 from tdcs.controllers.cachecluster.membership import Membership
@@ -102,6 +102,7 @@ class CacheClusterController:
         view = self._observe(key.name)
         chosen = self._membership.members(cluster, sets, key.name, view)
         wanted, holdings = chosen.nodes, chosen.holdings
+        trusted = await self._certify(blueprint, {*wanted, *(node_of(child) for child in sets)})
         try:
             await self._apply(blueprint, wanted)
             restored = await self._restore(blueprint, cluster, sets, wanted)
@@ -146,7 +147,7 @@ class CacheClusterController:
             draining=draining,
             wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
         )
-        more = [chosen.finding, self._membership.within_quotas(cluster, key.name)]
+        more = [chosen.finding, self._membership.within_quotas(cluster, key.name), trusted]
         written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
         poll = self._context.settings.poll_seconds
         if draining:
@@ -174,7 +175,16 @@ class CacheClusterController:
             image=settings.image,
             agent_image=settings.agent_image,
             pull_secrets=settings.image_pull_secrets,
+            trust=self._context.certificates.settings if self._context.certificates is not None else None,
         )
+
+    async def _certify(self, blueprint: Blueprint, nodes: Iterable[str]) -> Finding | None:
+        """Have the certificates that the pods mount, those of draining workers too, before there are pods."""
+        certificates = self._context.certificates
+        if certificates is None:
+            return None
+        subjects = trust.subjects(blueprint, nodes=sorted(nodes))
+        return await certificates.provide(owner=blueprint.owner, subjects=subjects)
 
     async def _tear_down(self, obj: Object, cluster: CacheCluster) -> float | None:
         """Free the nodes' disks; the garbage collector deletes the other children when that is done."""

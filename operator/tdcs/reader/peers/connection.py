@@ -3,12 +3,16 @@
 import errno
 import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.frames import FrameError, Piece
+from tdcs.reader.peers.wire import PlainWire, SecureWire, Wire
+from tdcs.trust.roles import Role
+from tdcs.trust.stream import SecureStream
 
 BUFFER_BYTES: Final = (1 << 20) + 65536
 _MOST_AT_ONCE: Final = 256 << 10
@@ -44,12 +48,21 @@ class PeerConnection:
         address: `host:port`, numeric.
         journal: of the blocks.
         deliver: takes each answer.
+        tls: of this process: the other side must show an agent's certificate then. None: plain TCP.
 
     Raises:
         OSError: the address makes no sense, or no socket is to be had.
     """
 
-    def __init__(self, *, address: str, journal: str, deliver: Deliver, now: float) -> None:
+    def __init__(
+        self,
+        *,
+        address: str,
+        journal: str,
+        deliver: Deliver,
+        now: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.address: Final = address
@@ -59,6 +72,11 @@ class PeerConnection:
         self.outstanding_bytes = 0
         self._deliver: Final = deliver
         self._socket: Final = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._wire: Final[Wire] = (
+            PlainWire(self._socket)
+            if tls is None
+            else SecureWire(self._socket, SecureStream(tls, host=Role.AGENT.host))
+        )
         self.fd: Final = self._socket.fileno()
         self._buffer: Final = memoryview(bytearray(BUFFER_BYTES))
         self._have = 0
@@ -82,7 +100,7 @@ class PeerConnection:
     @property
     def unsent(self) -> bool:
         """Whether the owner must wait for room to write."""
-        return bool(self._out)
+        return self._wire.unsent
 
     def ask(self, asked: Asked, *, now: float) -> None:
         """Queue a request; `flush` sends it."""
@@ -95,17 +113,7 @@ class PeerConnection:
 
     def flush(self) -> None:
         """Send what is queued, as far as the socket takes it. Raises OSError."""
-        if not self._out:
-            return
-        try:
-            sent = self._socket.send(self._out)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            if error.errno == errno.ENOTCONN:  # still connecting
-                return
-            raise
-        del self._out[:sent]
+        self._wire.send(self._out)
 
     def ready(self, *, now: float) -> None:
         """Read what has come, and deliver whole answers.
@@ -118,8 +126,9 @@ class PeerConnection:
         while True:
             wanted = self._missing()
             try:
-                count = self._socket.recv_into(self._buffer[self._have :], wanted)
+                count = self._wire.receive_into(self._buffer[self._have : self._have + wanted])
             except (BlockingIOError, InterruptedError):
+                self.flush()  # what a handshake wants to say
                 self._wait_for(wanted)
                 return
             if not count:
@@ -184,7 +193,7 @@ class PeerConnection:
 
     def _wait_for(self, missing: int) -> None:
         """Be woken when all of it is there, not for each segment."""
-        low = min(missing, _MOST_AT_ONCE) if self._have else 1
+        low = max(1, min(missing, _MOST_AT_ONCE) - self._wire.slack) if self._have else 1
         if low != self._low:
             self._low = low
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)

@@ -5,6 +5,7 @@ one is asked as well, and the first answer counts.
 """
 
 import logging
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -86,6 +87,7 @@ class Fetches:
         counters: what happened.
         journal_of: the journal of the blocks of a version, by the version's number.
         patience_seconds: a read that no agent and no source can answer for so long fails.
+        tls: gives the context of the time, with which agents are asked; None: plain TCP.
         clock: seconds that only grow.
     """
 
@@ -98,6 +100,7 @@ class Fetches:
         counters: Counters,
         journal_of: Callable[[int], str],
         patience_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._poller: Final = poller
@@ -107,6 +110,7 @@ class Fetches:
         self._journal_of: Final = journal_of
         self._patience: Final = patience_seconds
         self._clock: Final = clock
+        self._tls: Final = tls
         self._running: Final[dict[Key, Fetch]] = {}
         self._lanes: Final[dict[Lane, list[PeerConnection]]] = {}
         self._paused: Final[dict[str, float]] = {}
@@ -252,7 +256,11 @@ class Fetches:
             return best
         try:
             connection = PeerConnection(
-                address=lane.address, journal=self._journal_of(version), deliver=self._deliver, now=now
+                address=lane.address,
+                journal=self._journal_of(version),
+                deliver=self._deliver,
+                now=now,
+                tls=self._tls() if self._tls is not None else None,
             )
         except (OSError, ValueError) as error:
             self._note(f"the agent at {lane.address} cannot be reached: {error}")

@@ -1,0 +1,1 @@
+"""The certificates of a release, kept as Secrets."""

@@ -1,0 +1,148 @@
+"""TLS contexts of a process, made anew when its certificate or its authorities change."""
+
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tdcs.trust.identity import Identify, Identity, TrustFolder
+from tdcs.trust.roles import Caller, caller_of
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Made:
+    """Contexts of one identity."""
+
+    fingerprint: str
+    server: ssl.SSLContext
+    open_server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+class Contexts:
+    """The TLS contexts of a process, of its present identity. Callable from any thread.
+
+    All demand TLS 1.3 and a certificate of a known authority from the other side.
+
+    Args:
+        identify: gives the present identity.
+    """
+
+    def __init__(self, identify: Identify) -> None:
+        self._identify: Final = identify
+        self._lock: Final = threading.Lock()
+        self._refused = ""
+        self._made: _Made | None = None
+
+    def server(self) -> ssl.SSLContext:
+        """For a server of which every caller must show a certificate; raises OSError."""
+        return self._current().server
+
+    def client(self) -> ssl.SSLContext:
+        """For a client. It compares the server's names with the host that it is given; raises OSError."""
+        return self._current().client
+
+    def following_server(self) -> ssl.SSLContext:
+        """For a server of asyncio: each new connection has the identity of its time.
+
+        A caller may show no certificate: the server decides what such a one may do. One that shows a wrong certificate
+        is refused.
+        """
+        return _FollowingContext.of(self, server=True)
+
+    def following_client(self) -> ssl.SSLContext:
+        """For clients of asyncio: each new connection has the identity of its time."""
+        return _FollowingContext.of(self, server=False)
+
+    def open_server(self) -> ssl.SSLContext:
+        """For a server of which callers may show no certificate; raises OSError."""
+        return self._current().open_server
+
+    def _current(self) -> _Made:
+        identity = self._identify()
+        made = self._made
+        if made is not None and identity.fingerprint in (made.fingerprint, self._refused):
+            return made
+        with self._lock:
+            made = self._made
+            if made is None or made.fingerprint != identity.fingerprint:
+                try:
+                    self._made = made = _contexts_of(identity)
+                except ssl.SSLError as error:
+                    # A certificate and a key that do not belong together, say: files that are changed one by one.
+                    if made is None:
+                        raise
+                    self._refused = identity.fingerprint
+                    _log.warning("a new certificate is not used, the one before it is kept: %s", error)
+            return made
+
+
+def client_contexts(folder: Path | None) -> Callable[[], ssl.SSLContext] | None:
+    """What gives clients their context, from a folder with a certificate; None without one: connections are plain."""
+    return Contexts(TrustFolder(folder)).client if folder is not None else None
+
+
+class _FollowingContext(ssl.SSLContext):
+    """A context that asks for the present one at each connection."""
+
+    _contexts: Contexts
+    _server: bool
+
+    @classmethod
+    def of(cls, contexts: Contexts, *, server: bool) -> "_FollowingContext":
+        """One for servers, or for clients."""
+        made = cls(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        made._contexts, made._server = contexts, server
+        return made
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """As `ssl.SSLContext.wrap_bio`, which asyncio and uvloop call for each connection; raises OSError."""
+        current = self._contexts.open_server() if self._server else self._contexts.client()
+        return current.wrap_bio(*args, **kwargs)
+
+
+def caller_at(connection: ssl.SSLObject) -> Caller:
+    """Who is at the other end, once the handshake is done."""
+    return caller_from(connection.getpeercert())
+
+
+def caller_from(certificate: Any) -> Caller:
+    """Who showed a verified certificate; a peer without one has no role."""
+    until = ssl.cert_time_to_seconds(str(certificate["notAfter"])) if certificate else 0.0
+    return caller_of(certificate, until=float(until))
+
+
+def _contexts_of(identity: Identity) -> _Made:
+    return _Made(
+        fingerprint=identity.fingerprint,
+        server=_context(identity, server=True, verify=ssl.CERT_REQUIRED),
+        open_server=_context(identity, server=True, verify=ssl.CERT_OPTIONAL),
+        client=_context(identity, server=False, verify=ssl.CERT_REQUIRED),
+    )
+
+
+def _context(identity: Identity, *, server: bool, verify: ssl.VerifyMode) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
+    made.verify_mode = verify
+    if server:
+        made.num_tickets = 0  # a session that is resumed would be as old as its certificate
+    made.load_verify_locations(cadata=identity.authorities.decode("ascii", "replace"))
+    _load_chain(made, identity)
+    return made
+
+
+def _load_chain(context: ssl.SSLContext, identity: Identity) -> None:
+    # OpenSSL takes them from a file only: this one is in memory, and has no name.
+    descriptor = os.memfd_create("tdcs-trust")
+    try:
+        os.write(descriptor, identity.certificate + b"\n" + identity.key)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

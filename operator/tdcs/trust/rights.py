@@ -1,0 +1,49 @@
+"""Who may ask an agent for what. What no table names is refused. Pure."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tdcs.trust.roles import Role
+
+READ_BLOCKS: Final = 1
+FOLLOW_BLOCKS: Final = 2
+READ_SOURCE: Final = 3
+"""Kinds of requests to an agent's block service (`tdcs.agent.peers.frames`)."""
+
+BLOCK_REQUESTS: Final[Mapping[int, frozenset[Role]]] = MappingProxyType(
+    {
+        READ_BLOCKS: frozenset({Role.AGENT, Role.READER}),
+        FOLLOW_BLOCKS: frozenset({Role.AGENT}),
+        READ_SOURCE: frozenset({Role.READER}),
+    }
+)
+
+BLOCK_CALLERS: Final = frozenset[Role]().union(*BLOCK_REQUESTS.values())
+
+CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
+    {
+        "GET /metrics": frozenset({Role.OPERATOR, Role.MONITOR}),
+        "GET /v1/state": frozenset({Role.OPERATOR}),
+        "PUT /v1/assignments": frozenset({Role.OPERATOR}),
+        "POST /v1/forget": frozenset({Role.OPERATOR}),
+        "GET /v1/manifests/{digest}": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
+        "GET /v1/manifests/{digest}/totals": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
+    }
+)
+"""Requests to an agent's control port: method and route."""
+
+OPEN_REQUESTS: Final = frozenset({"GET /healthz"})
+"""What callers without a certificate may ask, too: kubelet shows none."""
+
+
+def may_ask(role: Role | None, kind: int) -> bool:
+    """Whether a role may make a request of this kind to a block service."""
+    return role is not None and role in BLOCK_REQUESTS.get(kind, frozenset())
+
+
+def may_call(role: Role | None, request: str) -> bool:
+    """Whether a role may make a request to a control port, such as `GET /v1/state`."""
+    if request in OPEN_REQUESTS:
+        return True
+    return role is not None and role in CONTROL_REQUESTS.get(request, frozenset())

@@ -1,0 +1,107 @@
+"""Authorities and identities as the data of Secrets, and back. Pure.
+
+A Secret of a process has the keys `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes them.
+"""
+
+import base64
+import binascii
+import datetime
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tdcs.trust.certificates import KeyPair, belong_together, end_of
+from tdcs.trust.identity import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, Identity
+from tdcs.trust.renewal import Authority
+
+_FOLLOWING: Final = ("following.crt", "following.key")
+_FORMER: Final = "former.crt"
+_ANNOUNCED: Final = "announced"
+_END: Final = b"-----END CERTIFICATE-----\n"
+
+
+def identity_data(identity: Identity) -> dict[str, str]:
+    """The data of a process's Secret."""
+    return {
+        CERTIFICATE_FILE: _encoded(identity.certificate),
+        KEY_FILE: _encoded(identity.key),
+        AUTHORITIES_FILE: _encoded(identity.authorities),
+    }
+
+
+def identity_of(data: Mapping[str, Any] | None) -> Identity | None:
+    """What a process's Secret has; None when something is missing. It need not be a certificate."""
+    found = [_decoded((data or {}).get(key)) for key in (CERTIFICATE_FILE, KEY_FILE, AUTHORITIES_FILE)]
+    return Identity(*found) if all(found) else None
+
+
+def authority_data(authority: Authority) -> dict[str, str]:
+    """The data of the authority's Secret."""
+    data = {
+        CERTIFICATE_FILE: _encoded(authority.signing.certificate),
+        KEY_FILE: _encoded(authority.signing.key),
+        AUTHORITIES_FILE: _encoded(authority.bundle),
+    }
+    if authority.following is not None:
+        certificate, key = _FOLLOWING
+        data |= {
+            certificate: _encoded(authority.following.certificate),
+            key: _encoded(authority.following.key),
+        }
+    if authority.announced is not None:
+        data[_ANNOUNCED] = _encoded(authority.announced.isoformat().encode())
+    if authority.former:
+        data[_FORMER] = _encoded(b"".join(authority.former))
+    return data
+
+
+def authority_of(data: Mapping[str, Any] | None) -> Authority | None:
+    """The authority in a Secret; None when there is none that can be used. Parts that cannot be read are left out."""
+    values = {key: _decoded(value) for key, value in (data or {}).items()}
+    signing = _pair(values.get(CERTIFICATE_FILE, b""), values.get(KEY_FILE, b""))
+    if signing is None:
+        return None
+    following = _pair(*(values.get(key, b"") for key in _FOLLOWING))
+    if following is not None and following.certificate == signing.certificate:
+        following = None  # it has taken over
+    return Authority(
+        signing=signing,
+        following=following,
+        announced=_time(values.get(_ANNOUNCED, b"")) if following is not None else None,
+        former=tuple(one for one in _split(values.get(_FORMER, b"")) if _is_readable(one)),
+    )
+
+
+def _pair(certificate: bytes, key: bytes) -> KeyPair | None:
+    fits = belong_together(certificate=certificate, key=key)
+    return KeyPair(certificate=certificate, key=key) if fits else None
+
+
+def _split(certificates: bytes) -> list[bytes]:
+    return [part + _END for part in certificates.split(_END) if part.strip()]
+
+
+def _is_readable(certificate: bytes) -> bool:
+    try:
+        end_of(certificate)
+    except ValueError:
+        return False
+    return True
+
+
+def _time(text: bytes) -> datetime.datetime | None:
+    try:
+        found = datetime.datetime.fromisoformat(text.decode("ascii"))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text or ""), validate=True)
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,36 @@
+"""Where the certificates of a release come from, and how their Secrets are called. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tdcs.trust.roles import Role
+
+Provider = Literal["selfSigned", "existing"]
+
+MOUNT_PATH = "/etc/tdcs/trust"
+"""Where a container finds its certificate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustSettings:
+    """What an administrator chooses.
+
+    Attributes:
+        provider: `selfSigned`: an authority of the release's own; `existing`: Secrets that the user gives, one
+            for each role.
+        prefix: of the names of Secrets that belong to the release: PREFIX-authority, PREFIX-reader and so on.
+    """
+
+    provider: Provider
+    prefix: str
+
+    def secret(self, *, role: Role, child: str = "") -> str:
+        """The Secret of a process: of its role, or of the child that it is a part of."""
+        if self.provider == "existing" or not child:
+            return f"{self.prefix}-{role}"
+        return f"{child}-{role}-trust"
+
+    @property
+    def authority(self) -> str:
+        """The Secret of the release's own authority."""
+        return f"{self.prefix}-authority"
