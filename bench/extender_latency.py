@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,12 @@ def api_server(items: list[dict[str, Any]], *, pods: list[dict[str, Any]]) -> Th
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            listed = self.path.partition("?")[0].rpartition("/")[2]
+            if listed not in answers:
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             if "watch=" in self.path:
@@ -98,7 +105,7 @@ def api_server(items: list[dict[str, Any]], *, pods: list[dict[str, Any]]) -> Th
                 self.wfile.flush()
                 stopped.wait()
                 return
-            answer = answers[self.path.partition("?")[0].rpartition("/")[2]]
+            answer = answers[listed]
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
@@ -118,10 +125,16 @@ def api_server(items: list[dict[str, Any]], *, pods: list[dict[str, Any]]) -> Th
     return server
 
 
+def free_port() -> int:
+    """A port of loopback that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
 class Extender:
     """The extender's process, from its start until it is ready."""
 
-    def __init__(self, *, api_port: int, folder: Path) -> None:
+    def __init__(self, *, api_port: int, folder: Path, options: Sequence[str] = ()) -> None:
         config = folder / "kubeconfig"
         config.write_text(
             json.dumps(
@@ -136,11 +149,10 @@ class Extender:
             ),
             encoding="utf-8",
         )
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tdcs_scheduler", f"--port={self.port}"],
+            [sys.executable, "-m", "tdcs_scheduler", f"--port={self.port}", *options],
             env={**os.environ, "KUBECONFIG": str(config)},
             stderr=(folder / "log").open("wb"),
         )

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from tdcs.api import names
+from tdcs_scheduler.combinations import Combinations
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.metrics import CONTENT_TYPE, Metrics
 from tdcs_scheduler.protocol import BadRequestError, PrioritizeRequest, decode_request, encode_scores
@@ -95,6 +96,7 @@ class Extender:
         self._stale_after_seconds: Final = stale_after_seconds
         self._explain: Final = explain
         self._reported: Final[dict[str, None]] = {}
+        self._combinations: Final = Combinations()
         self.metrics: Final = Metrics(
             view_age_seconds=freshness.age_seconds,
             datasets=lambda: len(view),
@@ -142,6 +144,7 @@ class Extender:
                 demand=self._demand,
                 synced=self._freshness.is_synced(),
                 exact=self._explain,
+                combine=self._combinations.combine,
             )
             explains = self._explain and ranking.kind is not Kind.NO_DATASET
             line = explanation(request=request, ranking=ranking) if explains else ""

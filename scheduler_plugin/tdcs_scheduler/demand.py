@@ -5,8 +5,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tdcs.api import names
+from tdcs.policy.scoring import CombinedData, FloatArray
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
     DatasetReference,
@@ -21,12 +26,15 @@ from tdcs_scheduler.view import DatasetView
 
 Key = tuple[str, str]
 
-Share = tuple[frozenset[str], float]
-"""Nodes, and how much some pods want each of them."""
+NodeNumbers = NDArray[np.intp]
+
+Share = tuple[NodeNumbers, float]
+"""Nodes by their numbers, each once, and how much some pods want each of them."""
 
 Shares = dict[str | None, Share]
 
-_NO_SHARE: Final[Share] = (frozenset(), 0.0)
+_NO_NODES: Final[NodeNumbers] = np.empty(0, np.intp)
+_NO_SHARE: Final[Share] = (_NO_NODES, 0.0)
 
 _REFERENCES: Final = "references"
 _CLAIMS: Final = "claims"
@@ -72,7 +80,8 @@ def waiting_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
 class Demand:
     """How much the waiting pods want each node. Updates and reads happen in one thread.
 
-    A pod wants each of its datasets once, shared out evenly over the nodes that hold it.
+    A pod wants each of its datasets once, shared out evenly over the nodes that hold it. Nodes have numbers here: what
+    is wanted of hundreds of them is one step of numpy, and hundreds of looks into a table otherwise.
 
     `age_seconds`: since when nothing was heard of pods. Once that is more than `stale_after_seconds`, those that are
     known to wait may long have a node: nothing is left to them, until there is news.
@@ -91,9 +100,11 @@ class Demand:
         self._asked: Final[dict[Key, None]] = {}
         self._pods: Final[dict[Key, list[tuple[str, str | None]]]] = {}
         self._waiting: Final[dict[str, Counter[str | None]]] = {}
-        self._holders: Final[dict[str, dict[str | None, frozenset[str]]]] = {}
+        self._holders: Final[dict[str, dict[str | None, NodeNumbers]]] = {}
         self._shares: Final[dict[str, Shares]] = {}
-        self._wanted: Final[dict[str, float]] = {}
+        self._numbers: Final[dict[str, int]] = {}
+        self._numbers_of: Final[WeakKeyDictionary[CombinedData, NodeNumbers]] = WeakKeyDictionary()
+        self._wanted: FloatArray = np.zeros(0)
         self._changed: Final[set[str]] = set()
 
     def __len__(self) -> int:
@@ -140,22 +151,49 @@ class Demand:
 
     def awaited(self, *, nodes: Iterable[str], apart_from: Set[str]) -> dict[str, float]:
         """Those of the nodes that waiting pods want, and how much, apart from pods of these datasets."""
-        if self._waiting.keys() <= apart_from or self._is_stale():
+        if not self._others_wait(apart_from):
             return {}
-        self._settle()
-        wanted, own = self._wanted, self._wanted_for(apart_from)
+        amounts, numbers = self._wanted_apart_from(apart_from).tolist(), self._numbers
         return {
-            node: want for node in nodes if (want := wanted.get(node, 0.0) - own.get(node, 0.0)) > _NOTHING
+            node: amounts[number]
+            for node in nodes
+            if (number := numbers.get(node)) is not None and amounts[number] > _NOTHING
         }
 
-    def _wanted_for(self, datasets: Set[str]) -> Mapping[str, float]:
-        """How much of what is wanted of each node is for these datasets."""
-        wanted: dict[str, float] = {}
+    def awaited_at(self, data: CombinedData, *, apart_from: Set[str]) -> FloatArray | None:
+        """How much waiting pods want each node of this data, apart from pods of these datasets; None: none of them."""
+        if not self._others_wait(apart_from):
+            return None
+        numbers = self._numbers_of.get(data)
+        if numbers is None:
+            numbers = self._numbers_of[data] = self._numbered(data.nodes)
+        found = self._wanted_apart_from(apart_from)[numbers]
+        found[found <= _NOTHING] = 0.0
+        return found if found.any() else None
+
+    def _others_wait(self, apart_from: Set[str]) -> bool:
+        """Whether pods wait for other datasets; what is wanted of the nodes is up to date then."""
+        if self._waiting.keys() <= apart_from or self._is_stale():
+            return False
+        self._settle()
+        return True
+
+    def _wanted_apart_from(self, datasets: Set[str]) -> FloatArray:
+        """How much is wanted of each node, by its number, for other datasets than these."""
+        wanted = self._wanted.copy()
         for dataset in datasets:
             for nodes, share in self._shares.get(dataset, {}).values():
-                for node in nodes:
-                    wanted[node] = wanted.get(node, 0.0) + share
+                wanted[nodes] -= share
         return wanted
+
+    def _numbered(self, nodes: Iterable[str]) -> NodeNumbers:
+        """The numbers of these nodes, which they keep until no pod waits for data any more."""
+        numbers = self._numbers
+        found = np.fromiter((numbers.setdefault(node, len(numbers)) for node in nodes), np.intp)
+        lacking = len(numbers) - len(self._wanted)
+        if lacking > 0:
+            self._wanted = np.concatenate([self._wanted, np.zeros(lacking + len(numbers))])
+        return found
 
     def _is_stale(self) -> bool:
         return self._age_seconds() > self._stale_after_seconds
@@ -179,8 +217,12 @@ class Demand:
             for copy in before.keys() | after.keys():
                 self._replace(before.get(copy, _NO_SHARE), after.get(copy, _NO_SHARE))
         self._changed.clear()
-        if not self._shares:
-            self._wanted.clear()
+        if not self._shares:  # else nodes that are gone would be kept for ever
+            self._wanted = np.zeros(0)
+            self._numbers.clear()
+            self._numbers_of.clear()
+            for holders in self._holders.values():
+                holders.clear()
 
     def _shared_out(self, dataset: str) -> Shares:
         """What the pods that wait for a dataset want of each node, by the copy that they name."""
@@ -192,17 +234,14 @@ class Demand:
         for copy, pods in self._waiting[dataset].items():
             if copy not in holders:
                 seen = self._view.find(dataset=dataset, copy=copy)
-                holders[copy] = frozenset(() if seen is None else seen.ranked)
-            if holders[copy]:
-                found[copy] = holders[copy], pods / len(holders[copy])
+                holders[copy] = self._numbered(() if seen is None else seen.ranked)
+            if holders[copy].size:
+                found[copy] = holders[copy], pods / holders[copy].size
         return found
 
     def _replace(self, before: Share, after: Share) -> None:
-        wanted = self._wanted
         (old_nodes, old), (nodes, new) = before, after
         if old_nodes is nodes:  # the usual case: one pod more or less
-            old_nodes, new = _NO_SHARE[0], new - old
-        for node in old_nodes:
-            wanted[node] -= old
-        for node in nodes:
-            wanted[node] = wanted.get(node, 0.0) + new
+            old_nodes, new = _NO_NODES, new - old
+        self._wanted[old_nodes] -= old
+        self._wanted[nodes] += new

@@ -86,8 +86,9 @@ class Candidates(Collection[str]):
     def __contains__(self, node: object) -> bool:
         self._looks += 1
         if self._looks <= _LOOKS:
-            # No character that a node's name may have is written otherwise in JSON.
-            return f'"{node}"'.encode(errors="replace") in self._text
+            # No character that a node's name may have is written otherwise in JSON. Of 5000 names rfind needs 6 us,
+            # and find (which is `in`) 16 to 24: it takes another algorithm for long texts.
+            return self._text.rfind(f'"{node}"'.encode(errors="replace")) >= 0
         if not self._set:
             self._set = frozenset(self._decoded())
         return node in self._set
@@ -145,7 +146,9 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
         return namespace, name
 
 
-class _HostPriority(msgspec.Struct):
+class _HostPriority(
+    msgspec.Struct, gc=False
+):  # hundreds an answer: they hold nothing that could form a cycle
     host: str = msgspec.field(name="Host")
     score: int = msgspec.field(name="Score")
 

@@ -1,12 +1,21 @@
 """From a request to its answer: pure, apart from what the view knows."""
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+import numpy as np
+
 from tdcs.api import names
-from tdcs.policy.scoring import node_scores, nodes_to_take
+from tdcs.policy.scoring import (
+    CombinedData,
+    CopyOnNodes,
+    FloatArray,
+    combined,
+    combined_scores,
+    nodes_to_take,
+)
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
@@ -19,6 +28,9 @@ from tdcs_scheduler.protocol import (
 from tdcs_scheduler.view import DatasetView
 
 N = TypeVar("N", int, float)
+
+Combine = Callable[[Sequence[CopyOnNodes], Sequence[int | None]], CombinedData]
+"""What nodes are worth for these copies, of each from this place on, see `tdcs.policy.scoring.combined`."""
 
 # Scores that are given without a look whether all are of candidates: to read them costs kube-scheduler time as well,
 # about a microsecond each, and to look at them costs here as much as a thousand of those.
@@ -66,8 +78,18 @@ class Ranking:
     scores: Mapping[str, int] = field(default_factory=dict)
 
 
+def _combined(copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
+    return combined(copies, places=places)
+
+
 def rank(
-    *, request: PrioritizeRequest, view: DatasetView, demand: Demand, synced: bool, exact: bool = True
+    *,
+    request: PrioritizeRequest,
+    view: DatasetView,
+    demand: Demand,
+    synced: bool,
+    exact: bool = True,
+    combine: Combine = _combined,
 ) -> Ranking:
     """Score the request's nodes by the bytes of the pod's copies that they hold, less what other pods wait for there.
 
@@ -77,8 +99,8 @@ def rank(
     the others still shows.
 
     `exact`: leave out of scores and reason what is no candidate. kube-scheduler passes over it, and to look for every
-    holder among thousands of names costs more than all the rest. Raises BadRequestError for candidates that are no
-    list of strings, where that shows.
+    holder among thousands of names costs more than all the rest. `combine`: what remembers, where pods with the same
+    data come one after another. Raises BadRequestError for candidates that are no list of strings, where that shows.
     """
     if request.opted_out:
         return Ranking(kind=Kind.OPTED_OUT, reason=f"the pod is labelled {names.LABEL_PLACE_BY_DATA}=false")
@@ -95,7 +117,9 @@ def rank(
             unreadable = str(error)
     references = with_claims(named, claims=request.claims, known=view)
     if references:
-        ranking = _by_data(request=request, references=references, view=view, demand=demand, exact=exact)
+        ranking = _by_data(
+            request=request, references=references, view=view, demand=demand, exact=exact, combine=combine
+        )
         return replace(ranking, unreadable=unreadable) if unreadable else ranking
     if unreadable:
         return Ranking(kind=Kind.BAD_ANNOTATION, reason=unreadable, unreadable=unreadable)
@@ -110,6 +134,7 @@ def _by_data(
     view: DatasetView,
     demand: Demand,
     exact: bool,
+    combine: Combine,
 ) -> Ranking:
     """Scores for a pod with these datasets."""
     read = read_by(references, index=request.index)
@@ -123,24 +148,25 @@ def _by_data(
     unknown = [reference for reference, copy in found if copy is None]
     missing = tuple(sorted({each.dataset for each in unknown if each.dataset not in view}))
     own = {reference.dataset for reference in references}
-    holders = (node for copy in copies for node in copy.ranked)
-    awaited = demand.awaited(nodes=holders, apart_from=own)
-    if exact:
-        awaited = _of_candidates(awaited, request.nodes)
-    scores = node_scores(copies, awaited=awaited, candidates=request.nodes)
+    data = combine(copies, [copy.place_of_best(request.nodes) for copy in copies])
+    awaited = demand.awaited_at(data, apart_from=own)
+    if exact and awaited is not None and request.nodes is not None:
+        awaited = _awaited_of_candidates(data, awaited, request.nodes)
+    scores = combined_scores(data, awaited=awaited, candidates=request.nodes)
     at_hand = request.nodes is not None and request.nodes.is_decoded
     if exact or at_hand or len(scores) > _MANY:
         scores = _of_candidates(scores, request.nodes)
     if scores:
-        reason = _with_data(len(scores), len(copies), unknown) + _others(awaited)
+        others = _others(0 if awaited is None else int(np.count_nonzero(awaited)))
+        reason = _with_data(len(scores), len(copies), unknown) + others
         return Ranking(kind=Kind.SCORED, reason=reason, unknown=missing, scores=scores)
     candidates = request.nodes or ()
-    awaited = demand.awaited(nodes=candidates, apart_from=own)
+    wanted = demand.awaited(nodes=candidates, apart_from=own)
     return Ranking(
         kind=Kind.UNKNOWN_DATASET if missing else Kind.NO_DATA,
-        reason=_without_data(unknown) + _others(awaited),
+        reason=_without_data(unknown) + _others(len(wanted)),
         unknown=missing,
-        scores=nodes_to_take(candidates=candidates, awaited=awaited),
+        scores=nodes_to_take(candidates=candidates, awaited=wanted),
     )
 
 
@@ -159,7 +185,7 @@ def _for_others(
             awaited[node] = awaited.get(node, 0.0) + 1.0
     return Ranking(
         kind=Kind.NO_READER,
-        reason="the pod reads none of its job's datasets" + _others(awaited),
+        reason="the pod reads none of its job's datasets" + _others(len(awaited)),
         scores=nodes_to_take(candidates=candidates, awaited=_of_candidates(awaited, request.nodes)),
     )
 
@@ -180,10 +206,19 @@ def _with_data(nodes: int, datasets: int, unknown: Sequence[DatasetReference]) -
     return f"{sentence}; not known: {_names(unknown)}" if unknown else sentence
 
 
-def _others(awaited: Mapping[str, float]) -> str:
-    if not awaited:
+def _awaited_of_candidates(
+    data: CombinedData, awaited: FloatArray, candidates: Collection[str]
+) -> FloatArray | None:
+    """What is awaited, without that of nodes that are no candidates; None: nothing else is."""
+    wanted = awaited > 0.0
+    wanted[wanted] = [node in candidates for node, here in zip(data.nodes, wanted, strict=True) if here]
+    return np.where(wanted, awaited, 0.0) if wanted.any() else None
+
+
+def _others(nodes: int) -> str:
+    if not nodes:
         return ""
-    return f"; other pods wait for other data on {len(awaited)} candidate{'' if len(awaited) == 1 else 's'}"
+    return f"; other pods wait for other data on {nodes} candidate{'' if nodes == 1 else 's'}"
 
 
 def _names(references: Sequence[DatasetReference]) -> str:

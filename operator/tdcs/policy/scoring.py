@@ -13,12 +13,16 @@ counts less for it the more pods wait for other data there, and a pod that finds
 alone (:func:`nodes_to_take`).
 """
 
-import math
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
 
 _NOTHING_AWAITED: Final[Mapping[str, float]] = MappingProxyType({})
 
@@ -65,15 +69,19 @@ class CopyOnNodes:
         """What the nodes are worth beside one another, when all can be chosen."""
         return self._near(self.ranked)
 
-    def near_to(self, candidates: Container[str] | None) -> "Near":
-        """What the nodes are worth beside the best of these candidates; those that are worth more are left out."""
-        if candidates is None:
-            return self.near
+    def place_of_best(self, candidates: Container[str] | None) -> int | None:
+        """The place in `ranked` of the best of these candidates, 0 for one that is worth as much as the first; None
+        when none of them is worth anything. No candidates given: all nodes are."""
         for place, node in enumerate(self.ranked):
-            if node in candidates:
-                alike = self.worth[node] == self.worth[self.ranked[0]]
-                return self.near if alike else self._near(self.ranked[place:])
-        return _NOWHERE
+            if candidates is None or node in candidates:
+                return 0 if self.worth[node] == self.worth[self.ranked[0]] else place
+        return None
+
+    def near_from(self, place: int | None) -> "Near":
+        """What the nodes from this place on are worth beside the first of them; those before it are left out."""
+        if place is None:
+            return _NOWHERE
+        return self._near(self.ranked[place:]) if place else self.near
 
     def _near(self, ranked: Sequence[str]) -> "Near":
         if not ranked:
@@ -98,6 +106,20 @@ class Near:
 
 
 _NOWHERE: Final = Near(weight=0, nodes=MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True, eq=False)
+class CombinedData:
+    """What nodes are worth for all copies of a pod together.
+
+    Attributes:
+        nodes: those that are worth something, each once.
+        worth: of each of them, above 0 and up to 1: 1 is the worth of a node that is the best one for every copy.
+    """
+
+    nodes: tuple[str, ...]
+    worth: FloatArray
+
 
 #: What it takes from a node that other data lies there for which pods wait, one for each node that holds it: this part
 #: of the most bytes that the pod could get. Chosen by simulation: with less, more pods miss their data; with more, the
@@ -178,41 +200,55 @@ def node_scores(
     kube-scheduler takes as 0 when it is missing from an extender's reply. Scores are
     integers, because kube-scheduler drops a whole reply that has a fraction in it.
     """
-    several = [copy.near_to(candidates) for copy in copies]
+    data = combined(copies, places=[copy.place_of_best(candidates) for copy in copies])
+    wanted = np.fromiter((awaited.get(node, 0.0) for node in data.nodes), float) if awaited else None
+    return combined_scores(data, awaited=wanted, candidates=candidates)
+
+
+def combined(copies: Iterable[CopyOnNodes], *, places: Iterable[int | None]) -> CombinedData:
+    """What the nodes are worth for all of these copies, of each from the place of its best candidate on."""
+    several = [copy.near_from(place) for copy, place in zip(copies, places, strict=True)]
     total = sum(near.weight for near in several)
-    nodes = several[0].nodes if len(several) == 1 else _together(several)
-    if not awaited:
-        scale = MAX_SCORE / total if total else 0.0
-        return {node: math.ceil(scale * part - 1e-9) or 1 for node, part in nodes.items()}
-    # At most as much is taken from a node as the best one is worth.
-    left = {
-        node: part / total - min(WAITING_POD * awaited.get(node, 0.0), 1.0) for node, part in nodes.items()
-    }
-    most = _most(left, candidates)
-    # Scores go down to 1 and not to 0: a pod goes without its data for nobody.
-    short = 1.0 - most - 1e-9 / MAX_SCORE
-    return {
-        node: max(math.ceil(MAX_SCORE * (part + short)), 1) for node, part in left.items() if part <= most
-    }
-
-
-def _together(several: Sequence[Near]) -> Mapping[str, float]:
     nodes: dict[str, float] = {}
     for near in several:
         for node, part in near.nodes.items():
             nodes[node] = nodes.get(node, 0.0) + part
-    return nodes
+    return CombinedData(nodes=tuple(nodes), worth=np.fromiter(nodes.values(), float) / max(total, 1))
 
 
-def _most(left: Mapping[str, float], candidates: Container[str] | None) -> float:
-    """What the best candidate is worth."""
-    if not left:
-        return 0.0
-    best = max(left, key=left.__getitem__)
-    if candidates is None or best in candidates:  # as nearly always
-        return left[best]
-    ranked = sorted(left, key=left.__getitem__, reverse=True)
-    return next((left[node] for node in ranked if node in candidates), 0.0)
+def combined_scores(
+    data: CombinedData, *, awaited: FloatArray | None = None, candidates: Container[str] | None = None
+) -> dict[str, int]:
+    """The scores of :func:`node_scores`. `awaited` goes along with the nodes of `data`; None: nothing is awaited."""
+    if not data.nodes:
+        return {}
+    if awaited is None:
+        return dict(zip(data.nodes, _whole(data.worth), strict=True))
+    # At most as much is taken from a node as the best one is worth.
+    left = data.worth - np.minimum(WAITING_POD * awaited, 1.0)
+    best = _best_candidate(data.nodes, left, candidates)
+    most = 0.0 if best is None else left[best]
+    scores = dict(zip(data.nodes, _whole(left + (1.0 - most)), strict=True))
+    if best is None or most < left.max():
+        scores = {node: scores[node] for node, part in zip(data.nodes, left, strict=True) if part <= most}
+    return scores
+
+
+def _whole(worth: FloatArray) -> list[int]:
+    """Scores of nodes that are worth so much, where 1 gets the largest.
+
+    They go down to 1 and not to 0: a pod goes without its data for no other pod.
+    """
+    scores: list[int] = np.maximum(np.ceil(MAX_SCORE * worth - 1e-9), 1.0).astype(np.int64).tolist()
+    return scores
+
+
+def _best_candidate(nodes: Sequence[str], left: FloatArray, candidates: Container[str] | None) -> int | None:
+    """The number of the node that is worth most of those that can be chosen; None when none can."""
+    best = int(left.argmax())
+    if candidates is None or nodes[best] in candidates:  # as nearly always
+        return best
+    return next((int(number) for number in np.argsort(-left) if nodes[number] in candidates), None)
 
 
 def nodes_to_take(*, candidates: Collection[str], awaited: Mapping[str, float]) -> dict[str, int]:

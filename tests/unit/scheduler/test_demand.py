@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, UnavailableError, error
 
 from tdcs.kube.api import ObjectList, WatchEvent
+from tdcs.policy.scoring import CopyOnNodes, combined
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.serving import waiting_pods
 from tdcs_scheduler.view import DatasetView
@@ -59,7 +60,7 @@ class World:
     def pod(self, name: str, kept: dict[str, Any] | None) -> None:
         self.demand.on_pod(("team", name), kept)
 
-    def awaited(self, *apart_from: str, nodes: str = "abcd") -> dict[str, float]:
+    def awaited(self, *apart_from: str, nodes: Iterable[str] = "abcd") -> dict[str, float]:
         return self.demand.awaited(nodes=nodes, apart_from={f"team/{name}" for name in apart_from})
 
 
@@ -246,6 +247,42 @@ def test_only_pods_of_its_own_scheduler_without_a_node_are_followed() -> None:
     assert selector(scheduler_name="mine") == "spec.nodeName=,status.phase=Pending,spec.schedulerName=mine"
 
 
+BY_NODE = CopyOnNodes(total_bytes=7, node_bytes=dict.fromkeys("abcdefg", 1))
+
+
+def test_what_is_wanted_of_nodes_that_hold_a_pods_data_is_found_in_one_step() -> None:
+    world = World(images=IMAGES, text={"0": {"a": 1}})
+    data = combined([BY_NODE], places=[0])
+    assert world.demand.awaited_at(data, apart_from=set()) is None
+    world.pod("p", pod("images", "text"))
+
+    found = world.demand.awaited_at(data, apart_from={"team/images"})
+    assert found is not None
+    assert dict(zip(data.nodes, found.tolist(), strict=True)) == {**dict.fromkeys("abcdefg", 0.0), "a": 1.0}
+    assert world.demand.awaited_at(data, apart_from={"team/images", "team/text"}) is None
+    world.put("images", {"0": {"g": 1}})
+    found = world.demand.awaited_at(data, apart_from={"team/text"})
+    assert found is not None
+    assert found.tolist() == [0.0] * 6 + [1.0]
+
+
+def test_nodes_that_are_gone_are_forgotten_once_no_pod_waits() -> None:
+    world = World(images={"0": {"old": 1}}, text={})
+    data = combined([CopyOnNodes(total_bytes=1, node_bytes={"old": 1, "new": 1})], places=[0])
+    world.pod("p", pod("images"))
+    world.pod("q", pod("text"))
+    found = world.demand.awaited_at(data, apart_from=set())
+    assert found is not None
+    assert found.tolist() == [1.0, 0.0]
+    world.pod("p", None)
+    assert world.demand.awaited_at(data, apart_from=set()) is None
+    world.put("text", {"0": {"new": 1}})
+    found = world.demand.awaited_at(data, apart_from=set())
+    assert found is not None
+    assert found.tolist() == [0.0, 1.0]
+    assert world.awaited(nodes=["old", "new"]) == {"new": 1.0}
+
+
 def test_after_thousands_of_changes_it_still_says_what_a_fresh_count_says() -> None:
     draw = random.Random(3)
     world = World()
@@ -267,4 +304,8 @@ def test_after_thousands_of_changes_it_still_says_what_a_fresh_count_says() -> N
             for name, kept in pods.items():
                 fresh.pod(name, kept)
             own = draw.choice(["x", "y"])
+            data = combined([BY_NODE], places=[0])
+            there = world.demand.awaited_at(data, apart_from={f"team/{own}"})
+            expected = [world.awaited(own, nodes="abcdefg").get(node, 0.0) for node in data.nodes]
+            assert ([0.0] * 7 if there is None else there.tolist()) == expected
             assert world.awaited(own, nodes="abcdefg") == pytest.approx(fresh.awaited(own, nodes="abcdefg"))

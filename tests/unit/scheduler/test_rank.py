@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tdcs.policy.scoring import CopyOnNodes
+from tdcs_scheduler.combinations import Combinations
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import Candidates, PrioritizeRequest, decode_request
 from tdcs_scheduler.rank import Kind, Ranking, rank
@@ -131,6 +133,10 @@ def test_what_is_no_candidate_has_no_say_in_what_candidates_are_worth(seed: int)
     found = rank(request=request(), view=whole, demand=demand, synced=True)
     quick = rank(request=request(), view=whole, demand=demand, synced=True, exact=False)
     exact = rank(request=request(), view=of_candidates, demand=demand, synced=True)
+    remembered = Combinations()
+    for _ in range(2):
+        again = rank(request=request(), view=whole, demand=demand, synced=True, combine=remembered.combine)
+        assert again == found
 
     assert (found.kind, found.scores, found.reason) == (exact.kind, exact.scores, exact.reason)
     assert quick.kind is exact.kind
@@ -290,3 +296,29 @@ def test_a_broken_status_leaves_what_was_known(status: Any, caplog: pytest.LogCa
     if status:
         assert "Dataset team/images" in caplog.text
         assert ranked(asked(IMAGES), known).scores == {"a": 10}
+
+
+def test_what_pods_read_together_is_combined_once_until_a_dataset_changes() -> None:
+    known = view(images=dataset({"a": 100 * MB, "b": 10 * MB}), text=dataset({"b": 100 * MB}))
+    both = [copy for name in ("images", "text") if (copy := known.find(dataset=f"team/{name}", copy="0"))]
+    remembered = Combinations()
+
+    first = remembered.combine(both, [0, 0])
+    assert remembered.combine(both, [0, 0]) is first
+    beside = remembered.combine(both, [1, 0])
+    assert dict(zip(beside.nodes, beside.worth, strict=True)) == {"b": 1.0}
+    known.on_change(("team", "images"), dataset({"c": 100 * MB}))
+    changed = known.find(dataset="team/images", copy="0")
+    assert changed is not None
+    assert remembered.combine([changed, both[1]], [0, 0]).nodes == ("c", "b")
+
+
+def test_the_combinations_that_were_asked_for_longest_ago_are_forgotten() -> None:
+    copies = [CopyOnNodes(total_bytes=1, node_bytes={"a": 1}) for _ in range(200)]
+    remembered = Combinations()
+    kept = remembered.combine(copies[:1], [0])
+    for copy in copies[1:]:
+        remembered.combine([copy], [0])
+        assert remembered.combine(copies[:1], [0]) is kept
+
+    assert len(remembered) == 128

@@ -130,7 +130,7 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
 @pytest.mark.parametrize(
     ("rule", "part"),
     [
-        ("scoring.node_scores", "extender"),
+        ("scoring.combined_scores", "extender"),
         ("scoring.locality", "operator"),
         ("placement.plan_copy", "operator"),
         ("slots.owners", "operator"),

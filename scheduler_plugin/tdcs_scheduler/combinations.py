@@ -1,0 +1,36 @@
+"""The data that pods read together, kept for the pods after them: those of a job read the same."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tdcs.policy.scoring import CombinedData, CopyOnNodes, combined
+
+# Sets of Datasets that pods are being placed for at a time. A set with ten datasets on 64 nodes each takes 100 KB.
+_REMEMBERED: Final = 128
+
+_Key = tuple[tuple[int, int | None], ...]
+
+
+class Combinations:
+    """What nodes are worth for the sets of copies that were asked about lately.
+
+    A copy is known again as the same object: the view has another one as soon as anything of it has changed. What is
+    kept holds on to its copies, so no other object can come to have their identities.
+    """
+
+    def __init__(self) -> None:
+        self._kept: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def combine(self, copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
+        """What :func:`tdcs.policy.scoring.combined` says of them."""
+        key = tuple((id(copy), place) for copy, place in zip(copies, places, strict=True))
+        found = self._kept.pop(key, None)
+        if found is None:
+            while len(self._kept) >= _REMEMBERED:
+                del self._kept[next(iter(self._kept))]
+            found = tuple(copies), combined(copies, places=places)
+        self._kept[key] = found  # the last one to be forgotten now
+        return found[1]
