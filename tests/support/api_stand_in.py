@@ -18,20 +18,31 @@ Object = dict[str, Any]
 
 
 class ApiStandIn:
-    """Use as a context manager. `forbidden`: plurals that may not be read."""
+    """Use as a context manager.
+
+    Args:
+        objects: those of each plural.
+        forbidden: plurals that may not be read.
+        own_namespace_only: plurals that may be read in one namespace, and not in all at once.
+    """
 
     def __init__(
-        self, objects: Mapping[str, Sequence[Object]], *, forbidden: frozenset[str] = frozenset()
+        self,
+        objects: Mapping[str, Sequence[Object]],
+        *,
+        forbidden: frozenset[str] = frozenset(),
+        own_namespace_only: frozenset[str] = frozenset(),
     ) -> None:
         self._objects = {plural: list(listed) for plural, listed in objects.items()}
         self._watchers: dict[str, list[queue.Queue[Object | None]]] = {}
         self._version = 1000
         self.forbidden = forbidden
+        self.own_namespace_only = own_namespace_only
         self._stopped = False
         self._server = _Server(("127.0.0.1", 0), self._handler())
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,6 +67,10 @@ class ApiStandIn:
         }
         path.write_text(json.dumps(config), encoding="utf-8")
         return path
+
+    def objects(self, plural: str) -> list[Object]:
+        """The objects of a kind as they are now."""
+        return list(self._objects.get(plural, ()))
 
     def put(self, plural: str, obj: Object) -> None:
         """An object as it is from now on."""
@@ -83,12 +98,28 @@ class ApiStandIn:
                     self._answer(200, {"metadata": {"name": "default"}})
                 elif parts[-1] in owner.forbidden:
                     self._answer(403, {"reason": "Forbidden", "message": f"may not read {parts[-1]}"})
+                elif "namespaces" not in parts and parts[-1] in owner.own_namespace_only:
+                    self._answer(403, {"reason": "Forbidden", "message": f"may not read all {parts[-1]}"})
+                elif len(parts) > 4 and parts[-4] == "namespaces":
+                    self._one(parts[-2], (parts[-3], parts[-1]))
                 elif "watch" in asked:
                     self._watch(parts[-1], since=int(asked.get("resourceVersion") or 0))
                 else:
                     items = [] if "fieldSelector" in asked else owner._objects.get(parts[-1], [])
+                    if len(parts) > 2 and parts[-3] == "namespaces":
+                        items = [each for each in items if each["metadata"].get("namespace") == parts[-2]]
                     version = {"resourceVersion": str(owner._version)}
                     self._answer(200, {"metadata": version, "items": items})
+
+            def do_POST(self) -> None:
+                made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                owner.put(urlparse(self.path).path.rpartition("/")[2], made)
+                self._answer(201, made)
+
+            def _one(self, plural: str, key: tuple[str, str]) -> None:
+                found = next((each for each in owner._objects.get(plural, ()) if _key(each) == key), None)
+                missing = {"reason": "NotFound", "message": "there is no such object"}
+                self._answer(404 if found is None else 200, found or missing)
 
             def _answer(self, status: int, body: Object) -> None:
                 data = json.dumps(body).encode()

@@ -37,6 +37,8 @@ PRELOADED_COPY: Final = "preloads"
 ANNOTATION_DATASETS: Final = "tdcs.io/datasets"
 """On a pod: JSON list of ``{"dataset": "ns/name", "copy": "0", "readers": "0-2"}``; the extender reads it. Without
 ``readers`` every pod reads the dataset, else those with these completion indices."""
+ANNOTATION_PREDICTED: Final = "tdcs.io/predicted-seconds"
+"""On a TrainingJob: how long it runs, as `tdcs plan` predicted. Its status says in the end how wrong that was."""
 ANNOTATION_CONFIG_HASH: Final = "tdcs.io/config-hash"
 """On a pod template: digest of the configuration it was started with, so that a change restarts it."""
 ANNOTATION_REFRESH: Final = "tdcs.io/refresh"

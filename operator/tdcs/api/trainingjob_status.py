@@ -47,6 +47,17 @@ class CopyUse(Model):
     """The copy's id."""
 
 
+class PredictionCheck(Model):
+    """How a prediction of the job's time compares with the time that it took."""
+
+    predicted_seconds: int
+    """What `tdcs plan` predicted: the time of the training itself, without pulling images and starting frameworks."""
+    run_seconds: int
+    """From startTime to completionTime."""
+    error_percent: int
+    """The prediction less the time that it took, in percent of the latter: below 0 it took longer than predicted."""
+
+
 class TrainingJobStatus(Model):
     """How far the job is, and where it runs."""
 
@@ -95,3 +106,6 @@ class TrainingJobStatus(Model):
     """When the pods were first allowed to exist."""
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When the job ended."""
+    prediction: PredictionCheck | None = None
+    """How far the prediction in the job's annotation tdcs.io/predicted-seconds was off (`tdcs plan --apply` writes it).
+    Only of a job that succeeded, and was never suspended."""

@@ -21,6 +21,7 @@ COMMANDS = {
     "metrics": ("tdcs.cli.metrics", "Write the reference of all metrics."),
     "migrate": ("tdcs.api.migration.command", "Rewrite files of an earlier version of the API."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
+    "plan": ("tdcs.cli.plan.command", "Say what would become of a training job, before it is applied."),
     "reader": ("tdcs.reader.main", "Show pods what of their datasets is not on the node."),
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "roles": ("tdcs.cli.roles", "Write the reference of roles and rights."),

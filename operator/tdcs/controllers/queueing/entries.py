@@ -1,7 +1,7 @@
 """The jobs of one pass over the queue: those that wait, and what is reserved for those that were admitted."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tdcs.api import names
@@ -14,8 +14,10 @@ from tdcs.controllers.queueing.pod_demand import PodDemand, PodDemands
 from tdcs.controllers.queueing.queued_job import Growth, QueuedJob
 from tdcs.controllers.queueing.quota import Allowances
 from tdcs.controllers.queueing.requeue import Requeues
+from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
+from tdcs.policy.admission import MAX_PASSES
 from tdcs.policy.fitting import PodGroup
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,36 @@ class Entries:
         self.waiting: list[QueuedJob] = []
         self.reserved: list[PodGroup] = []
         self.news: list[Key] = []
+
+    def schedule(
+        self,
+        *,
+        room: snapshot.NodeRoom,
+        holder: str = "",
+        aside: Collection[str] = (),
+        max_passes: int = MAX_PASSES,
+    ) -> Schedule:
+        """The queue with every job admitted that fits. What quotas and datasets allow is used up by that.
+
+        Args:
+            room: the nodes.
+            holder: the uid of the job that nodes were set aside for before.
+            aside: these nodes.
+            max_passes: how often a job may be passed before nodes are set aside for it.
+        """
+        nodes = Nodes(free={}, capacity={})
+        if self.waiting:
+            nodes = Nodes(free=room.free(), capacity=room.capacity(), lasting=room.lasting())
+        return schedule(
+            waiting=self.waiting,
+            reserved=self.reserved,
+            nodes=nodes,
+            holder=holder,
+            aside=aside,
+            max_passes=max_passes,
+            allowances=self.allowances,
+            places=self.places,
+        )
 
 
 class Collector:

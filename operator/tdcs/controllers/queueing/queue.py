@@ -17,7 +17,7 @@ from tdcs.controllers.queueing import access, snapshot
 from tdcs.controllers.queueing.entries import Collector, Memory, queues
 from tdcs.controllers.queueing.pod_demand import PodDemands
 from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS, Requeues
-from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
+from tdcs.controllers.queueing.schedule import Schedule
 from tdcs.controllers.queueing.wait_message import admission_of, waiting_admission
 from tdcs.kube.api import Object
 from tdcs.kube.informer import backoff
@@ -285,19 +285,8 @@ class GangQueue:
         entries = self._collector.collect()
         for key in entries.news:
             self._wake(key)
-        nodes = Nodes(free={}, capacity={})
-        if entries.waiting:
-            room = self._room
-            nodes = Nodes(free=room.free(), capacity=room.capacity(), lasting=room.lasting())
-        return schedule(
-            waiting=entries.waiting,
-            reserved=entries.reserved,
-            nodes=nodes,
-            holder=self._holder,
-            aside=self._aside,
-            max_passes=self._max_passes,
-            allowances=entries.allowances,
-            places=entries.places,
+        return entries.schedule(
+            room=self._room, holder=self._holder, aside=self._aside, max_passes=self._max_passes
         )
 
 

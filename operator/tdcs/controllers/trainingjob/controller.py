@@ -24,7 +24,7 @@ from tdcs.controllers.trainingjob.copy_choice import CopyChoices
 from tdcs.controllers.trainingjob.data_location import wanted_near
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome
 from tdcs.controllers.trainingjob.gang import Gangs
-from tdcs.controllers.trainingjob.observed import Observed, job_view
+from tdcs.controllers.trainingjob.observed import Observed, job_view, predicted_seconds
 from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.controllers.trainingjob.rendezvous import too_long
@@ -219,6 +219,7 @@ class TrainingJobController:
             name=name,
             namespace=namespace,
             created=obj["metadata"].get("creationTimestamp", ""),
+            predicted=predicted_seconds(obj["metadata"].get("annotations")),
             datasets=datasets,
             present=frozenset(present),
             deleting=frozenset(deleting),

@@ -54,6 +54,7 @@ class Observed:
         pods: all pods of these Jobs.
         workers: how many workers the queue gives to an elastic gang, where its status does not say so yet.
         unmade: pods that cannot even be made, and why; None when there are none, or none are known.
+        predicted: the seconds that its annotation says were predicted; None when it says none.
     """
 
     spec: TrainingJobSpec
@@ -68,6 +69,7 @@ class Observed:
     pods: Sequence[PodView] = ()
     unmade: Unmade | None = None
     workers: int | None = None
+    predicted: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -107,6 +109,13 @@ class Observed:
 def ended(known: TrainingJobStatus) -> bool:
     """Whether a status says that the job has ended."""
     return any(is_true(known.conditions, type_) for type_ in (names.SUCCEEDED, names.FAILED))
+
+
+def predicted_seconds(annotations: Mapping[str, Any] | None) -> int | None:
+    """What the annotation of a TrainingJob says was predicted; None where it says nothing that can be understood."""
+    text = str((annotations or {}).get(names.ANNOTATION_PREDICTED) or "")
+    seconds = int(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else 0
+    return seconds or None
 
 
 def job_view(job: Mapping[str, Any] | None) -> JobView:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding, is_true
+from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import (
     CopyUse,
     JobState,
     PodPlacement,
+    PredictionCheck,
     ReplicaStatus,
     TrainingJobStatus,
 )
@@ -160,6 +162,8 @@ def status_of(
         near, share = _nearness(seen, places)
     shown = headline(seen, decision=decision, outcome=outcome)
     starts = [job.start_time for job in seen.jobs.values() if job.start_time]
+    start = known.start_time or min(starts, default=now if decision.admitted else None)
+    completion = known.completion_time or (None if outcome is None else outcome.time or now)
     return TrainingJobStatus(
         state=shown.state,
         reason=shown.reason,
@@ -175,8 +179,25 @@ def status_of(
         local_share=None if share is None else round(share, 4),
         copies=[CopyUse(dataset=name, copy_id=copy) for name, copy in decision.copies.items()],
         passed=decision.passed or None,
-        start_time=known.start_time or min(starts, default=now if decision.admitted else None),
-        completion_time=known.completion_time or (None if outcome is None else outcome.time or now),
+        start_time=start,
+        completion_time=completion,
+        prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
+    )
+
+
+def _prediction(
+    seen: Observed, *, outcome: JobOutcome | None, start: str | None, completion: str | None
+) -> PredictionCheck | None:
+    """How wrong the prediction was; None without one, or where the times do not compare."""
+    if outcome is None or not outcome.succeeded or seen.predicted is None or not (start and completion):
+        return None
+    took = round(seconds_between(start, completion))
+    if took <= 0 or seen.known.suspended_seconds or is_true(seen.known.conditions, names.SUSPENDED):
+        return None
+    return PredictionCheck(
+        predicted_seconds=seen.predicted,
+        run_seconds=took,
+        error_percent=round(100 * (seen.predicted - took) / took),
     )
 
 

@@ -1,0 +1,1 @@
+"""`tdcs plan`: what would become of a TrainingJob that is not applied yet."""

@@ -1,0 +1,132 @@
+"""How long a job would run, by the model of `tdcs predict`. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tdcs.api.dataset import Dataset
+from tdcs.controllers.humanize import human
+from tdcs.simulate.job_scenario import parse_scenario
+from tdcs.simulate.predict import predict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """What the user says of the job: it stands nowhere else.
+
+    Attributes:
+        epochs: passes over the data.
+        images_per_second_per_gpu: when data never lacks; or
+        warm_seconds: the measured time of the whole job with everything cached.
+        remote_bytes_per_second: that the source gives to the job; None: as fast as its last load was.
+        nic_bytes_per_second: of a node's link; None: it limits nothing.
+    """
+
+    epochs: int
+    images_per_second_per_gpu: float | None = None
+    warm_seconds: float | None = None
+    remote_bytes_per_second: str | None = None
+    nic_bytes_per_second: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """How long it would run.
+
+    Attributes:
+        seconds: as it would start: with the part of its data cached that there is.
+        direct_seconds: the same without the cache.
+        cold_seconds, cached_seconds: with nothing of its data cached at its start, and with all that fits.
+        bottleneck: what limits its first epoch when it starts with nothing cached.
+        load_seconds: until all that fits is cached, if that is loaded before it starts.
+        assumed: what was not said by the user, and where it is from.
+    """
+
+    seconds: float
+    direct_seconds: float
+    cold_seconds: float
+    cached_seconds: float
+    bottleneck: str
+    load_seconds: float
+    assumed: tuple[str, ...]
+
+
+def forecast(
+    *,
+    speeds: Speeds,
+    datasets: Sequence[Dataset],
+    granted_bytes: int,
+    gpus: int,
+    nodes: int,
+    waits_for_data: bool,
+) -> Forecast:
+    """How long the job would run.
+
+    Args:
+        speeds: what the user says.
+        datasets: those that it reads, with their statuses.
+        granted_bytes: what of them the cache may hold.
+        gpus: of all its pods.
+        nodes: on which they would be.
+        waits_for_data: whether it starts only once its data is cached.
+
+    Raises:
+        InputError: what is given does not fit together, or nothing says how fast the source is.
+    """
+    statuses = [one.status for one in datasets if one.status is not None]
+    size = sum(one.total_bytes for one in statuses)
+    assumed = []
+    remote: object = speeds.remote_bytes_per_second
+    if remote is None:
+        measured = [
+            one.total_bytes / one.load_seconds for one in statuses if one.load_seconds and one.total_bytes
+        ]
+        if measured:
+            remote = min(measured)
+            assumed.append(
+                f"the source gives {human(round(min(measured)))}/s, as in the last load (--remote-bytes-per-second)"
+            )
+    values: dict[object, object] = {
+        "gpus": gpus,
+        "nodes": min(nodes, gpus),
+        "epochs": speeds.epochs,
+        "datasetBytes": size,
+        "cacheBytes": max(granted_bytes, 1),
+        "remoteBytesPerSecond": remote,
+        "nicBytesPerSecond": speeds.nic_bytes_per_second,
+        "warmSeconds": speeds.warm_seconds,
+        "imagesPerSecondPerGpu": speeds.images_per_second_per_gpu,
+        "datasetFiles": sum(one.total_files for one in statuses)
+        if speeds.images_per_second_per_gpu
+        else None,
+    }
+    found = predict(
+        parse_scenario(
+            where="the plan", values={key: value for key, value in values.items() if value is not None}
+        ),
+        where="the plan",
+    )
+    # What there is of it at the start shortens the first epoch by so much.
+    there = 1.0 if waits_for_data else _cached_part(datasets)
+    if not waits_for_data and there < 1.0:
+        assumed.append(f"it starts with {there:.0%} of what fits cached, as now")
+    return Forecast(
+        seconds=found.cold.seconds + there * (found.preloaded.seconds - found.cold.seconds),
+        direct_seconds=found.direct.seconds,
+        cold_seconds=found.cold.seconds,
+        cached_seconds=found.preloaded.seconds,
+        bottleneck=found.cold.bottleneck.value,
+        load_seconds=found.load_seconds * (1.0 - _cached_part(datasets)),
+        assumed=tuple(assumed),
+    )
+
+
+def _cached_part(datasets: Sequence[Dataset]) -> float:
+    """The part of what shall be cached that is there, by bytes."""
+    statuses = [one.status for one in datasets if one.status is not None]
+    size = sum(one.total_bytes for one in statuses)
+    if not size:
+        return 0.0
+    parts = (
+        one.total_bytes * (one.loaded_ratio if one.wanted_bytes else one.cached_ratio) for one in statuses
+    )
+    return min(sum(parts) / size, 1.0)

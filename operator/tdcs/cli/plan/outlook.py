@@ -1,0 +1,282 @@
+"""What would become of a TrainingJob: its data, its turn, its nodes, what leaves the cache, how long it runs. No I/O.
+
+Everything is asked of the functions by which the operator, its queue, the cache manager and the extender decide.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset
+from tdcs.api.trainingjob import TrainingJobSpec
+from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.cli.explain.dataset import described, readable
+from tdcs.cli.plan.cache import CacheOutlook, Leaving, cache_outlook
+from tdcs.cli.plan.forecast import Forecast, Speeds, forecast
+from tdcs.cli.plan.placing import PlannedPod, place_pods
+from tdcs.cli.plan.world import PLANNED_UID, PlanWorld, applied, stores_of
+from tdcs.controllers.queueing.preview import preview
+from tdcs.controllers.queueing.queue import GangQueue
+from tdcs.controllers.resources import Amounts, pod_requests
+from tdcs.controllers.trainingjob.copy_choice import CopyChoices
+from tdcs.controllers.trainingjob.decision import data
+from tdcs.controllers.trainingjob.observed import Observed
+from tdcs.kube.api import Object
+from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS
+from tdcs.policy.admission import Admission
+from tdcs.policy.eviction import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Whether something lets the job start now, and why."""
+
+    yes: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """The whole answer.
+
+    Attributes:
+        job: its namespace and name.
+        starts_now: whether its pods would be made at once.
+        datasets: each of its Datasets in a line.
+        data: whether its data lets it start.
+        turn: whether the queue would, once its data is ready.
+        pods: where its pods would be, as things are now; empty when that cannot be known.
+        load_bytes: of its Datasets that would be brought into the cache for it.
+        leaving: what would leave the cache for that.
+        forecast: how long it would run; None when the user did not say how fast it computes.
+        unknown: what cannot be said, and why.
+    """
+
+    job: str
+    starts_now: bool
+    datasets: tuple[str, ...]
+    data: Answer
+    turn: Answer
+    pods: tuple[PlannedPod, ...] = ()
+    load_bytes: int = 0
+    leaving: tuple[Leaving, ...] = ()
+    forecast: Forecast | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Policy]) -> JobPlan:
+    """What would become of the job.
+
+    Raises:
+        InputError: what `speeds` says does not fit together.
+    """
+    spec = TrainingJobSpec.model_validate(world.job["spec"])
+    without = stores_of(world, conditions=None)
+    ready = stores_of(world, conditions=[names.DATA_READY])
+    seen, lines = _observed(world, spec)
+    found = data(seen, now=world.now)
+    turn = preview(stores=ready, uid=PLANNED_UID)
+    admitted = turn.admission.admitted
+    having = stores_of(world, conditions=[names.DATA_READY, names.ADMITTED] if admitted else [])
+    caches = {
+        cluster: cache_outlook(
+            cluster=cluster,
+            own=own,
+            without=without,
+            having=having,
+            free_gpus={node: amounts.get(names.GPU_RESOURCE, 0) for node, amounts in turn.free.items()},
+            policies=policies,
+            now=world.now,
+        )
+        for cluster, own in _clusters(world, spec).items()
+    }
+    known = world.sees_all(NODES) and world.sees_all(PODS)
+    workers = _workers(spec)
+    pods = _pods(world, spec, seen=seen, caches=caches, free=turn.free, workers=workers) if known else ()
+    outlook = None
+    sized = all(one.status and one.status.total_bytes for one in seen.datasets.values())
+    sized = sized and bool(spec.datasets) and len(seen.datasets) == len(spec.datasets)
+    if speeds is not None and sized:
+        nodes = {pod.node for pod in pods if pod.node and pod.score is not None}
+        waits = any(use.readiness.percent >= 100 and use.readiness.timeout is None for use in spec.datasets)
+        outlook = forecast(
+            speeds=speeds,
+            datasets=list(seen.datasets.values()),
+            granted_bytes=sum(
+                one.bytes for cache in caches.values() if cache is not None for one in cache.granted.values()
+            ),
+            gpus=_gpus(spec, workers=workers),
+            nodes=max(len(nodes), 1),
+            waits_for_data=waits,
+        )
+    return JobPlan(
+        job=f"{world.namespace}/{world.name}",
+        starts_now=found.admitted and admitted and not spec.run_policy.suspend,
+        datasets=tuple(lines),
+        data=_answer(found),
+        turn=_turn(world, spec, turn.admission),
+        pods=pods,
+        load_bytes=_load_bytes(seen.datasets, caches),
+        leaving=tuple(left for cache in caches.values() if cache is not None for left in cache.leaving),
+        forecast=outlook,
+        unknown=(
+            *_unknown(world, caches=caches, known=known),
+            *(
+                ("how long it would run: the size of its data is not known yet",)
+                if speeds and not sized
+                else ()
+            ),
+        ),
+    )
+
+
+def _observed(world: PlanWorld, spec: TrainingJobSpec) -> tuple[Observed, list[str]]:
+    """What a pass over the job would look at, and each of its Datasets in words."""
+    there = {
+        str(one["metadata"]["name"]): one
+        for one in world.of(DATASETS)
+        if one["metadata"].get("namespace") == world.namespace
+    }
+    own = {use.name: there[use.name] for use in spec.datasets if use.name in there}
+    datasets, broken = readable(own)
+    seen = Observed(
+        spec=spec,
+        known=TrainingJobStatus(),
+        name=world.name,
+        namespace=world.namespace,
+        created=world.now,
+        datasets=datasets,
+        present=frozenset(own),
+        deleting=frozenset(name for name, one in own.items() if one["metadata"].get("deletionTimestamp")),
+    )
+    lines = [broken.get(use.name) or described(use.name, datasets.get(use.name)) for use in spec.datasets]
+    return seen, lines
+
+
+def _turn(world: PlanWorld, spec: TrainingJobSpec, admission: Admission) -> Answer:
+    if spec.run_policy.suspend:
+        text = "spec.runPolicy.suspend is true: no pod is made until it is set to false"
+        return Answer(yes=False, reason="SuspendedByUser", message=text)
+    hidden = [kind.plural for kind in (NODES, PODS, TRAINING_JOBS) if not world.sees_all(kind)]
+    if hidden:
+        text = f"its place in the queue is unknown: you may not list {', '.join(hidden)} of the whole cluster"
+        return Answer(yes=False, reason="Unknown", message=text)
+    return _answer(admission)
+
+
+def _answer(admission: Admission) -> Answer:
+    return Answer(yes=admission.admitted, reason=admission.reason.value, message=admission.message)
+
+
+def _clusters(world: PlanWorld, spec: TrainingJobSpec) -> dict[str, list[tuple[str, str]]]:
+    """The job's Datasets by their cache cluster."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    names_ = {use.name for use in spec.datasets}
+    for one in world.of(DATASETS):
+        key = (str(one["metadata"].get("namespace")), str(one["metadata"]["name"]))
+        if key[0] == world.namespace and key[1] in names_:
+            found.setdefault(names.cache_cluster_of(one), []).append(key)
+    return found
+
+
+def _workers(spec: TrainingJobSpec) -> int:
+    """How many workers it starts with for certain."""
+    return spec.elastic.min_replicas if spec.is_elastic_gang and spec.elastic else spec.worker.replicas
+
+
+def _gpus(spec: TrainingJobSpec, *, workers: int) -> int:
+    """GPUs of the whole job; at least one a worker, for jobs that compute on processors."""
+    counts = {role: workers if role == "Worker" else each.replicas for role, each in spec.by_role().items()}
+    gpus = sum(
+        counts[role] * pod_requests(each.template["spec"]).get(names.GPU_RESOURCE, 0)
+        for role, each in spec.by_role().items()
+    )
+    return gpus or workers
+
+
+def _pods(
+    world: PlanWorld,
+    spec: TrainingJobSpec,
+    *,
+    seen: Observed,
+    caches: Mapping[str, CacheOutlook | None],
+    free: Mapping[str, Amounts],
+    workers: int,
+) -> tuple[PlannedPod, ...]:
+    job = applied(world, conditions=[names.DATA_READY])
+    stores = stores_of(world, conditions=[names.DATA_READY])
+    queue = GangQueue(stores=stores, queue=KeyedQueue())
+    copies = CopyChoices(stores=stores, room=queue.room_near).of(job, seen, admitted=True)
+    return place_pods(
+        job=job,
+        spec=spec,
+        workers=workers,
+        copies=copies,
+        datasets=[_with_grant(one, caches, world) for one in world.of(DATASETS)],
+        pods=world.of(PODS),
+        nodes=world.of(NODES),
+        free=free,
+    )
+
+
+def _with_grant(dataset: Object, caches: Mapping[str, CacheOutlook | None], world: PlanWorld) -> Object:
+    """A Dataset of the job as its status will be once its grant is known: with what is on its way."""
+    cache = caches.get(names.cache_cluster_of(dataset))
+    metadata = dataset["metadata"]
+    granted = cache.granted.get(metadata["name"]) if cache is not None else None
+    if granted is None or metadata.get("namespace") != world.namespace:
+        return dataset
+    status = dataset.get("status") or {}
+    known = {copy["id"]: copy for copy in status.get("copies") or ()}
+    for id_, nodes in granted.copies.items():
+        held = {node["name"]: int(node.get("bytes") or 0) for node in known.get(id_, {}).get("nodes") or ()}
+        if not _lacks(held, nodes):
+            continue
+        known[id_] = {
+            "id": id_,
+            "nodes": [
+                {
+                    "name": node,
+                    "bytes": held.get(node, 0),
+                    "arriving": max(nodes.get(node, 0) - held.get(node, 0), 0),
+                }
+                for node in sorted(held.keys() | nodes.keys())
+            ],
+        }
+    return {**dataset, "status": {**status, "copies": list(known.values())}}
+
+
+def _load_bytes(datasets: Mapping[str, Dataset], caches: Mapping[str, CacheOutlook | None]) -> int:
+    """Bytes that would be brought."""
+    found = 0
+    for cache in caches.values():
+        for name, granted in (cache.granted if cache is not None else {}).items():
+            status = datasets[name].status if name in datasets else None
+            held = {
+                copy.id: {node.name: node.bytes for node in copy.nodes}
+                for copy in (status.copies if status is not None else ())
+            }
+            found += sum(_lacks(held.get(id_, {}), nodes) for id_, nodes in granted.copies.items())
+    return found
+
+
+def _lacks(held: Mapping[str, int], granted: Mapping[str, int]) -> int:
+    """Bytes that a copy lacks. On which node it has a little more or less is not known: slots differ in size."""
+    there, wanted = sum(held.values()), sum(granted.values())
+    return wanted - there if wanted - there > wanted / 100 else 0
+
+
+def _unknown(world: PlanWorld, *, caches: Mapping[str, CacheOutlook | None], known: bool) -> Sequence[str]:
+    found = []
+    if not known:
+        found.append("where its pods would be: you may not list the nodes, and the pods of all namespaces")
+    if not world.sees_all(DATASETS):
+        found.append("what Datasets of other namespaces would lose: you may not list them")
+    found += [
+        f"what would leave the cache: CacheCluster {cluster} shows no workers that are ready, or you may not read it"
+        for cluster, cache in caches.items()
+        if cache is None
+    ]
+    return found

@@ -1,0 +1,300 @@
+"""`tdcs plan`: what would become of a job, and what it says to files and rights that do not do."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.support.api_stand_in import ApiStandIn
+
+from tdcs.cli.main import main
+from tdcs.kube.api import Object
+
+GPU = "nvidia.com/gpu"
+GB = 10**9
+NOW = "2026-01-01T00:00:00Z"
+CAPACITY = 100 * GB
+
+
+def node(name: str, *, gpus: int = 4) -> Object:
+    sizes = {GPU: str(gpus), "cpu": "32", "memory": "256Gi", "pods": "110"}
+    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {"allocatable": sizes}}
+
+
+def dataset(
+    name: str, *, size: int, nodes: Mapping[str, int], namespace: str = "team", **spec: Any
+) -> Object:
+    """A Dataset of so many bytes, of which these nodes hold some."""
+    held = sum(nodes.values())
+    true = [
+        {"type": kind, "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": NOW}
+        for kind in ("Mounted", "Ready")
+    ]
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "creationTimestamp": NOW},
+        "spec": {"source": {"uri": f"s3://bucket/{name}", "secretRef": {"name": "keys"}}, **spec},
+        "status": {
+            "totalBytes": size,
+            "totalFiles": 1_000_000,
+            "cachedBytes": held,
+            "cachedRatio": held / size,
+            "loadedRatio": held / size,
+            "loadedBytes": held,
+            "wantedBytes": size,
+            "loadSeconds": 100,
+            "mountPath": f"/datasets/{name}",
+            "claimName": name,
+            "conditions": true,
+            "copies": [{"id": "0", "nodes": [{"name": k, "bytes": v} for k, v in nodes.items()]}],
+        },
+    }
+
+
+def pod(name: str, *, on: str, gpus: int, claim: str = "") -> Object:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
+    container = {"name": "m", "resources": {"limits": {GPU: str(gpus)}, "requests": {GPU: str(gpus)}}}
+    return {
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"nodeName": on, "containers": [container], "volumes": volumes},
+        "status": {"phase": "Running"},
+    }
+
+
+def cluster(
+    *, nodes: Sequence[Object], datasets: Sequence[Object], pods: Sequence[Object] = ()
+) -> dict[str, Any]:
+    """The objects of a cluster with a cache on each node."""
+    workers = [
+        {"node": each["metadata"]["name"], "state": "Ready", "capacityBytes": CAPACITY, "usedBytes": 0}
+        for each in nodes
+    ]
+    cache = {
+        "metadata": {"name": "default", "namespace": "tdcs-system"},
+        "spec": {},
+        "status": {"workers": workers},
+    }
+    return {"nodes": nodes, "datasets": datasets, "pods": pods, "cacheclusters": [cache], "trainingjobs": []}
+
+
+def job(*, workers: float = 2, data: str = "pictures", gpus: int = 1, **spec: Any) -> Object:
+    container = {"name": "main", "image": "train", "resources": {"limits": {GPU: gpus}}}
+    return {
+        "apiVersion": "tdcs.io/v1alpha2",
+        "kind": "TrainingJob",
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {
+            "workers": workers,
+            "datasets": [{"name": data, "mountPath": "/data"}],
+            "replicaSpecs": [{"name": "Worker", "template": {"spec": {"containers": [container]}}}],
+            **spec,
+        },
+    }
+
+
+def planned(
+    folder: Path, objects: Mapping[str, Any], wanted: Object, *options: str, **rights: frozenset[str]
+) -> tuple[Result, ApiStandIn]:
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    with ApiStandIn(objects, **rights) as server:
+        config = str(server.kubeconfig(folder))
+        return CliRunner().invoke(main, ["plan", str(file), f"--kubeconfig={config}", *options]), server
+
+
+def found(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+PICTURES = dataset("pictures", size=60 * GB, nodes={"a": 40 * GB, "b": 20 * GB})
+SMALL = cluster(nodes=[node("a"), node("b"), node("c")], datasets=[PICTURES])
+
+
+def test_a_job_that_fits_is_planned_onto_the_nodes_with_its_data(tmp_path: Path) -> None:
+    answer = found(planned(tmp_path, SMALL, job(), "--json")[0])
+
+    assert answer["starts_now"]
+    assert answer["turn"]["message"] == "all 2 pods fit at once"
+    # a holds the most, and there is room for both.
+    assert [(each["pod"], each["node"], each["score"]) for each in answer["pods"]] == [
+        ("train-worker-0", "a", 10),
+        ("train-worker-1", "a", 10),
+    ]
+    assert (answer["leaving"], answer["load_bytes"], answer["unknown"]) == ([], 0, [])
+
+
+def test_a_node_without_room_sends_pods_to_the_next_best(tmp_path: Path) -> None:
+    objects = {**SMALL, "pods": [pod("other", on="a", gpus=3)]}
+    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    assert [each["node"] for each in answer["pods"]] == ["a", "b"]
+
+
+def test_a_job_without_room_says_what_it_waits_for_as_the_queue_does(tmp_path: Path) -> None:
+    objects = {**SMALL, "pods": [pod(f"p-{name}", on=name, gpus=4) for name in "ab"]}
+    result = planned(tmp_path, objects, job(workers=6))[0]
+
+    assert "TrainingJob team/train: it would wait" in result.output
+    assert (
+        "needs 6 nvidia.com/gpu at once, 4 nvidia.com/gpu free on the 3 nodes that its 6 pods may"
+        in result.output
+    )
+    assert "position 1 in the queue" in result.output
+    assert result.output.count("no node has room for it") == 2
+
+
+def test_a_job_queues_behind_jobs_that_wait_and_beside_those_that_were_admitted(tmp_path: Path) -> None:
+    other = job(workers=11, data="pictures")
+    other["metadata"] = {
+        "name": "other", "namespace": "team", "uid": "u", "generation": 1, "creationTimestamp": NOW,
+    }  # fmt: skip
+    conditions = [{"type": "DataReady", "status": "True"}, {"type": "Admitted", "status": "True"}]
+    objects = {**SMALL, "trainingjobs": [{**other, "status": {"conditions": conditions}}]}
+    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    assert answer["turn"]["reason"] == "NotEnoughRoom"
+
+    waits = {**other, "spec": job(workers=12)["spec"], "status": {"conditions": conditions[:1]}}
+    answer = found(planned(tmp_path, {**SMALL, "trainingjobs": [waits]}, job(), "--json")[0])
+    assert (answer["turn"]["yes"], answer["turn"]["reason"]) == (False, "NotEnoughRoom")
+
+
+def test_idle_data_that_would_leave_for_the_jobs_data_is_named(tmp_path: Path) -> None:
+    idle = dataset("old", size=90 * GB, nodes={"a": 90 * GB}, namespace="others")
+    wanted = dataset("pictures", size=80 * GB, nodes={})
+    objects = cluster(nodes=[node("a")], datasets=[idle, wanted])
+    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+
+    (left,) = answer["leaving"]
+    assert left["datasets"] == ["others/old"]
+    # 98 GB of the node can be granted: what the job's data leaves of that stays.
+    assert 70 * GB < left["bytes"] < 74 * GB
+    assert not left["all"]
+    assert abs(answer["load_bytes"] - 80 * GB) < GB
+    assert [each["node"] for each in answer["pods"]] == ["a", "a"]
+    assert "others/old: 72.0 GB, the rest stays" in planned(tmp_path, objects, job())[0].output
+
+
+def test_data_in_use_does_not_leave_for_a_job(tmp_path: Path) -> None:
+    used = dataset("used", size=90 * GB, nodes={"a": 90 * GB})
+    objects = cluster(
+        nodes=[node("a")],
+        datasets=[used, dataset("pictures", size=80 * GB, nodes={})],
+        pods=[pod("reader", on="a", gpus=1, claim="used")],
+    )
+    answer = found(planned(tmp_path, objects, job(), "--json")[0])
+    assert answer["leaving"] == []
+    assert answer["load_bytes"] < 9 * GB
+
+
+SPEEDS = ("--epochs", "10", "--images-per-second-per-gpu", "5000")
+
+
+def test_how_long_it_runs_follows_from_what_is_cached_and_the_last_load(tmp_path: Path) -> None:
+    answer = found(planned(tmp_path, SMALL, job(), "--json", *SPEEDS)[0])["forecast"]
+    # A million files at 10,000 a second are 100 s an epoch; the source gave 60 GB in 100 s.
+    assert answer["seconds"] == pytest.approx(1000, rel=0.01)
+    assert "as in the last load" in answer["assumed"][0]
+    slow = ("--remote-bytes-per-second", "60M")
+    half = dataset("pictures", size=60 * GB, nodes={"a": 30 * GB})
+    objects = cluster(nodes=[node("a")], datasets=[half])
+    answer = found(planned(tmp_path, objects, job(), "--json", *SPEEDS, *slow)[0])["forecast"]
+    assert answer["direct_seconds"] == pytest.approx(10_000, rel=0.01)
+    # Half of the first epoch comes from the source, at a sixtieth of a gigabyte a second.
+    assert answer["seconds"] == pytest.approx((answer["cold_seconds"] + answer["cached_seconds"]) / 2)
+    assert answer["cached_seconds"] == pytest.approx(1000, rel=0.01)
+
+
+def test_apply_creates_the_job_with_its_prediction(tmp_path: Path) -> None:
+    result, server = planned(tmp_path, SMALL, job(), "--apply", *SPEEDS)
+
+    (made,) = server.objects("trainingjobs")
+    assert made["metadata"]["annotations"] == {"tdcs.io/predicted-seconds": "1000"}
+    assert made["spec"] == job()["spec"]
+    assert "TrainingJob team/train was created" in result.output
+    assert not planned(tmp_path, SMALL, job())[1].objects("trainingjobs")
+
+
+def test_an_unknown_dataset_is_said_and_nothing_is_guessed_of_it(tmp_path: Path) -> None:
+    result = planned(tmp_path, SMALL, job(data="nowhere"), *SPEEDS)[0]
+    assert result.exit_code == 0
+    assert "there is no Dataset nowhere in the job's namespace; create it" in result.output
+    assert "how long it would run: the size of its data is not known yet" in result.output
+
+
+def test_without_rights_on_nodes_or_other_namespaces_it_says_less(tmp_path: Path) -> None:
+    hidden = planned(tmp_path, SMALL, job(), forbidden=frozenset({"nodes"}))[0]
+    assert "its place in the queue is unknown: you may not list nodes" in hidden.output
+    assert "where its pods would be: you may not list the nodes" in hidden.output
+    partly = planned(tmp_path, SMALL, job(), own_namespace_only=frozenset({"datasets"}))[0]
+    assert "what Datasets of other namespaces would lose: you may not list them" in partly.output
+    assert "train-worker-0: a, score 10 of 10" in partly.output
+
+
+def test_without_rights_on_the_datasets_there_is_no_plan_and_the_right_is_named(tmp_path: Path) -> None:
+    result = planned(tmp_path, SMALL, job(), forbidden=frozenset({"datasets"}))[0]
+    assert result.exit_code == 1
+    assert "ask for the right to list datasets.tdcs.io in namespace team" in result.output
+
+
+def test_a_job_that_exists_is_explained_by_another_command(tmp_path: Path) -> None:
+    objects = {**SMALL, "trainingjobs": [job()]}
+    result = planned(tmp_path, objects, job())[0]
+    assert result.exit_code == 1
+    assert (
+        "TrainingJob team/train exists already: tdcs explain job train -n team says how it is"
+        in result.output
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Pod\napiVersion: v1\n", "holds Pod, and no TrainingJob"),
+        ("", "holds no Kubernetes object, and no TrainingJob"),
+        ("a: [", "is not YAML"),
+        ("\xff".encode("latin-1"), "is no text in UTF-8"),
+        ("[" * 9000, "is not YAML"),
+        (yaml.safe_dump_all([job(), job()]), "holds 2 TrainingJobs"),
+        (yaml.safe_dump({**job(), "apiVersion": "tdcs.io/v1alpha1"}), "rewrite it with tdcs migrate"),
+        (yaml.safe_dump({**job(), "apiVersion": "v1"}), "apiVersion is v1; write tdcs.io/v1alpha2"),
+        (yaml.safe_dump({**job(), "metadata": {"generateName": "x"}}), "metadata.name is ''"),
+        (yaml.safe_dump({**job(), "metadata": {"name": "a" * 51}}), "at most 50 lower-case letters"),
+        (yaml.safe_dump(job(workers=0.5)), "spec.workers: "),
+        (yaml.safe_dump({**job(), "spec": None}), "correct these fields"),
+    ],
+)
+def test_a_file_without_one_good_job_is_refused_with_a_sentence(
+    tmp_path: Path, text: str | bytes, message: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = CliRunner().invoke(main, ["plan", str(file)])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--warm-seconds", "9"], "give --epochs as well"),
+        (["--epochs", "2"], "give either --images-per-second-per-gpu or --warm-seconds"),
+        (["--epochs", "2", "--warm-seconds", "9", "--images-per-second-per-gpu", "1"], "give either"),
+        (["--epochs", "2", "--warm-seconds", "-9"], "warmSeconds"),
+        (["-n", "other"], "the file's namespace is team, and --namespace is other"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    result = planned(tmp_path, SMALL, job(), *options)[0]
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["plan", str(tmp_path / "none.yaml")])
+    assert result.exit_code == 2
+    assert "none.yaml: cannot be read (No such file or directory)" in result.output
