@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.controllers.context import WorkKey
@@ -47,11 +45,7 @@ async def cluster(hosts: Names, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         sources={"s3://pictures": {"a": MB}, "file:///nfs/pictures": {"a": MB}},
         workers={"n1": 100 * MB, "n2": 100 * MB},
     )
-    settings = replace(QUICK, resync_seconds=600.0)
-    nodes: dict[str, dict[str, str]] = {"n1": {}, "n2": {}}
-    async with Cluster(
-        engine=engine, nodes=nodes, resolve=hosts, settings=settings, most_wait=math.inf
-    ) as made:
+    async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, resolve=hosts) as made:
         made.server.store(NAMESPACES)["", "n"] = {"metadata": {"name": "n", "labels": {"team": "a"}}}
         await made.create_cache()
         await made.create_keys()
@@ -192,7 +186,7 @@ async def test_a_folder_is_for_the_namespaces_of_its_rule(cluster: Cluster) -> N
     )
     await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
     assert "of which there is none" in await refused(cluster, "FolderNotAllowed")
-    cluster.server.store(NAMESPACES)["", "n"]["metadata"]["labels"] = {"team": "b"}
+    await cluster.server.merge(NAMESPACES, name="n", patch={"metadata": {"labels": {"team": "b"}}})
     await cluster.until_state("Ready")
 
 

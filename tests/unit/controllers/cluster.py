@@ -182,7 +182,7 @@ QUICK = Settings(
     survey_seconds=0.3,
     return_seconds=0.1,
     poll_seconds=0.05,
-    resync_seconds=1.0,
+    resync_seconds=600.0,
     listing_seconds=0.3,
     give_up_seconds=0.3,
     clone_idle_seconds=0.5,
@@ -197,7 +197,8 @@ class Cluster:
         engine: the cache.
         nodes: labels of the nodes, by name.
         settings: rhythms; quick ones by default.
-        most_wait: seconds after which a key is looked at again at the latest.
+        most_wait: seconds after which a key is looked at again at the latest: longer than a story takes when what
+            changes wakes whom it concerns.
         caches: what the operator talks to; the engine with agents in memory when left out.
         resolve: gives the addresses of a host.
         trust: whether processes have certificates.
@@ -209,7 +210,7 @@ class Cluster:
         engine: MemoryEngine,
         nodes: Mapping[str, Mapping[str, str]],
         settings: Settings = QUICK,
-        most_wait: float = 0.3,
+        most_wait: float = 30.0,
         caches: Caches | None = None,
         resolve: Callable[[str], Sequence[str]] = addresses_of,
         trust: bool = False,
@@ -332,12 +333,16 @@ class Cluster:
     def _changed(self, resource: Resource, obj: Object, deleted: bool) -> None:
         metadata = obj["metadata"]
         key = WorkKey(resource, metadata.get("namespace", ""), metadata["name"])
+        if resource is NAMESPACES:  # as the operator does it: rules and quotas select by labels
+            for dataset in list(self.server.store(DATASETS)):
+                if dataset[0] == key.name:
+                    self.context.queue.add(WorkKey(DATASETS, *dataset))
         if resource not in self._passes:
             return
         if resource is CACHE_CLUSTERS:
             workers = (obj.get("status") or {}).get("workers") or ()
-            states = [(worker["node"], worker["state"]) for worker in workers]
-            if states != self._states.get(key.name):
+            states = None if deleted else [(worker["node"], worker["state"]) for worker in workers]
+            if states != self._states.get(key.name, ...):
                 self._states[key.name] = states
                 for dataset in list(self.server.store(DATASETS)):
                     self.context.queue.add(WorkKey(DATASETS, *dataset))

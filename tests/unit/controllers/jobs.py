@@ -138,7 +138,7 @@ class Jobs:
             self._count(key, pod)
         self._work = [
             asyncio.create_task(
-                work_off(self.context.queue, self._reconcile, defects=self.defects, most_wait=0.2)
+                work_off(self.context.queue, self._reconcile, defects=self.defects, most_wait=30.0)
             )
             for _ in range(3)
         ]

@@ -69,7 +69,10 @@ async def test_a_deleted_cache_frees_every_disk_and_then_goes(cluster: Cluster) 
     ]
 
 
-async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(cluster: Cluster) -> None:
+async def test_a_cache_in_use_is_not_deleted_and_says_by_whom(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tdcs.controllers.mounts.deletion.dataset.POLL", 0.1)
     await cluster.create_dataset()
     await cluster.until_state("Ready")
     await cluster.server.delete(CACHE_CLUSTERS, name="default", namespace="tdcs-system")

@@ -1,6 +1,7 @@
 """What a user of Datasets sees, from the spec to the bytes, on an API server and a cache in memory."""
 
 import asyncio
+import errno
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,6 +18,8 @@ from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
 
 MB = 1_000_000
 TOTAL = 20 * MB
@@ -373,6 +376,42 @@ async def test_a_source_that_vanishes_during_the_load_is_told_and_the_load_ends_
     assert cluster.condition("Ready")["status"] == "False"
     cluster.engine.sources["s3://pictures"] = files
     await cluster.until_state("Ready")
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize(
+    ("place", "failure"),
+    [
+        ((ManifestFolder, "write"), OSError(errno.ENOSPC, "No space left on device")),
+        ((LocalLister, "list"), OSError(errno.EAGAIN, "Resource temporarily unavailable")),
+    ],
+    ids=["no room", "no process"],
+)
+async def test_an_operator_that_cannot_list_says_so_and_goes_on_when_it_can(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    loaded: bool,
+    place: tuple[type, str],
+    failure: OSError,
+) -> None:
+    def refuses(*_: object, **__: object) -> object:
+        raise failure
+
+    if loaded:
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+    with monkeypatch.context() as broken:
+        broken.setattr(*place, refuses)
+        if loaded:
+            await cluster.annotate("pictures", refresh="1")
+            await cluster.until(lambda: cluster.condition("SourceReachable").get("status") == "False")
+            assert cluster.condition("Ready")["status"] == "True"
+        else:
+            await cluster.create_dataset()
+        await cluster.until(lambda: str(failure.strerror) in cluster.condition("Ready").get("message", ""))
+    await cluster.until_state("Ready")
+    await cluster.until(lambda: cluster.condition("SourceReachable")["status"] == "True")
+    assert cluster.status().get("refreshed") == ("1" if loaded else None)
 
 
 NAMES = ["with blank", "ünïcödé", "a:b", "100%", "x" * 255, "train/+plus&and", "#hash?"]

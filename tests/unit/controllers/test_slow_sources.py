@@ -164,8 +164,10 @@ def use_claim(
 
 
 async def test_a_deleted_dataset_keeps_its_data_while_pods_use_its_claim_and_says_so(
-    cluster: Cluster,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tdcs.controllers.mounts.deletion.dataset.RETRY_SOON", 0.1)
+    monkeypatch.setattr("tdcs.controllers.mounts.deletion.dataset.POLL", 0.1)
     await cluster.create_dataset()
     await cluster.until_state("Ready")
     claim = cluster.server.store(PERSISTENT_VOLUME_CLAIMS)["n", "pictures"]

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,6 +10,8 @@ from tests.unit.controllers.cluster import QUICK, Cluster
 
 from tdcs.controllers.context import WorkKey
 from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.api import Object
+from tdcs.kube.objects import Key
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
 
 MB = 1_000_000
@@ -22,7 +24,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "s3://words": {"b": MB}}, workers={"n1": 100 * MB}
     )
-    settings = replace(QUICK, resync_seconds=600.0)
+    settings = replace(QUICK, resync_seconds=600.0, survey_seconds=30.0)
     async with Cluster(engine=engine, nodes={"n1": {}}, settings=settings, most_wait=math.inf) as made:
         await made.create_cache()
         await made.create_keys()
@@ -36,7 +38,7 @@ async def at_rest(cluster: Cluster, name: str = "pictures") -> None:
     def rests() -> bool:
         cluster.context.queue.add(WorkKey(DATASETS, "n", name))
         found = [mount for mount in cluster.datasets._mounts if mount.path == path]
-        return bool(found and found[0].snapshot is not None)
+        return bool(found and found[0].last and found[0].last.snapshot is not None)
 
     path = cluster.status(name)["mountPath"]
     await cluster.until(rests)
@@ -85,3 +87,20 @@ async def test_a_cache_cluster_that_is_gone_is_not_observed_any_more(cluster: Cl
         del cluster.server.store(CACHE_CLUSTERS)[namespace, name]
         cluster.context.queue.add(WorkKey(CACHE_CLUSTERS, namespace, name))
     await cluster.until(lambda: "default" not in observed, deadline=5)
+
+
+async def test_a_mount_that_is_made_before_its_path_is_seen_in_the_status_wakes_its_dataset(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_dataset("words", source={"uri": "s3://words"})
+    await at_rest(cluster, "words")
+    await quiet(cluster)
+    known, paths = cluster.status("words")["mountPath"], cluster.context.stores.paths
+    users = paths.users
+
+    def seen(datasets: Mapping[Key, Object], *, cluster: str, path: str) -> tuple[Key, ...]:
+        return users(datasets, cluster=cluster, path=path) if path == known else ()
+
+    monkeypatch.setattr(paths, "users", seen)
+    await cluster.create_dataset()
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=10)

@@ -98,7 +98,7 @@ class WorkersCluster(Cluster):
             engine=engine,
             nodes={name: {"cache": "yes"} for name in nodes},
             settings=replace(QUICK, return_seconds=return_seconds),
-            most_wait=0.05,
+            most_wait=30.0,
         )
         self.mortal = MortalServer()
         self.mortal.stores = self.server.stores

@@ -50,6 +50,7 @@ class SourceBandwidth:
         self._on_change = on_change
         self._stores: dict[str, _Store] = {}
         self._store_of: dict[Place, str] = {}
+        self._changes: dict[Place, int] = {}
 
     def share(self, *, place: Place, store: str, declared: int | None, load: Load) -> int | None:
         """The bytes a second that a mount may read from its store; None when no Dataset limits that.
@@ -71,8 +72,13 @@ class SourceBandwidth:
         self._divide(found, but=place)
         return found.given.get(place)
 
+    def changes(self, place: Place) -> int:
+        """How often a mount got another share by what others lack."""
+        return self._changes.get(place, 0)
+
     def forget(self, place: Place) -> None:
         """A mount is gone."""
+        self._changes.pop(place, None)
         found = self._stores.get(self._store_of.pop(place, ""))
         if found is not None:
             for known in (found.loads, found.declared, found.given):
@@ -84,6 +90,7 @@ class SourceBandwidth:
         store.given = divided(store.loads, capacity=min(store.declared.values(), default=None))
         for place in store.loads:
             if place != but and before.get(place) != store.given.get(place):
+                self._changes[place] = self._changes.get(place, 0) + 1
                 self._on_change(*place)
 
 

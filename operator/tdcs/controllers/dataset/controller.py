@@ -232,6 +232,7 @@ class DatasetController:
             users = readers.readers(stores=context.stores, cluster=cluster, path=path, me=me)
             me = readers.with_kept(me, stores=context.stores)
             users = [me if user.key == me.key else user for user in users]
+            mount.users = frozenset(user.key for user in users)
             check = checks.next_check(
                 me=me,
                 users=users,
@@ -258,6 +259,8 @@ class DatasetController:
             wait = await self._publisher.publish(
                 me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
             )
+            if not serves and found.problem is None:
+                self._wake_preloads(key)  # which wait until it serves
             return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
 
     async def _withdrawn(self, key: WorkKey, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
@@ -343,9 +346,11 @@ class DatasetController:
                 if names.cache_cluster_of(obj) == cluster
             ]
         else:
-            keys = [
-                key for path in paths for key in readers.users_of(stores=stores, cluster=cluster, path=path)
-            ]
+            keys = []
+            for path in paths:
+                mount = self._mounts.find(cluster=cluster, path=path)
+                seen = readers.users_of(stores=stores, cluster=cluster, path=path)
+                keys += seen if mount is None else mount.users.union(seen)
         for key in keys:
             if after:
                 self._context.queue.add_after(key, after)

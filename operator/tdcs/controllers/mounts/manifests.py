@@ -15,7 +15,7 @@ from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts import problem
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.agents import AgentState
-from tdcs.engine.protocol import EngineError, SourceError
+from tdcs.engine.protocol import EngineError, EngineUnavailableError, SourceError
 from tdcs.listing.folder import is_digest
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
@@ -32,7 +32,7 @@ LISTING_SHARE = 20.0
 """A source that rests is listed for at most one part in so many of the time."""
 
 CHANGED_SHARE = 2.0
-"""One that agents found changed is listed again for at most one part in so many of the time."""
+"""One that agents found changed, or that could not be listed, is listed for at most one part in so many of the time."""
 
 FETCH_SECONDS = 5.0
 """So long a pass waits for a manifest that the operator has lost."""
@@ -97,6 +97,7 @@ class ManifestView:
 class _Listing:
     refresh: bool
     answers: dict[object, str | None]
+    began: float
     work: BackgroundTask[Listed]
 
 
@@ -252,7 +253,7 @@ class MountManifests:
         self, work: Coroutine[Any, Any, Listed], *, refresh: bool, asked: dict[object, str | None]
     ) -> None:
         task = BackgroundTask(work, name=f"list {self._path}", on_done=self._on_done)
-        self._listing = _Listing(refresh=refresh, answers=dict(asked), work=task)
+        self._listing = _Listing(refresh=refresh, answers=dict(asked), began=self._clock(), work=task)
 
     def _take(self) -> None:
         done = self._listing
@@ -261,19 +262,11 @@ class MountManifests:
         self._listing = None
         try:
             found = done.work.result()
-        except EngineError as error:
-            cause = problem.of_engine(error, mounted=True)
-            self._again_at = self._clock() + (
-                self._pause if isinstance(error, SourceError) else self._pause / 10
-            )
-            if self._known.listed is None:
-                self._known = replace(self._known, problem=cause)
-            if isinstance(error, SourceError):
-                self._known = replace(self._known, trouble=cause)
-                self._on_refused()
-            return
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
             return  # it is lost: the source is listed
+        except (EngineError, OSError) as error:
+            self._failed(error, took=self._clock() - done.began)
+            return
         if self._known.listed is None or self._known.listed.digest != found.digest:
             self._totals = {}
         self._known = replace(self._known, listed=found, problem=None)
@@ -281,6 +274,24 @@ class MountManifests:
             self._listed_at = self._clock()
             self._known = replace(self._known, trouble=None, checked_at=self._listed_at, checked=self._now())
             self._answered.update(done.answers)
+
+    def _failed(self, error: EngineError | OSError, *, took: float) -> None:
+        """A listing has failed: by the source, the cache, or this operator's own disk and processes."""
+        cause = (
+            problem.of_engine(error, mounted=True)
+            if isinstance(error, EngineError)
+            else problem.of_disk(error)
+        )
+        pause = self._pause if isinstance(error, SourceError) else self._pause / 10
+        self._again_at = self._clock() + max(pause, CHANGED_SHARE * took)
+        first = self._known.listed is None
+        if first:
+            self._known = replace(self._known, problem=cause)
+        # Of a cache that is away its own conditions tell.
+        if isinstance(error, SourceError) or not (first or isinstance(error, EngineUnavailableError)):
+            self._known = replace(self._known, trouble=cause)
+        if isinstance(error, SourceError):
+            self._on_refused()
 
 
 def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:

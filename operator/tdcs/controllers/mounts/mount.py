@@ -1,17 +1,18 @@
 """One mounted path of a cache, shared by all Datasets of one source, in parts that each look after one matter of it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from tdcs.controllers.cachemanager.bandwidth import SourceBandwidth
 from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.caches import Caches
+from tdcs.controllers.context import WorkKey
 from tdcs.controllers.mounts.agents import Assigner
 from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
 from tdcs.controllers.mounts.mounting import Mounting
 from tdcs.controllers.mounts.path_settings import PathSettings
-from tdcs.controllers.mounts.report import MountDecision, MountReport
+from tdcs.controllers.mounts.report import LastPass, MountDecision, MountReport
 
 Place = tuple[str, str]
 """Cache cluster and engine path."""
@@ -25,10 +26,9 @@ class Mount:
         mounting: that it is mounted, with the right keys.
         manifests: its versions.
         settings: how it is read and protected.
-        report: what the last pass found; only `reconcile` replaces it.
-        snapshot: what it looked at, when all was as it shall be; None when there was something to do.
-        read_on: nodes on which it is read, or was a while ago, and when last, on the clock of the passes; None while
-            its data does not follow its jobs.
+        last: the last pass; only `reconcile` replaces it.
+        users: the Datasets of the last pass; only the pass of a Dataset replaces them. What the mount says next is for
+            them, whether their statuses, in which its path is written, have been seen or not.
     """
 
     def __init__(
@@ -46,9 +46,14 @@ class Mount:
         self.mounting = mounting
         self.manifests = manifests
         self.settings = settings
-        self.report: MountReport | None = None
-        self.snapshot: object = None
-        self.read_on: Mapping[str, float] | None = None
+        self.last: LastPass | None = None
+        self.users: frozenset[WorkKey] = frozenset()
+
+    @property
+    def report(self) -> MountReport | None:
+        """What the last pass found; None before one, and when it was mounted anew since: its blocks are others then."""
+        last = self.last
+        return last.report if last is not None and last.times == self.mounting.times else None
 
     @property
     def decision(self) -> MountDecision | None:
@@ -64,7 +69,6 @@ class Mount:
         """It was mounted anew: nothing that was known of its blocks holds any more."""
         self.manifests.forget()
         self.settings.forget()
-        self.report, self.snapshot = None, None
 
     async def close(self) -> None:
         """Stop what goes on in the background."""
@@ -111,7 +115,7 @@ class Mounts:
         self._mounts: dict[Place, Mount] = {}
         self._assigners: dict[str, Assigner] = {}
         self.manager = CacheManager(on_change=on_change)
-        self.bandwidth = SourceBandwidth(on_change=self._bandwidth_changed)
+        self.bandwidth = SourceBandwidth(on_change=on_change)
 
     def __iter__(self) -> Iterator[Mount]:
         return iter(list(self._mounts.values()))
@@ -148,12 +152,6 @@ class Mounts:
             await mount.close()
         for assigner in self._assigners.values():
             await assigner.close()
-
-    def _bandwidth_changed(self, cluster: str, path: str) -> None:
-        mount = self.find(cluster=cluster, path=path)
-        if mount is not None:
-            mount.snapshot = None
-        self._on_change(cluster, path)
 
     def _made(self, cluster: str, path: str) -> Mount:
         cache = self._caches.get(cluster=cluster)

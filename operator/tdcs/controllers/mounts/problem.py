@@ -32,6 +32,15 @@ class Problem:
     uri: str = ""
 
 
+def of_disk(error: OSError) -> Problem:
+    """The problem of a listing that this operator could not make."""
+    text = (
+        f"the source cannot be listed by the operator: {error.strerror or error} ({error.filename or 'no file'}). See "
+        "the disk and the memory of the operator's pod; it is tried again"
+    )
+    return Problem(reason="CacheError", message=text, retry_after=RETRY_LATER, mounted=True)
+
+
 def of_engine(error: EngineError, *, mounted: bool) -> Problem:
     """The problem of a failed engine call; the engine's text names the object and the remedy."""
     if isinstance(error, EngineUnavailableError):

@@ -21,7 +21,7 @@ from tdcs.controllers.mounts.mounting import MountUser
 from tdcs.controllers.mounts.path_settings import wanted_settings
 from tdcs.controllers.mounts.placement import Hosts
 from tdcs.controllers.mounts.readers import Reader
-from tdcs.controllers.mounts.report import MountDecision, MountReport
+from tdcs.controllers.mounts.report import LastPass, MountDecision, MountReport
 from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, World, rests
 from tdcs.engine.agents import FileFailure, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
@@ -45,12 +45,15 @@ async def reconcile(
         asked: the Dataset of this pass, and what it asks for.
         users: all Datasets of the mount.
     """
-    snapshot = Snapshot.of(world, mount, asked, users)
-    if mount.report is not None and snapshot is not None and snapshot == mount.snapshot:
-        return mount.report
+    snapshot, last = Snapshot.of(world, mount, asked, users), mount.last
+    if last is not None and snapshot is not None and snapshot == last.snapshot:
+        return last.report
     report = await _pass(world, mount, asked, users)
-    mount.report = report
-    mount.snapshot = snapshot if rests(world, mount, report) else None
+    mount.last = LastPass(
+        report=report,
+        snapshot=snapshot if rests(world, mount, report) else None,
+        times=mount.mounting.times,
+    )
     return report
 
 
@@ -67,7 +70,7 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
     outcome = mount.mounting.advance(user=_user(world, mount, asked, users, view), mounts=view.mounts)
     if mount.mounting.times != times:
         mount.forget()
-        before = MountReport()
+        before = mount.report or MountReport()
     if not outcome.there:
         return replace(before, there=False, problem=outcome.problem)
     before = replace(before, there=True, problem=None, trouble=outcome.trouble, differs=outcome.differs)
@@ -101,14 +104,16 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
     wants = [*wants, *claimants.clone_wants(users, wants, further)]
     limits = _cluster(world, mount.cluster)
     follows = limits.scaling.follow_jobs or claimants.has_elastic_job(context.stores, claims)
-    mount.read_on = _read_on(world, mount, users, limits.scaling, held_before, follows=follows)
+    before = replace(
+        before, read_on=_read_on(world, before, users, limits.scaling, held_before, follows=follows)
+    )
     found = placement.hosts(
         path=mount.path,
         known=known,
         expected=placement.nodes_of(held_before) if wants else (),
         now=world.clock(),
         patience=context.settings.return_seconds,
-        readers=mount.read_on or (),
+        readers=before.read_on or (),
     )
     if found.waiting:
         return replace(before, listed=versions.listed, decided=False)
@@ -194,12 +199,12 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
         current=assigner.current(mount.path, states=found.agents),
         settled=settled,
     )
-    return replace(report, look_at=_next_look(world, mount, users, report.look_at, limits.scaling))
+    return replace(report, look_at=_next_look(world, report, users, limits.scaling))
 
 
 def _read_on(
     world: World,
-    mount: Mount,
+    before: MountReport,
     users: Sequence[Reader],
     limits: Scaling,
     held_before: Mapping[str, Mapping[str, frozenset[str]]],
@@ -208,7 +213,7 @@ def _read_on(
 ) -> Mapping[str, float] | None:
     """Where the data of a mount goes that follows its jobs, and for a while after them. At the first look it stays
     where it was put: new nodes get theirs before others lose it."""
-    now, known = world.clock(), mount.read_on
+    now, known = world.clock(), before.read_on
     if not follows and not known:
         return None
     if known is None:
@@ -255,14 +260,12 @@ def _source_rate(
     )
 
 
-def _next_look(
-    world: World, mount: Mount, users: Sequence[Reader], at: float | None, limits: Scaling
-) -> float | None:
+def _next_look(world: World, report: MountReport, users: Sequence[Reader], limits: Scaling) -> float | None:
     """When time alone changes what a pass decides: an awaited agent is lost, or a node was not read on for long
     enough."""
     now = readers.nodes_read_on(stores=world.context.stores, users=users)
-    left = [when + limits.delay_seconds for node, when in (mount.read_on or {}).items() if node not in now]
-    return min([*left, *([at] if at is not None else ())], default=None)
+    left = [when + limits.delay_seconds for node, when in (report.read_on or {}).items() if node not in now]
+    return min([*left, *([report.look_at] if report.look_at is not None else ())], default=None)
 
 
 def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[str, dict[str, frozenset[str]]]:

@@ -73,6 +73,8 @@ class MountReport:
         busy: whether something is still to be brought, dropped or compared.
         look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited counts as
             lost then.
+        read_on: nodes on which it is read, or was a while ago, and when last, on the clock of the passes; None while
+            its data does not follow its jobs.
     """
 
     there: bool = False
@@ -93,6 +95,7 @@ class MountReport:
     current: frozenset[str] = frozenset()
     busy: bool = False
     look_at: float | None = None
+    read_on: Mapping[str, float] | None = None
 
     def checks(self, check: str) -> dict[str, CheckState]:
         """How far a comparison is, by node."""
@@ -101,3 +104,18 @@ class MountReport:
             for node, state in self.states.items()
             if state.check is not None and state.check.id == check
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPass:
+    """What is remembered of a pass over a mount.
+
+    Attributes:
+        report: what it found.
+        snapshot: what it looked at, when all was as it shall be; None when there was something to do.
+        times: how often the mount had been made by then.
+    """
+
+    report: MountReport
+    snapshot: object
+    times: int

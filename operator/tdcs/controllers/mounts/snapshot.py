@@ -84,6 +84,7 @@ class Snapshot:
         source: what tells the user's source and keys from others.
         use: who uses the Datasets and where, and how their namespaces are labelled.
         granted: how often the mount was granted something else.
+        shared: how often it got another share of its store's bandwidth by what other mounts lack.
     """
 
     view: int
@@ -92,6 +93,7 @@ class Snapshot:
     source: object
     use: object
     granted: int
+    shared: int
 
     @classmethod
     def of(
@@ -118,6 +120,7 @@ class Snapshot:
             source=identity.mark(asked.source) if asked.source is not None else None,
             use=_use(world, mount, users),
             granted=world.mounts.manager.changes(cluster=mount.cluster, path=mount.path),
+            shared=world.mounts.bandwidth.changes(mount.place),
         )
 
 
@@ -127,7 +130,7 @@ def _use(world: World, mount: Mount, users: Sequence[Reader]) -> object:
     namespaces = world.context.stores.namespaces
     return (
         readers.nodes_read_on(stores=world.context.stores, users=users)
-        if mount.read_on is not None
+        if mount.report is not None and mount.report.read_on is not None
         else None,
         [(key, one.use, one.next_use, one.asked, one.preloading) for key, one in claims.items()],
         [
