@@ -26,15 +26,32 @@ TDCS = Path(sys.executable).parent / "tdcs"
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration")
 
 
-def install_rights(kube: Kube, *, release: str, namespace: str, templates: Sequence[str]) -> list[Object]:
-    """Service accounts, rights and policies of some of the chart's templates, installed; no workload of theirs is."""
+def install_rights(
+    kube: Kube,
+    *,
+    release: str,
+    namespace: str,
+    templates: Sequence[str],
+    values: Mapping[str, Any] | None = None,
+    everywhere: bool = False,
+) -> list[Object]:
+    """Service accounts, rights and policies of some of the chart's templates, installed; no workload of theirs is.
+
+    Policies hold in the namespaces `default` and `namespace` unless `everywhere` is set.
+    """
     shown = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
+    given = [
+        word
+        for name, value in (values or {}).items()
+        for word in ("--set-json", f"{name}={json.dumps(value)}")
+    ]
     rendered = subprocess.run(
         [
             programs.ensure("helm") / "helm",
             *("template", release, str(CHECKOUT / "charts" / "tdcs"), "--namespace", namespace),
             *shown,
             *("--kube-version", "1.34.0"),
+            *given,
         ],
         check=True,
         capture_output=True,
@@ -45,7 +62,7 @@ def install_rights(kube: Kube, *, release: str, namespace: str, templates: Seque
     names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", namespace]}
     selector = {"matchExpressions": [names]}  # other tests have namespaces of their own
     for obj in objects:
-        if obj["kind"] == "ValidatingAdmissionPolicyBinding":
+        if obj["kind"] == "ValidatingAdmissionPolicyBinding" and not everywhere:
             obj["spec"]["matchResources"] = {"namespaceSelector": selector}
         for hook in obj.get("webhooks", ()):
             hook["namespaceSelector"] = selector
@@ -80,10 +97,13 @@ def start_operator(
     engine: Mapping[str, Any],
     folder: Path,
     name: str = "operator",
+    options: Sequence[str] = (),
 ) -> Process:
     """The operator's process, as its service account, once its health endpoint is green.
 
-    `engine` describes the memory engine: its sources, workers and bytesPerSecond.
+    Args:
+        engine: describes the memory engine: its sources, workers and bytesPerSecond.
+        options: further ones of the command.
     """
     described = folder / "engine.json"
     described.write_text(json.dumps(engine))
@@ -110,6 +130,7 @@ def start_operator(
             f"--service-account={release}-operator",
             "--engine=memory",
             f"--memory-engine={described}",
+            *options,
         ],
         kubeconfig=plane.kubeconfig_as(service_account=f"{release}-operator", namespace=namespace),
         ready=healthy,

@@ -39,6 +39,25 @@ from tdcs.trust.settings import TrustSettings
     help="Namespace of the CacheClusters and of their pods.",
 )
 @click.option(
+    "--scope",
+    type=click.Choice(["cluster", "namespaces"]),
+    default="cluster",
+    show_default=True,
+    help="Where it works: in every namespace, or in its own and those of the next two options.",
+)
+@click.option(
+    "--dataset-namespace",
+    "dataset_namespaces",
+    multiple=True,
+    help="With --scope namespaces: a namespace with Datasets and Preloads; may be repeated.",
+)
+@click.option(
+    "--job-namespace",
+    "job_namespaces",
+    multiple=True,
+    help="With --scope namespaces: a namespace with TrainingJobs; may be repeated.",
+)
+@click.option(
     "--image",
     default=names.DEFAULT_IMAGE,
     show_default=True,
@@ -156,6 +175,9 @@ from tdcs.trust.settings import TrustSettings
 @click.option("--memory-engine", type=click.Path(path_type=Path, exists=True), hidden=True)
 def command(
     namespace: str,
+    scope: str,
+    dataset_namespaces: tuple[str, ...],
+    job_namespaces: tuple[str, ...],
     image: str,
     agent_image: str,
     reader_plugin: str,
@@ -188,6 +210,8 @@ def command(
             logging.getLogger(noisy).setLevel(logging.WARNING)
     if (engine == "memory") != (memory_engine is not None):
         raise click.UsageError("--engine memory and --memory-engine FILE belong together")
+    if scope == "cluster" and (dataset_namespaces or job_namespaces):
+        raise click.UsageError("--dataset-namespace and --job-namespace belong to --scope namespaces")
     try:
         parse_networks(internal_networks)
     except ValueError as error:
@@ -203,6 +227,8 @@ def command(
         folder.clear_partial()
         settings = Settings(
             namespace=namespace,
+            dataset_namespaces=dataset_namespaces if scope == "namespaces" else None,
+            job_namespaces=job_namespaces if scope == "namespaces" else None,
             image=image,
             agent_image=agent_image,
             reader_plugin=reader_plugin,

@@ -16,6 +16,7 @@ from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resolver import addresses_of
 from tdcs.kube.resources import Resource
+from tdcs.kube.scope import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class Settings:
 
     Attributes:
         namespace: where CacheClusters and their pods live; those of other namespaces are refused.
+        dataset_namespaces: where Datasets and Preloads are served; None: everywhere.
+        job_namespaces: where TrainingJobs are served; None: everywhere.
         image: image of the cache's pods when a CacheCluster names none.
         agent_image: image of the cache agents in the workers' pods: the operator's own.
         reader_plugin: DaemonSet, in `namespace`, of the node plugins that have a remote-read client: cache clusters
@@ -48,6 +51,8 @@ class Settings:
     """
 
     namespace: str = names.SYSTEM_NAMESPACE
+    dataset_namespaces: tuple[str, ...] | None = None
+    job_namespaces: tuple[str, ...] | None = None
     image: str = names.DEFAULT_IMAGE
     agent_image: str = names.DEFAULT_AGENT_IMAGE
     reader_plugin: str = ""
@@ -65,6 +70,16 @@ class Settings:
     internal_networks: tuple[str, ...] = ()
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
+
+    @property
+    def scope(self) -> Scope:
+        """The namespaces that are served."""
+        data, jobs = self.dataset_namespaces, self.job_namespaces
+        return Scope(
+            own=self.namespace,
+            datasets=None if data is None else frozenset(data),
+            jobs=None if jobs is None else frozenset(jobs),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ async def run(
     with contextlib.suppress(asyncio.CancelledError):
         await kopf.operator(
             registry=registry_of(operator, access=access),
-            clusterwide=True,
+            clusterwide=operator.scope.watched is None,
+            namespaces=operator.scope.watched or (),
             standalone=True,
             # By default it asks who runs the process, and in a container that user has no name.
             identity=Identity(IDENTITY),

@@ -32,7 +32,7 @@ from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
 from tdcs.kube.events import EventRecorder
-from tdcs.kube.informer import Informer
+from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.objects import Key, object_key
 from tdcs.kube.queue import KeyedQueue
@@ -84,6 +84,8 @@ class Operator:
         certificates: of the release; None: there are none.
     """
 
+    _gangs: GangQueue
+
     def __init__(
         self,
         *,
@@ -105,25 +107,34 @@ class Operator:
         self._namespaces_seen: dict[str, object] = {}
         self._sizes_seen: dict[str, object] = {}
         usage = Usage(on_change=lambda: self._gangs.touch(), on_claim=lambda claim: self._on_claim(claim))
-        self._usage = Informer(
+        self.scope = settings.scope
+        # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
+        self._usage = InformerSet(
             api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=usage.seen
         )
         self._informers = {
-            NODES: Informer(api=api, resource=NODES, on_change=self._on_node),
-            PODS: Informer(
+            NODES: InformerSet(api=api, resource=NODES, on_change=self._on_node),
+            PODS: InformerSet(
                 api=api, resource=PODS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job_child
             ),
-            JOBS: Informer(
-                api=api, resource=JOBS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job_child
+            JOBS: InformerSet(
+                api=api,
+                resource=JOBS,
+                namespaces=self.scope.namespaces(JOBS),
+                labels=names.LABEL_TRAINING_JOB,
+                on_change=self._on_job_child,
             ),
-            PRIORITY_CLASSES: Informer(
+            PRIORITY_CLASSES: InformerSet(
                 api=api, resource=PRIORITY_CLASSES, on_change=lambda *_: self._gangs.touch()
             ),
-            RESOURCE_QUOTAS: Informer(
-                api=api, resource=RESOURCE_QUOTAS, on_change=lambda *_: self._gangs.touch()
+            RESOURCE_QUOTAS: InformerSet(
+                api=api,
+                resource=RESOURCE_QUOTAS,
+                namespaces=self.scope.namespaces(RESOURCE_QUOTAS),
+                on_change=lambda *_: self._gangs.touch(),
             ),
-            NAMESPACES: Informer(api=api, resource=NAMESPACES, on_change=self._on_namespace),
-            RUNTIME_CLASSES: Informer(
+            NAMESPACES: InformerSet(api=api, resource=NAMESPACES, on_change=self._on_namespace),
+            RUNTIME_CLASSES: InformerSet(
                 api=api, resource=RUNTIME_CLASSES, on_change=lambda *_: self._gangs.touch(overheads=True)
             ),
             STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
@@ -160,6 +171,7 @@ class Operator:
             api=api,
             views=self._own,
             missed=lambda resource, obj, deleted: self.seen(resource, obj, deleted=deleted),
+            scope=self.scope,
         )
         self.metrics = Metrics(
             stores=self.context.stores,
@@ -210,11 +222,12 @@ class Operator:
         self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
         async with asyncio.timeout(SYNC_SECONDS):
             for informer in informers:
-                await informer.synced.wait()
+                await informer.wait_synced()
             # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
             for resource in self._own:
-                for obj in (await self.context.api.list(resource)).items:
-                    self.seen(resource, obj, deleted=False)
+                for namespace in self.scope.namespaces(resource):
+                    for obj in (await self.context.api.list(resource, namespace=namespace)).items:
+                        self.seen(resource, obj, deleted=False)
         await self._service_networks.read()
         self._tasks.append(asyncio.create_task(self._service_networks.follow()))
         if self._lease is None:
@@ -239,6 +252,8 @@ class Operator:
     def seen(self, resource: Resource, obj: Object, *, deleted: bool) -> None:
         """Take in one custom resource as an event source gives it."""
         key = object_key(obj)
+        if not self.scope.serves(resource, key[0]):
+            return
         store = self._own[resource]
         before = store.get(key)
         if deleted:
@@ -316,11 +331,11 @@ class Operator:
                 worker.cancel()
             self._on_lease_lost()
 
-    def _system(self, api: KubeApi, resource: Resource, settings: Settings) -> Informer:
-        return Informer(
+    def _system(self, api: KubeApi, resource: Resource, settings: Settings) -> InformerSet:
+        return InformerSet(
             api=api,
             resource=resource,
-            namespace=settings.namespace,
+            namespaces=[settings.namespace],
             labels=names.LABEL_CACHE_CLUSTER,
             on_change=lambda _, obj: self._on_cluster_child(obj),
         )

@@ -13,6 +13,7 @@ from tdcs.kube.errors import KubeError
 from tdcs.kube.informer import backoff
 from tdcs.kube.objects import Key, object_key
 from tdcs.kube.resources import Resource
+from tdcs.kube.scope import Scope
 
 PAUSE = 0.5
 """Seconds between a doubt and the list, so that many doubts are one list, and the event may still come by itself."""
@@ -28,6 +29,7 @@ class StoreResync:
         views: what is known, by resource and key; only read.
         missed: called with an object that changed without an event; `deleted` when it is gone.
         pause: seconds between a doubt and the list.
+        scope: in which namespaces is looked.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class StoreResync:
         views: Mapping[Resource, Mapping[Key, Object]],
         missed: Callable[[Resource, Object, bool], None],
         pause: float = PAUSE,
+        scope: Scope | None = None,
     ) -> None:
         self._api = api
+        self._scope = scope
         self._views = views
         self._missed = missed
         self._pause = pause
@@ -77,7 +81,12 @@ class StoreResync:
     async def _compare(self, resource: Resource) -> None:
         view = self._views[resource]
         before = dict(view)
-        found = {object_key(obj): obj for obj in (await self._api.list(resource)).items}
+        namespaces = self._scope.namespaces(resource) if self._scope is not None else (None,)
+        found = {
+            object_key(obj): obj
+            for namespace in namespaces
+            for obj in (await self._api.list(resource, namespace=namespace)).items
+        }
         for key, obj in before.items():
             # One that an event has replaced meanwhile is newer than the list.
             if key not in found and view.get(key) is obj:

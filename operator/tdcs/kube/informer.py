@@ -30,7 +30,9 @@ class Informer:
     """Keeps `store` equal to the server's objects of one resource.
 
     Args:
+        namespace: None: all of them.
         keep: what to keep of an object, for resources of which there are many; its metadata must stay.
+        store: where the objects are kept, shared with informers of the same resource in other namespaces.
         gather: seconds that changes may come late, for resources that change often: many at once cost less.
 
     Attributes:
@@ -52,8 +54,9 @@ class Informer:
         clock: Callable[[], float] = time.monotonic,
         watch_timeout: float = WATCH_TIMEOUT,
         gather: float = 0.0,
+        store: dict[Key, Object] | None = None,
     ) -> None:
-        self.store: dict[Key, Object] = {}
+        self.store: dict[Key, Object] = {} if store is None else store
         self.synced = asyncio.Event()
         self.problem: KubeError | None = None
         self._api = api
@@ -106,7 +109,8 @@ class Informer:
         self._heard()
         fresh = {object_key(obj): obj for obj in found.items}
         for key in self.store.keys() - fresh.keys():
-            self._put(key, None)
+            if self._namespace is None or key[0] == self._namespace:
+                self._put(key, None)
         for key, obj in fresh.items():
             known = self.store.get(key)
             if known is None or _version(known) != _version(obj):

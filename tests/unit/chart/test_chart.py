@@ -192,6 +192,53 @@ def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> Non
     }
 
 
+NAMESPACED = {"scope": '"Namespaces"', "datasetNamespaces": '["data", "both"]', "jobNamespaces": '["both"]'}
+
+
+def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: Helm) -> None:
+    made = helm.template(NAMESPACED)
+    account = [{"kind": "ServiceAccount", "name": "tdcs-operator", "namespace": NAMESPACE}]
+    bound = {
+        binding["metadata"]["namespace"]
+        for binding in made.all("RoleBinding")
+        if binding["roleRef"] == {**binding["roleRef"], "kind": "Role", "name": "tdcs-operator-work"}
+        and binding["subjects"] == account
+    }
+    roles = {
+        role["metadata"]["namespace"]: set(rules(role))
+        for role in made.all("Role")
+        if role["metadata"]["name"] == "tdcs-operator-work"
+    }
+    assert bound == set(roles) == {"data", "both", NAMESPACE}
+    make_jobs, make_claims = ("batch", "jobs", "create"), ("", "persistentvolumeclaims", "create")
+    assert {name for name, rights in roles.items() if make_jobs in rights} == {"both", NAMESPACE}
+    assert {name for name, rights in roles.items() if make_claims in rights} == {"data", "both", NAMESPACE}
+    wide = set(rules(made.one("ClusterRole", "tdcs-operator")))
+    assert {resource for _, resource, _ in wide} == {
+        "namespaces", "nodes", "pods", "persistentvolumes", "priorityclasses", "runtimeclasses", "servicecidrs",
+    }  # fmt: skip
+    assert {(resource, verb) for _, resource, verb in wide if verb not in {"get", "list", "watch"}} == {
+        ("persistentvolumes", verb) for verb in ("create", "patch", "delete")
+    }
+    # Together no right more or less than of the operator of all namespaces.
+    own = set(rules(made.one("Role", "tdcs-operator")))
+    everywhere = helm.template({})
+    of_all = {
+        *rules(everywhere.one("ClusterRole", "tdcs-operator")),
+        *rules(everywhere.one("Role", "tdcs-operator")),
+    }
+    assert wide | own | set().union(*roles.values()) == of_all
+    options = made.containers()["tdcs-operator/operator"]["args"]
+    assert [option for option in options if option.startswith(("--scope", "--dataset-n", "--job-n"))] == [
+        "--scope=namespaces", "--dataset-namespace=data", "--dataset-namespace=both", "--job-namespace=both",
+    ]  # fmt: skip
+
+
+def test_an_operator_of_no_namespace_is_refused(helm: Helm) -> None:
+    with pytest.raises(RefusedError, match="name at least one namespace"):
+        helm.template({"scope": '"Namespaces"'})
+
+
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
     """Whether a label selector (equality, Exists) fits."""
     wanted = selector.get("matchLabels", {})
@@ -314,6 +361,8 @@ def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, def
     ("value", "gone"),
     [
         ("networkPolicy.enabled", "tdcs-cache"),
+        ("admissionPolicies.enabled", "tdcs-operator-specs"),
+        ("admissionPolicies.enabled", "tdcs-sources"),
         ("scheduler.enabled", "tdcs-scheduler"),
         ("csi.enabled", "tdcs-csi"),
         ("crds.upgrade", "tdcs-crd-upgrade"),
@@ -512,6 +561,10 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
         ("networkPolicy.enabled", '"yes"'),
         ("trust.enabled", '"yes"'),
         ("trust.provider", '"letsencrypt"'),
+        ("scope", '"Namespace"'),
+        ("admissionPolicies.nodeFolders", '["/mnt/../etc"]'),
+        ("admissionPolicies.nodeAccessNamespaces", '["Upper"]'),
+        ("admissionPolicies.fuseImages", '["a b"]'),
         ("cacheCluster.name", '"Upper"'),
         ("cacheCluster.name", '"a-name-of-more-than-twenty"'),
         ("cacheCluster.spec", "[]"),

@@ -1,0 +1,63 @@
+{{/* The operator's user name, as a string of CEL. */}}
+{{- define "tdcs.operatorUser" -}}
+{{ printf "system:serviceaccount:%s:%s-operator" .Release.Namespace (include "tdcs.name" .) | squote }}
+{{- end }}
+
+{{/* Folders of nodes that the cache's pods may mount, as a list of CEL: TDCS's own, those of the chart's CacheCluster, and those
+of the values. */}}
+{{- define "tdcs.nodeFolders" -}}
+{{- $folders := concat (list "/var/lib/tdcs") .Values.csi.tierFolders .Values.admissionPolicies.nodeFolders }}
+{{- if .Values.cacheCluster.create }}
+{{- $spec := .Values.cacheCluster.spec }}
+{{- range ($spec.storage | default dict).tiers }}
+{{- with .path }}{{ $folders = append $folders . }}{{ end }}
+{{- end }}
+{{- $folders = concat $folders ($spec.sourceFolders | default list) }}
+{{- range $spec.sources }}{{ $folders = concat $folders (.folders | default list) }}{{ end }}
+{{- end }}
+{{- toJson ($folders | uniq) }}
+{{- end }}
+
+{{/* Images that may run as privileged FUSE clients, as a list of CEL; none where the remote-read client makes them needless. */}}
+{{- define "tdcs.fuseImages" -}}
+{{- $images := list }}
+{{- $stock := and .Values.cacheCluster.create (eq (.Values.cacheCluster.spec.profile | default "Tuned") "Stock") }}
+{{- if or $stock (not (include "tdcs.reader" .)) }}
+{{- $images = append $images (printf "%s:%s" .Values.alluxio.image.repository (.Values.alluxio.image.tag | default .Chart.AppVersion)) }}
+{{- if .Values.cacheCluster.create }}
+{{- with .Values.cacheCluster.spec.image }}{{ $images = append $images . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toJson (concat $images .Values.admissionPolicies.fuseImages | uniq) }}
+{{- end }}
+
+{{/* Whether the pods of a pod spec use the node they run on, in CEL. Takes the expression of the spec. */}}
+{{- define "tdcs.usesNode" -}}
+({{ . }}.?volumes.orValue([]).exists(v, v.?hostPath.hasValue()) || {{ . }}.?hostNetwork.orValue(false) == true ||
+{{ . }}.?hostPID.orValue(false) == true || {{ . }}.?hostIPC.orValue(false) == true ||
+({{ . }}.?containers.orValue([]) + {{ . }}.?initContainers.orValue([])).exists(c,
+c.?securityContext.?privileged.orValue(false) == true ||
+c.?securityContext.?capabilities.?add.orValue([]).exists(a, !(a in {{ include "tdcs.plainCapabilities" . }})) ||
+c.?ports.orValue([]).exists(o, o.?hostPort.orValue(0) != 0)))
+{{- end }}
+
+{{/* An endpoint in its one form, in CEL: scheme and host in lower case, without a dot at the host's end, with the port. Takes the
+expression of a text in lower case that is a URL. */}}
+{{- define "tdcs.endpoint" -}}
+url({{ . }}).getScheme() + '://' + {{ include "tdcs.endpointHost" . }} + ':' +
+(url({{ . }}).getPort() != '' ? url({{ . }}).getPort() : (url({{ . }}).getScheme() == 'https' ? '443' : '80'))
+{{- end }}
+
+{{/* The host of such a text. */}}
+{{- define "tdcs.endpointHost" -}}
+(isIP(url({{ . }}).getHostname()) ? string(ip(url({{ . }}).getHostname())) :
+url({{ . }}).getHostname().endsWith('.') ?
+url({{ . }}).getHostname().substring(0, url({{ . }}).getHostname().size() - 1) : url({{ . }}).getHostname())
+{{- end }}
+
+{{/* Capabilities that reach no further than the container: those of the Pod Security Standard "baseline", and the one with which
+memory is pinned for RDMA. */}}
+{{- define "tdcs.plainCapabilities" -}}
+['AUDIT_WRITE', 'CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'IPC_LOCK', 'KILL', 'MKNOD', 'NET_BIND_SERVICE', 'SETFCAP', 'SETGID',
+'SETPCAP', 'SETUID', 'SYS_CHROOT']
+{{- end }}

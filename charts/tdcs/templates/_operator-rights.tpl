@@ -1,0 +1,53 @@
+{{/* Rights of the operator wherever it works. */}}
+{{- define "tdcs.kindRules" -}}
+- apiGroups: [tdcs.io]
+  resources: [cacheclusters, datasets, preloads, trainingjobs]
+  verbs: [get, list, watch]
+# Listed to quote why a pod does not start (a volume that is not mounted, say).
+- apiGroups: [""]
+  resources: [events]
+  verbs: [get, list, create, patch]
+{{- end }}
+
+{{/* Where there are Datasets and Preloads. */}}
+{{- define "tdcs.datasetRules" -}}
+- apiGroups: [tdcs.io]
+  resources: [datasets]
+  verbs: [patch]
+- apiGroups: [tdcs.io]
+  resources: [preloads]
+  verbs: [delete]
+- apiGroups: [tdcs.io]
+  resources: [datasets/status, preloads/status]
+  verbs: [patch]
+# To own objects in a way that blocks the owner's deletion, where the API server checks that.
+- apiGroups: [tdcs.io]
+  resources: [datasets/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, create, patch, delete]
+{{- end }}
+
+{{/* Where there are TrainingJobs. */}}
+{{- define "tdcs.jobRules" -}}
+- apiGroups: [tdcs.io]
+  resources: [trainingjobs]
+  verbs: [delete]
+- apiGroups: [tdcs.io]
+  resources: [trainingjobs/status]
+  verbs: [patch]
+- apiGroups: [tdcs.io]
+  resources: [trainingjobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, patch]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+# What a namespace's quotas leave to its jobs.
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list, watch]
+{{- end }}

@@ -1,0 +1,46 @@
+"""One resource of several namespaces as one view, for an operator that may not look into all of them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.informer import Informer
+from tdcs.kube.objects import Key
+from tdcs.kube.resources import Resource
+
+
+class InformerSet:
+    """An `Informer` for each namespace, all over one `store`.
+
+    Args:
+        namespaces: in which the resource is followed; None among them: in all.
+        options: as for `Informer`.
+
+    Attributes:
+        store: the objects by (namespace, name). Read only.
+    """
+
+    def __init__(
+        self, *, api: KubeApi, resource: Resource, namespaces: Sequence[str | None] = (None,), **options: Any
+    ) -> None:
+        self.store: dict[Key, Object] = {}
+        self._informers = [
+            Informer(api=api, resource=resource, namespace=namespace, store=self.store, **options)
+            for namespace in namespaces
+        ]
+
+    async def wait_synced(self) -> None:
+        """Until the first list of every namespace is in."""
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    def last_contact_age(self) -> float:
+        """Seconds since the namespace was heard that was heard least lately."""
+        return max(informer.last_contact_age() for informer in self._informers)
+
+    async def run(self) -> None:
+        """Follow all namespaces until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())

@@ -1,0 +1,258 @@
+"""What kubectl apply refuses: sources that no rule allows, and pods with another's rights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.controlplane.operator_command import install_rights, remove_cluster_wide
+from tests.controlplane.operator_world import API_VERSION, World, world
+from tests.support.kube import Kube, KubeRequestError, Object
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.mounts.access.rules import judge_source
+
+__all__ = ["world"]
+
+INSIDE = "http://store.tdcs-store.svc:7070"
+FOLDERS = ["/nfs"]
+
+
+@pytest.fixture
+def release(world: World) -> Iterator[str]:
+    """The chart's policies for users, in all namespaces."""
+    name = f"tdcs-{world.cluster}"
+    objects = install_rights(
+        world.kube,
+        release=name,
+        namespace=world.namespace,
+        templates=["admission"],
+        values={
+            "admissionPolicies.nodeFolders": FOLDERS,
+            "admissionPolicies.nodeAccessNamespaces": ["elsewhere"],
+        },
+        everywhere=True,
+    )
+    yield name
+    remove_cluster_wide(world.kube, objects)
+
+
+def refusal(kube: Kube, obj: Object) -> str:
+    """Why an object is not taken, as the server says; empty when it is, and then it goes again."""
+    try:
+        kube.create(obj)
+    except KubeRequestError as error:
+        return str(error)
+    kube.delete(obj["kind"], obj["metadata"]["name"], namespace=obj["metadata"]["namespace"])
+    return ""
+
+
+def dataset(world: World, uri: str, endpoint: str | None = None) -> Object:
+    keys = {} if uri.startswith("file") else {"secretRef": {"name": "keys"}}
+    given = {"options": {"endpoint": endpoint}} if endpoint else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Dataset",
+        "metadata": {"name": "probe", "namespace": world.namespace},
+        "spec": {"source": {"uri": uri, **keys, **given}, "cacheClusterRef": {"name": world.cluster}},
+    }
+
+
+RULES: list[list[dict[str, Any]]] = [
+    [],
+    [
+        {"name": "inside", "endpoints": [INSIDE + "/"], "buckets": ["images", "shared/team"]},
+        {
+            "name": "others",
+            "namespaceSelector": {"matchLabels": {"team": "others"}},
+            "endpoints": ["*"],
+            "folders": ["/nfs/others"],
+        },
+        {
+            "name": "folders",
+            "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]},
+            "folders": ["/nfs/all"],
+        },
+    ],
+    [
+        {
+            "name": "any-store",
+            "namespaceSelector": {
+                "matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["others"]}]
+            },
+            "endpoints": ["*"],
+            "buckets": ["images"],
+        },
+        {
+            "name": "loopback",
+            "endpoints": ["http://127.0.0.1:9000", "http://[::1]", "http://169.254.169.254"],
+        },
+        {
+            "name": "in",
+            "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["x"]}]},
+            "endpoints": ["http://store"],
+        },
+    ],
+    [{"name": "buckets", "buckets": ["shared/team/"]}],
+]
+URIS = [
+    "s3://images",
+    "s3://images2",
+    "s3://images/a",
+    "s3://shared/team/x",
+    "s3://shared/team2",
+    "s3://shared//team",
+]
+ENDPOINTS = [
+    None, INSIDE, "http://STORE.tdcs-store.svc.:7070/", "https://store.example", "https://store.example:443",
+    "http://127.0.0.1:9000", "http://[::1]:80", "http://[0:0:0:0:0:0:0:1]", "http://store:80/", "http://store:9000",
+    "https://kubernetes.default.SVC", "http://metadata.google.internal", "http://169.254.169.254",
+    "http://169.254.169.254:80/", "http://[fe80::1]:80", "http://100.100.100.200", "http://0.0.0.0", "http://224.0.0.1",
+    "http://250.0.0.1", "http://8.8.8.8", "http://s.cluster.local",
+]  # fmt: skip
+FILES = ["file:///etc", "file:///nfs/all", "file:///nfs//all/deep/", "file:///nfs/all2", "file:///nfs/others"]
+
+
+def test_apply_refuses_exactly_the_sources_that_the_operators_rules_refuse(
+    world: World, release: str
+) -> None:
+    kube, namespace = world.kube, world.namespace
+    assert refusal(kube, dataset(world, "file:///etc")) == ""  # without its CacheCluster it waits
+    world.create_cluster()
+    sources = [(uri, endpoint) for uri, endpoint in itertools.product(URIS, ENDPOINTS)]
+    sources += [(uri, None) for uri in FILES]
+    for number, rules in enumerate(RULES):
+        spec = {"sources": rules, "sourceFolders": ["/nfs/shared"] if number == 1 else []}
+        kube.patch("CacheCluster", world.cluster, {"spec": spec}, namespace=namespace)
+        first = "s3://images" if number == 0 else f"s3://of-no-rule-{number}"
+        parsed = CacheClusterSpec.model_validate(spec)
+
+        def judged(uri: str, endpoint: str | None, parsed: CacheClusterSpec = parsed) -> bool:
+            verdict = judge_source(
+                rules=parsed.sources,
+                shared_folders=parsed.source_folders,
+                namespace=namespace,
+                labels={},
+                uri=uri,
+                endpoint=endpoint,
+                path_style=None,
+                cluster=world.cluster,
+            )
+            return verdict.refusal is not None
+
+        # The API server learns of the rules a moment later.
+        probes = [(first, None), ("s3://images", INSIDE), ("s3://images/x", "https://store.example")]
+        world.wait(
+            lambda probes=probes, judged=judged: all(  # type: ignore[misc]
+                bool(refusal(kube, dataset(world, *probe))) == judged(*probe) for probe in probes
+            )
+        )
+        answers = {source: refusal(kube, dataset(world, *source)) for source in sources}
+        differing = [(source, words) for source, words in answers.items() if bool(words) != judged(*source)]
+        assert not differing, (number, differing[:5])
+        assert all("spec.source" in words for words in answers.values() if words)
+        assert any(answers.values())
+
+
+def test_a_cluster_with_folders_that_its_pods_could_not_mount_is_refused(world: World, release: str) -> None:
+    def cluster(**spec: object) -> Object:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "CacheCluster",
+            "metadata": {"name": world.cluster, "namespace": world.namespace},
+            "spec": spec,
+        }
+
+    rule = {"name": "a", "folders": ["/nfs/a", "/srv"]}
+    for spec in (
+        {"sourceFolders": ["/etc"]},
+        {"storage": {"tiers": [{"path": "/root/x"}]}},
+        {"sources": [rule]},
+    ):
+        world.wait(lambda spec=spec: "nodeFolders" in refusal(world.kube, cluster(**spec)))  # type: ignore[misc]
+    allowed = {"sourceFolders": ["/nfs/a"], "storage": {"tiers": [{"path": "/var/lib/tdcs/cache/x"}]}}
+    assert refusal(world.kube, cluster(**allowed)) == ""
+
+
+def job(world: World, **pod: object) -> Object:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}], **pod}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": {"name": "probe", "namespace": world.namespace},
+        "spec": {"replicaSpecs": [{"name": "Worker", "template": {"spec": spec}}]},
+    }
+
+
+def account(world: World, name: str, *rules: Object) -> Kube:
+    """A client of a new ServiceAccount that may write TrainingJobs, and what else the rules say."""
+    group, meta = "rbac.authorization.k8s.io", {"name": name, "namespace": world.namespace}
+    jobs = {"apiGroups": ["tdcs.io"], "resources": ["trainingjobs"], "verbs": ["create", "delete", "patch"]}
+    world.kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+    world.kube.create(
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": meta, "rules": [jobs, *rules]}
+    )
+    world.kube.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", **meta}],
+        }
+    )
+    return world.plane.client_as(service_account=name, namespace=world.namespace)
+
+
+def test_a_job_runs_as_no_account_that_its_author_could_not_use(world: World, release: str) -> None:
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    one = {
+        "apiGroups": [""],
+        "resources": ["serviceaccounts"],
+        "resourceNames": ["powerful"],
+        "verbs": ["use"],
+    }
+    author, runner, user = (
+        account(world, "author"),
+        account(world, "runner", pods),
+        account(world, "user", one),
+    )
+    words = "may not run pods as ServiceAccount powerful"
+    world.wait(lambda: words in refusal(author, job(world, serviceAccountName="powerful")), deadline=30)
+    assert words in refusal(author, job(world, serviceAccount="powerful"))
+    assert refusal(author, job(world)) == refusal(author, job(world, serviceAccountName="default")) == ""
+    assert refusal(user, job(world, serviceAccountName="powerful")) == ""
+    assert "as ServiceAccount other" in refusal(user, job(world, serviceAccountName="other"))
+    assert refusal(runner, job(world, serviceAccountName="powerful")) == ""
+    # Of a job that another made, with that account, only what is no template can be changed.
+    runner.create(job(world, serviceAccountName="powerful"))
+    specs = job(world, serviceAccountName="powerful")["spec"]["replicaSpecs"]
+    specs[0]["template"]["spec"]["containers"][0]["image"] = "evil"
+    with pytest.raises(KubeRequestError, match="cannot be changed once created"):
+        author.patch("TrainingJob", "probe", {"spec": {"replicaSpecs": specs}}, namespace=world.namespace)
+    author.patch("TrainingJob", "probe", {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace)
+    world.kube.delete("TrainingJob", "probe", namespace=world.namespace)
+
+
+def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, release: str) -> None:
+    main = {"name": "main", "image": "x"}
+    for pod in (
+        {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]},
+        {"hostNetwork": True},
+        {"hostPID": True},
+        {"hostIPC": True},
+        {"containers": [{**main, "securityContext": {"privileged": True}}]},
+        {"containers": [{**main, "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}]},
+        {"initContainers": [{**main, "name": "i", "ports": [{"containerPort": 1, "hostPort": 1}]}]},
+    ):
+        world.wait(lambda pod=pod: "nodeAccessNamespaces" in refusal(world.kube, job(world, **pod)))  # type: ignore[misc]
+    pinned = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}  # as RDMA takes it
+    assert refusal(world.kube, job(world, containers=[{**main, **pinned}])) == ""
+    allowed = {**job(world, hostNetwork=True), "metadata": {"name": "probe", "namespace": "elsewhere"}}
+    world.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+    try:
+        assert refusal(world.kube, allowed) == ""
+    finally:
+        world.kube.delete("Namespace", "elsewhere")

@@ -1,0 +1,309 @@
+"""What a stolen token of the operator cannot do: by its rights, and by the chart's policies where these go too far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.controlplane.operator_command import install_rights, remove_cluster_wide
+from tests.controlplane.operator_world import API_VERSION, World, world
+from tests.support.kube import Kube, KubeRequestError, Object
+
+__all__ = ["world"]
+
+RIGHTS = ["operator-rbac", "operator"]
+
+
+@pytest.fixture
+def release(world: World) -> Iterator[str]:
+    """The operator's account with its rights, and none of the policies."""
+    name = f"tdcs-{world.cluster}"
+    objects = install_rights(world.kube, release=name, namespace=world.namespace, templates=RIGHTS)
+    yield name
+    remove_cluster_wide(world.kube, objects)
+
+
+@pytest.fixture
+def thief(world: World, release: str) -> Kube:
+    """A client with the operator's token."""
+    return world.plane.client_as(service_account=f"{release}-operator", namespace=world.namespace)
+
+
+@pytest.fixture
+def policies(world: World, release: str) -> Iterator[Policies]:
+    """The chart's policies, which the test puts in force."""
+    made = Policies(world, release)
+    yield made
+    made.remove()
+
+
+class Policies:
+    """The chart's admission policies about the operator's account, in all namespaces."""
+
+    def __init__(self, world: World, release: str) -> None:
+        self._world = world
+        self._release = release
+        self._objects: list[Object] = []
+
+    def enforce(self, probe: Object, *, by: Kube) -> None:
+        """Install them, and wait until `probe` is refused."""
+        self._objects = install_rights(
+            self._world.kube,
+            release=self._release,
+            namespace=self._world.namespace,
+            templates=["admission-operator"],
+            everywhere=True,
+        )
+        self._world.wait(lambda: refusal(by, self._world.kube, probe))
+
+    def remove(self) -> None:
+        remove_cluster_wide(self._world.kube, self._objects)
+
+
+def refusal(thief: Kube, admin: Kube, obj: Object) -> str:
+    """Why an object is not taken; empty when it is, and then the administrator removes it."""
+    try:
+        thief.create(obj)
+    except KubeRequestError as error:
+        return str(error)
+    admin.delete(obj["kind"], obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
+    return ""
+
+
+def refused(call: Callable[[], object]) -> str:
+    """Why a call is refused; empty when it is not."""
+    try:
+        call()
+    except KubeRequestError as error:
+        return str(error)
+    return ""
+
+
+def owner(kind: str, name: str = "stolen") -> Object:
+    """An owner that is none: whoever has the token can write any."""
+    uid = "00000000-0000-0000-0000-000000000000"
+    return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
+
+
+def metadata(namespace: str, *owners: Object, labelled: bool = True) -> Object:
+    labels = {"app.kubernetes.io/managed-by": "tdcs", "tdcs.io/training-job": "stolen"}
+    return {
+        "name": "stolen",
+        "namespace": namespace,
+        "ownerReferences": list(owners),
+        "labels": labels if labelled else {},
+    }
+
+
+def job(meta: Object, **pod: object) -> Object:
+    """A Job that never starts."""
+    spec = {"restartPolicy": "Never", "containers": [container()], **pod}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {"suspend": True, "template": {"spec": spec}},
+    }
+
+
+def container(**more: object) -> Object:
+    return {"name": "c", "image": "x", **more}
+
+
+def workload(kind: str, meta: Object, **pod: object) -> Object:
+    labels = {"app": "stolen"}
+    spec: Object = {
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [container()], "nodeSelector": {"no": "node"}, **pod},
+        },
+    }
+    if kind == "StatefulSet":
+        spec |= {"serviceName": "stolen", "replicas": 0}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def host_path(path: str) -> Object:
+    return {"volumes": [{"name": "h", "hostPath": {"path": path}}]}
+
+
+def volume(source: Object) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "tdcs.stolen.volume"},
+        "spec": {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadOnlyMany"], **source},
+    }
+
+
+def claim(namespace: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "stolen", "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+
+
+def service(meta: Object, **spec: object) -> Object:
+    ports = [{"port": 443, "protocol": "TCP"}]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports, **spec}}
+
+
+PRIVILEGED = {"containers": [container(securityContext={"privileged": True}, args=["fuse"])]}
+
+
+def thefts(own: str) -> list[tuple[Object, str]]:
+    """What the operator's rights allow, and the words with which its policies refuse it."""
+    train, cache = owner("TrainingJob"), owner("CacheCluster")
+    theirs, ours = metadata("default", train), metadata(own, cache)
+    node = "may not use the node"
+    return [
+        (job(metadata("kube-system", train)), "namespaces of Kubernetes"),
+        (job(metadata("default")), "Jobs of TrainingJobs and of its caches only"),
+        (job(metadata("default", train, labelled=False)), "Jobs of TrainingJobs and of its caches only"),
+        (job(metadata("default", cache)), "Jobs of TrainingJobs and of its caches only"),
+        (job(theirs, **host_path("/")), node),
+        (job(metadata("default", train, cache), **host_path("/var/lib/tdcs")), node),
+        (job(theirs, hostPID=True), node),
+        (job(theirs, hostNetwork=True), node),
+        (job(theirs, **PRIVILEGED), node),
+        (job(theirs, containers=[container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}})]), node),
+        (job(theirs, containers=[container(ports=[{"containerPort": 80, "hostPort": 80}])]), node),
+        (job(metadata(own, train), serviceAccountName="tdcs-scheduler"), "ServiceAccount default only"),
+        (job(ours, **host_path("/etc")), "may mount these folders"),
+        (job(ours, **host_path("/var/lib/tdcs-other")), "may mount these folders"),
+        (workload("StatefulSet", ours, **host_path("/")), "may mount these folders"),
+        (workload("StatefulSet", metadata(own)), "of its caches only"),
+        (workload("StatefulSet", ours, **PRIVILEGED), "only FUSE clients are privileged"),
+        (workload("DaemonSet", ours, **PRIVILEGED), "only FUSE clients are privileged"),
+        (workload("DaemonSet", ours, hostPID=True), "neither the network nor the processes"),
+        (volume({"hostPath": {"path": "/"}}), "PersistentVolumes of csi.tdcs.io only"),
+        (claim("default"), "the claims of Datasets only"),
+        (service(metadata("default"), clusterIP="None"), "headless Services"),
+        (service(theirs, externalIPs=["10.96.0.1"]), "headless Services"),
+    ]
+
+
+def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
+    world: World, thief: Kube, policies: Policies
+) -> None:
+    attempts = thefts(world.namespace)
+    # Its rights alone allow every one of these: without the policies this test is of nothing.
+    assert [refusal(thief, world.kube, obj) for obj, _ in attempts] == [""] * len(attempts)
+    policies.enforce(attempts[0][0], by=thief)
+    answers = [(refusal(thief, world.kube, obj), words) for obj, words in attempts]
+    assert [found for found in answers if found[1] not in found[0]] == []
+    # What it makes is still to be made.
+    allowed = [
+        job(metadata("default", owner("TrainingJob"))),
+        job(metadata(world.namespace, owner("CacheCluster")), **host_path("/var/lib/tdcs/cache/default")),
+        volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}}),
+        service(metadata("default", owner("TrainingJob")), clusterIP="None"),
+    ]
+    assert [refusal(thief, world.kube, obj) for obj in allowed] == [""] * len(allowed)
+
+
+def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
+    world: World, thief: Kube, policies: Policies
+) -> None:
+    kube, namespace = world.kube, world.namespace
+    world.create_cluster()
+    world.create_dataset()
+    theirs = metadata(namespace, labelled=False)
+    foreign_volume = {**volume({"hostPath": {"path": "/srv"}}), "metadata": {"name": f"other-{namespace}"}}
+    for obj in (job(theirs), claim(namespace), service(theirs, clusterIP="None"), foreign_volume):
+        kube.create(obj)
+    policies.enforce(job(metadata("kube-system")), by=thief)
+    volume_name = foreign_volume["metadata"]["name"]
+    mine = {"labels": metadata("x")["labels"], "ownerReferences": [owner("TrainingJob")]}
+    calls = {
+        "delete a Job": lambda: thief.delete("Job", "stolen", namespace=namespace),
+        "take over a Job": lambda: thief.patch("Job", "stolen", {"metadata": mine}, namespace=namespace),
+        "delete a claim": lambda: thief.delete("PersistentVolumeClaim", "stolen", namespace=namespace),
+        "take over a Service": lambda: thief.patch(
+            "Service", "stolen", {"metadata": mine}, namespace=namespace
+        ),
+        "delete a volume": lambda: thief.delete("PersistentVolume", volume_name),
+        "give itself folders": lambda: thief.patch(
+            "CacheCluster", world.cluster, {"spec": {"sourceFolders": ["/etc"]}}, namespace=namespace
+        ),
+        "have a Dataset read elsewhere": lambda: thief.patch(
+            "Dataset", "pictures", {"spec": {"placement": {"nodeCount": 1}}}, namespace=namespace
+        ),
+    }
+    try:
+        answers = {name: refused(call) for name, call in calls.items()}
+        assert [name for name, answer in answers.items() if "TDCS's operator" not in answer] == []
+        # Finalizers are its own to write.
+        for kind, name in (("CacheCluster", world.cluster), ("Dataset", "pictures")):
+            thief.patch(kind, name, {"metadata": {"finalizers": ["tdcs.io/finalizer"]}}, namespace=namespace)
+    finally:
+        kube.delete("PersistentVolume", volume_name)
+
+
+def test_a_stolen_token_runs_no_pod_and_reads_no_secret_outside_of_its_namespaces(
+    world: World, thief: Kube
+) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "stolen", "namespace": "kube-system"},
+        "spec": {"containers": [container()]},
+    }
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs", "namespace": "default"}}
+    world.kube.create(secret)
+    try:
+        calls: list[Callable[[], object]] = [
+            lambda: thief.create(pod),
+            lambda: thief.create({**pod, "metadata": {"name": "stolen", "namespace": world.namespace}}),
+            lambda: thief.get("Secret", "theirs", namespace="default"),
+            lambda: thief.list("Secret", namespace="kube-system"),
+            lambda: thief.create_under(
+                "ServiceAccount", "default", "token", {"spec": {}}, namespace="kube-system"
+            ),
+        ]
+        for call in calls:
+            with pytest.raises(KubeRequestError) as error:
+                call()
+            assert error.value.code == 403
+    finally:
+        world.kube.delete("Secret", "theirs", namespace="default")
+
+
+def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
+    world: World, thief: Kube, policies: Policies
+) -> None:
+    kube = world.kube
+    world.create_dataset()
+    forged = volume(
+        {
+            "csi": {
+                "driver": "csi.tdcs.io",
+                "volumeHandle": "x",
+                "volumeAttributes": {"cluster": world.cluster, "path": "/datasets/0123456789abcdef"},
+            }
+        }
+    )
+    status = {"status": {"mountPath": "/datasets/0123456789abcdef"}}
+
+    def write(client: Kube) -> str:
+        return refused(
+            lambda: client.patch(
+                "Dataset", "pictures", status, namespace=world.namespace, subresource="status"
+            )
+        )
+
+    assert write(kube) == refusal(kube, kube, forged) == ""
+    policies.enforce(job(metadata("kube-system")), by=thief)
+    assert "only TDCS's operator writes the status" in write(kube)
+    assert "are made by TDCS's operator" in refusal(kube, kube, forged)
+    assert write(thief) == ""
+    thief.create(forged)
+    name = forged["metadata"]["name"]
+    # As the controllers of Kubernetes do; but not to another tenant's.
+    kube.patch("PersistentVolume", name, {"metadata": {"annotations": {"a": "b"}}})
+    stolen = {"metadata": {"labels": {"tdcs.io/dataset-uid": "another"}}}
+    assert "are made by TDCS's operator" in refused(lambda: kube.patch("PersistentVolume", name, stolen))
+    kube.delete("PersistentVolume", name)

@@ -1,0 +1,69 @@
+"""Several namespaces are one view, and a list of one takes nothing from the others."""
+
+import asyncio
+
+from tests.support.waiting import eventually_async
+from tests.unit.kube.fake import ScriptedApi
+
+from tdcs.kube.api import Object, ObjectList
+from tdcs.kube.informer_set import InformerSet
+from tdcs.kube.resources import DATASETS, JOBS, TRAINING_JOBS, Resource
+from tdcs.kube.scope import Scope
+
+Jobs = list[Object]
+Names = list[str]
+
+
+class TwoNamespaces(ScriptedApi):
+    """An API server with one Job in each of two namespaces; others are forbidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: dict[str, Jobs] = {
+            name: [{"metadata": {"name": "job", "namespace": name, "resourceVersion": "1"}}] for name in "ab"
+        }
+        self.looked: Names = []
+
+    async def list(self, resource: Resource, **asked: object) -> ObjectList:
+        namespace = str(asked["namespace"])
+        self.looked.append(namespace)
+        return ObjectList(items=self.jobs[namespace], resource_version="1")
+
+
+async def test_a_namespace_that_is_listed_again_takes_nothing_from_the_view_of_another() -> None:
+    api, gone = TwoNamespaces(), list[tuple[str, str]]()
+    informers = InformerSet(
+        api=api,
+        resource=JOBS,
+        namespaces=["a", "b"],
+        on_change=lambda key, obj: gone.append(key) if obj is None else None,
+    )
+    task = asyncio.create_task(informers.run())
+    try:
+        await informers.wait_synced()
+        assert set(informers.store) == {("a", "job"), ("b", "job")}
+        api.jobs["a"] = []
+        one, _other = informers._informers
+        one._version = ""
+        await one._list()
+        assert set(informers.store) == {("b", "job")}
+        assert gone == [("a", "job")]
+        assert informers.last_contact_age() < 60
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await eventually_async(lambda: set(api.looked) == {"a", "b"}, deadline=10)
+
+
+def test_a_scope_names_where_each_resource_is_looked_for() -> None:
+    everywhere = Scope(own="tdcs")
+    assert everywhere.namespaces(JOBS) == (None,)
+    assert everywhere.watched is None
+    assert everywhere.serves(DATASETS, "anywhere")
+    some = Scope(own="tdcs", datasets=frozenset({"data", "both"}), jobs=frozenset({"both"}))
+    assert some.namespaces(DATASETS) == ("both", "data", "tdcs")
+    assert some.namespaces(JOBS) == some.namespaces(TRAINING_JOBS) == ("both", "tdcs")
+    assert some.watched == ("both", "data", "tdcs")
+    assert some.serves(DATASETS, "data")
+    assert not some.serves(TRAINING_JOBS, "data")
+    assert not some.serves(DATASETS, "else")
