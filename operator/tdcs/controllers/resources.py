@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 from tdcs.api.quantities import parse_quantity
-from tdcs.kube.api import Object
 
 Amounts = Mapping[str, int]
 """Amount by resource name, such as cpu, memory, nvidia.com/gpu, pods."""
@@ -64,11 +63,6 @@ def pod_limits(spec: Mapping[str, Any]) -> dict[str, int]:
     """The limits of a pod, added up in the same way."""
     whole = amounts((spec.get("resources") or {}).get("limits"))
     return _with_whole(_of_containers(spec, ("limits",)), whole)
-
-
-def pod_size(pod: Object) -> tuple[str, dict[str, int]]:
-    """The node of a bound pod and what it takes there."""
-    return pod["spec"].get("nodeName", ""), pod_requests(pod["spec"])
 
 
 def added(parts: Iterable[Amounts]) -> dict[str, int]:

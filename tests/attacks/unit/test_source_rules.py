@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.dataset import SourceOptions
 from tdcs.api.source_uri import canonical_endpoint
-from tdcs.controllers.mounts.access.rules import SourceVerdict, judge_source
 from tdcs.engine.alluxio.sources import mount_properties
 from tdcs.engine.protocol import Source, SourceError
+from tdcs.planning.source_rules import SourceVerdict, judge_source
 from tdcs.policy.addresses import forbidden_kind, internal_kind, parse_networks
 
 TRICKS = (

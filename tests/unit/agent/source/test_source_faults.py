@@ -40,6 +40,8 @@ class Bucket:
         self.refuse_after: tuple[int, int] | None = None
         self.hangs = threading.Event()
         self.hangs.set()
+        self.stuck: set[str] = set()
+        self.released = threading.Event()
         self.requests: list[str] = []
         self.sent = 0
         bucket = self
@@ -74,6 +76,8 @@ class Bucket:
         name = unquote(request.path.partition("?")[0]).removeprefix("/bucket/data/")
         self.requests.append(name)
         self.hangs.wait()
+        if name in self.stuck:
+            self.released.wait()
         status = self.all_status or self.status.get(name, 200)
         content = self.files.get(name, b"")
         if status == 200 and name not in self.files:
@@ -99,6 +103,7 @@ class Bucket:
 
     def close(self) -> None:
         self.hangs.set()
+        self.released.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -220,6 +225,23 @@ async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
         bucket.all_status = 0
         await one.holds(version, deadline=30)
         assert one.mount().failed_count == 0
+
+
+async def test_a_source_that_hangs_for_some_files_holds_up_no_other_and_no_answer(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    version = version_of(bucket, tmp_path)
+    bucket.stuck = set(sorted(bucket.files)[:8])
+    others = {name: content for name, content in bucket.files.items() if name not in bucket.stuck}
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.content(version) == others, deadline=20)
+        await eventually_async(lambda: one.mount().held_bytes == 2_000 * len(others), deadline=20)
+        assert one.mount().busy
+        assert one.mount().failed_count == 0, "slow is not failed"
+        bucket.released.set()
+        await one.holds(version, deadline=20)
+        assert one.content(version) == bucket.files
 
 
 async def test_new_credentials_are_tried_at_once(bucket: Bucket, tmp_path: Path) -> None:

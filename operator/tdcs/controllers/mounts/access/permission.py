@@ -9,8 +9,8 @@ from tdcs.api.dataset import DatasetSpec
 from tdcs.api.source_uri import AMAZON, canonical_endpoint
 from tdcs.controllers.context import Stores, WorkKey
 from tdcs.controllers.mounts.access.endpoints import Endpoints
-from tdcs.controllers.mounts.access.rules import judge_source
 from tdcs.controllers.mounts.problem import RETRY_LATER, Problem
+from tdcs.planning.source_rules import judge_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

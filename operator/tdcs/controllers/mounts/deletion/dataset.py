@@ -34,7 +34,7 @@ async def delete(*, world: World, key: WorkKey, obj: Object, mount: Mount | None
     if mount is not None:
         mount.mounting.forget_user(key)
         if not is_shared(context=context, obj=obj, mount=mount):
-            waiting = await _unmounted(world=world, mount=mount)
+            waiting = await unmounted(world=world, mount=mount)
             if waiting is not None:
                 return waiting
     await _without_finalizer(context=context, obj=obj)
@@ -108,8 +108,9 @@ async def _users(*, context: Context, claim: Object) -> str:
     )
 
 
-async def _unmounted(*, world: World, mount: Mount) -> float | Problem | None:
-    """Drop the blocks and the mount, in the background; None when they are gone."""
+async def unmounted(*, world: World, mount: Mount) -> float | Problem | None:
+    """Drop the blocks and the mount, in the background; None when they are gone, else seconds until the next look, or
+    what holds it up."""
     if world.context.stores.cache_cluster(mount.cluster) is None:
         await world.mounts.drop(mount)
         return None  # the cache is gone, and the blocks with it

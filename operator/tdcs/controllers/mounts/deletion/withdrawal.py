@@ -1,7 +1,7 @@
 """Taking a Dataset off its source: it may not use it any more. Pods keep at most what they have open on their node."""
 
 from tdcs.controllers.context import WorkKey
-from tdcs.controllers.mounts.deletion.dataset import POLL, delete_volume, end_mount, is_shared
+from tdcs.controllers.mounts.deletion.dataset import POLL, delete_volume, is_shared, unmounted
 from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.snapshot import World
 from tdcs.kube.api import Object
@@ -25,14 +25,9 @@ async def withdraw(*, world: World, key: WorkKey, obj: Object, mount: Mount | No
     if not status.get("mountPath"):
         return None
     gone = await delete_volume(context=world.context, obj=obj)
-    if mount is None:
-        return None if gone else POLL
-    mount.mounting.forget_user(key)
-    if not is_shared(context=world.context, obj=obj, mount=mount):
-        if mount.lock.locked():
+    if mount is not None:
+        mount.mounting.forget_user(key)
+        shared = is_shared(context=world.context, obj=obj, mount=mount)
+        if not shared and await unmounted(world=world, mount=mount) is not None:
             return POLL
-        async with mount.lock:
-            if end_mount(world=world, mount=mount) is not True:
-                return POLL
-        await world.mounts.drop(mount)
     return None if gone else POLL
