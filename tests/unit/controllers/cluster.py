@@ -5,6 +5,7 @@ import base64
 import contextlib
 import copy
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
@@ -230,6 +231,8 @@ class Cluster:
         self._work: list[asyncio.Task[None]] = []
         self._asked: dict[WorkKey, object] = {}
         self._states: dict[str, object] = {}
+        self.passes = 0
+        self._pass_at = 0.0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -323,7 +326,12 @@ class Cluster:
 
     async def reconcile_dataset(self, key: WorkKey) -> float | None:
         """One pass over a Dataset."""
+        self.passes, self._pass_at = self.passes + 1, time.monotonic()
         return await self.datasets.reconcile(key)
+
+    async def quiet(self, *, seconds: float = 0.5) -> None:
+        """Until no Dataset has been looked at for so long."""
+        await self.until(lambda: time.monotonic() - self._pass_at > seconds)
 
     def _read_elsewhere(self, claim: Key) -> None:
         self.context.queue.add(WorkKey(DATASETS, *claim))

@@ -1,7 +1,6 @@
 """What changes around a Dataset at rest wakes it at once: no story here waits for a pass that comes by itself."""
 
 import math
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ MB = 1_000_000
 async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr("tdcs.controllers.mounts.snapshot.UNHEARD_SECONDS", 0.2)
     monkeypatch.setattr("tdcs.controllers.mounts.reconcile.UNHEARD_SECONDS", 0.2)
+    monkeypatch.setattr("tdcs.controllers.mounts.volumes.UNSEEN_SECONDS", 0.0)
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "s3://words": {"b": MB}}, workers={"n1": 100 * MB}
     )
@@ -53,18 +53,6 @@ async def test_a_version_that_is_overwritten_at_the_master_is_set_right(cluster:
     await cluster.until(lambda: cluster.engine.known_versions[path] == version, deadline=5)
 
 
-async def quiet(cluster: Cluster) -> None:
-    """Until no Dataset has been looked at for a second."""
-    passes, last = cluster.datasets.reconcile, [time.monotonic()]
-
-    async def noted(key: WorkKey) -> float | None:
-        last[0] = time.monotonic()
-        return await passes(key)
-
-    cluster.datasets.reconcile = noted  # type: ignore[method-assign]
-    await cluster.until(lambda: time.monotonic() - last[0] > 1)
-
-
 async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +63,7 @@ async def test_room_that_another_program_frees_is_given_to_a_dataset_that_lacks_
     await cluster.create_dataset()
     await cluster.until(lambda: cluster.condition("Placed").get("reason") == "NotAllFits")
     await cluster.until(lambda: 0 < cluster.held().get("n1", 0) == cluster.status()["cachedBytes"] < 10 * MB)
-    await quiet(cluster)
+    await cluster.quiet()
     cluster.agents.foreign["n1"] = 0
     await cluster.until(lambda: cluster.held() == {"n1": 10 * MB}, deadline=5)
 
@@ -94,7 +82,7 @@ async def test_a_mount_that_is_made_before_its_path_is_seen_in_the_status_wakes_
 ) -> None:
     await cluster.create_dataset("words", source={"uri": "s3://words"})
     await at_rest(cluster, "words")
-    await quiet(cluster)
+    await cluster.quiet()
     known, paths = cluster.status("words")["mountPath"], cluster.context.stores.paths
     users = paths.users
 
