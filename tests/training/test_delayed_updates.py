@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.pipeline_order import one_forward_one_backward
 from tests.training import models, threads
 from torch import nn
 
-from tdcs_train.pipeline.order import Act, acts, warm_up
+from tdcs_train.pipeline.order import Act, warm_up
 from tdcs_train.pipeline.worker import Settings
 
 STEPS = 200
@@ -207,7 +208,7 @@ def test_a_worker_acts_in_the_order_of_the_formula() -> None:
     threads.run(made, data, count=30)
     for worker in made:
         own = range(worker.place.replica, 30, worker.place.own)
-        assert [event.act for event in worker.events] == list(acts(own, depth=worker.depth))
+        assert [event.act for event in worker.events] == one_forward_one_backward(own, warm_up=worker.warm_up)
     assert [event.act for event in made[0].events][:4] == [
         Act("forward", 0),
         Act("forward", 3),
@@ -241,9 +242,6 @@ def test_random_delays_of_links_never_change_the_order(
     for worker in made:
         own = list(range(worker.place.replica, count, worker.place.own))
         ahead = warm_up(replicas, worker.place.stage)
-        wanted = [Act("forward", batch) for batch in own[:ahead]]
-        for done, batch in enumerate(own):
-            wanted += [Act("forward", own[done + ahead])] if done + ahead < len(own) else []
-            wanted.append(Act("backward", batch))
+        wanted = one_forward_one_backward(own, warm_up=ahead)
         assert [event.act for event in worker.events] == wanted
         assert worker.compute.weights.most_held == min(ahead, len(own) - 1) + 1

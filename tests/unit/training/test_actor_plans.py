@@ -56,6 +56,17 @@ BAD = {
     ),
     "no register": ([actor("a", "", "x*0"), actor("b", "x")], "the register x of a: count"),
     "more credits than registers": ([actor("a", "", "x*1+2"), actor("b", "x")], "initial from 0 to count"),
+    "registers that lag and are there before the first act": (
+        [
+            Task(
+                name="a",
+                kernel=no_kernel,
+                produces=(RegisterSpec(name="x", initial=1, lag=1),),
+            ),
+            actor("b", "x"),
+        ],
+        "the register x of a: lag is 1; it must not be negative, and neither initial",
+    ),
     "times of a normal actor": ([actor("a", "", "x"), actor("b", "x", times=2)], "times is 2, which normal"),
     "a repeating source": (
         [actor("a", "", "x", kind=Kind.REPEAT, times=2)],

@@ -1,23 +1,20 @@
-"""The order of a pipeline's worker follows from its registers; stages that would wait for ever are refused."""
+"""The order of a pipeline's worker follows from its actors' registers; stages never wait for each other for ever."""
 
 import math
+import time
 from collections import deque
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.pipeline_order import one_forward_one_backward
 
+from tdcs_train.actors import ActorPlan, RegisterSpec, Task, check
+from tdcs_train.actors.task import no_kernel
 from tdcs_train.errors import InputError
-from tdcs_train.pipeline.order import (
-    Act,
-    acts,
-    check_counts,
-    neighbours,
-    place_of,
-    share,
-    warm_up,
-)
+from tdcs_train.pipeline import credits
+from tdcs_train.pipeline.order import Act, check_counts, neighbours, place_of, share, warm_up
 
 REPLICAS = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 
@@ -29,21 +26,71 @@ def test_the_warm_up_of_a_stage_is_the_published_one(replicas: tuple[int, ...], 
     assert [warm_up(replicas, stage) for stage in range(len(replicas))] == counts
 
 
+def acted(batches: Sequence[int], *, ahead: int, delays: Sequence[float] = (0.0,)) -> list[Act]:
+    """What the actors of a worker do, each act late by one of some delays."""
+    done: list[Act] = []
+
+    def forward(batch: int) -> None:
+        time.sleep(delays[2 * batch % len(delays)])
+        done.append(Act("forward", batch))
+
+    def backward(batch: int) -> None:
+        time.sleep(delays[(2 * batch + 1) % len(delays)])
+        done.append(Act("backward", batch))
+
+    credits.run(batches, warm_up=ahead, forward=forward, backward=backward)
+    return done
+
+
 def test_warm_up_and_one_registers_give_one_forward_and_one_backward_in_turn() -> None:
-    order = [f"{act.direction[0].upper()}{act.batch}" for act in acts(range(6), depth=3)]
+    order = [f"{act.direction[0].upper()}{act.batch}" for act in acted(range(6), ahead=2)]
     assert order == ["F0", "F1", "F2", "B0", "F3", "B1", "F4", "B2", "F5", "B3", "B4", "B5"]
 
 
-@given(depth=st.integers(1, 6), count=st.integers(0, 30))
-def test_no_more_mini_batches_are_in_flight_than_there_are_registers(depth: int, count: int) -> None:
-    in_flight: list[int] = []
-    for act in acts(range(count), depth=depth):
-        if act.direction == "forward":
-            in_flight.append(act.batch)
-        else:
-            assert act == Act("backward", in_flight.pop(0))
-        assert len(in_flight) <= depth
-    assert not in_flight
+@settings(max_examples=40, deadline=None)
+@given(
+    ahead=st.integers(0, 5),
+    batches=st.lists(st.integers(0, 1000), max_size=12, unique=True),
+    delays=st.lists(st.floats(0.0, 0.0005), min_size=1, max_size=8),
+)
+def test_the_actors_of_a_worker_keep_the_published_order_whatever_is_late(
+    ahead: int, batches: list[int], delays: list[float]
+) -> None:
+    assert acted(batches, ahead=ahead, delays=delays) == one_forward_one_backward(batches, warm_up=ahead)
+
+
+def test_no_more_mini_batches_are_in_flight_than_there_are_registers() -> None:
+    in_flight = most = 0
+    for act in acted(range(30), ahead=3):
+        in_flight += 1 if act.direction == "forward" else -1
+        most = max(most, in_flight)
+    assert (most, in_flight) == (4, 0)
+
+
+def test_a_plan_whose_backward_waits_for_more_forwards_than_there_are_registers_is_refused() -> None:
+    def plan(count: int) -> ActorPlan:
+        made = (RegisterSpec(name="in flight", count=count), RegisterSpec(name="ahead", lag=3))
+        return ActorPlan(
+            (
+                Task(name="forward", kernel=no_kernel, produces=made),
+                Task(name="backward", kernel=no_kernel, consumes=("in flight", "ahead")),
+            )
+        )
+
+    check(plan(4))
+    with pytest.raises(InputError, match="too few registers: in flight of forward has 3 and needs 4"):
+        check(plan(3))
+
+
+@pytest.mark.parametrize("error", [ValueError("no such file"), SystemExit(3)])
+def test_what_ends_a_forward_ends_the_worker_with_the_same_error(error: BaseException) -> None:
+    def forward(batch: int) -> None:
+        if batch == 4:
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        credits.run(range(9), warm_up=1, forward=forward, backward=lambda _: None)
+    assert raised.value is error
 
 
 @given(replicas=REPLICAS)
@@ -83,7 +130,7 @@ def comes_to_its_end(replicas: Sequence[int]) -> bool:
     count = math.lcm(*replicas) * (max(warm_up(replicas, 0), 1) + 2)
     lines = {
         (stage, replica): deque(
-            acts(range(replica, count, replicas[stage]), depth=warm_up(replicas, stage) + 1)
+            one_forward_one_backward(range(replica, count, replicas[stage]), warm_up=warm_up(replicas, stage))
         )
         for stage in range(len(replicas))
         for replica in range(replicas[stage])

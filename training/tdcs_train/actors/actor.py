@@ -38,12 +38,14 @@ class Input:
 class Output:
     """The end of a register descriptor at its producer."""
 
-    __slots__ = ("consumers", "free", "registers", "spec")
+    __slots__ = ("consumers", "free", "lag", "registers", "spec")
 
     def __init__(self, spec: RegisterSpec, registers: list[Register]) -> None:
         self.spec = spec
         self.registers = registers
         self.free = deque(registers)
+        self.lag = spec.lag
+        """Acts of which nobody reads the register."""
         self.consumers: list[tuple[Post, Handler, Handler, Any]] = []
         """For each: its queue, its handlers of registers and of the end, and what it knows the descriptor by."""
 
@@ -176,7 +178,9 @@ class Actor:
         number = self.acts
         try:
             result = self.task.kernel(inputs, outputs, number)  # type: ignore[operator]
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # else a kernel that calls sys.exit would end this thread alone, unseen
             self._on_failed(self, error)
             return before
         ended = monotonic_ns()
@@ -210,6 +214,9 @@ class Actor:
     def _send(self, output: Output, when: int, me: Cause | None) -> None:
         consumers = output.consumers
         if not consumers:
+            return
+        if output.lag:
+            output.lag -= 1
             return
         register = output.free.popleft()
         if not output.free:

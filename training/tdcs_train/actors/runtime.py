@@ -144,15 +144,15 @@ class Runtime:
         finally:
             self.stop()
 
-    def stop(self) -> None:
-        """End the threads after the acts that are running."""
+    def stop(self, *, wait: bool = True) -> None:
+        """End the threads after the acts that are running; `wait` for them."""
         if self._network is not None:
             self._network.close(reason="" if self._error is None else str(self._error))
         self._over.set()
         for thread in self._threads.values():
             thread.stop()
         for thread in self._threads.values():
-            if thread is not threading.current_thread() and thread.is_alive():
+            if wait and thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
     def accounts(self) -> Mapping[str, Account]:

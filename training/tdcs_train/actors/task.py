@@ -73,6 +73,9 @@ class RegisterSpec:
     """Bytes of memory of each register; 0 for registers that carry only a value, or only order (control)."""
     initial: int = 0
     """How many of them can be read before the first act, as a cycle needs."""
+    lag: int = 0
+    """How many acts the producer is ahead: what its first `lag` acts make is free again at once and nobody reads it, so
+    the consumer's act n waits for the producer's act n + lag. With a control register this fixes an order."""
     pull_count: int = 2
     """Registers on each other machine that reads it."""
     priority: int = 0

@@ -63,6 +63,11 @@ def _check_tasks(plan: ActorPlan) -> None:
                     f"negative, and initial from 0 to count, not {spec.count}, {spec.pull_count}, {spec.size} and "
                     f"{spec.initial}"
                 )
+            if spec.lag < 0 or (spec.lag and (spec.initial or task.is_async)):
+                raise InputError(
+                    f"the register {spec.name} of {task.name}: lag is {spec.lag}; it must not be negative, and neither "
+                    "initial registers nor an asynchronous kernel go with it"
+                )
             if not 0 <= spec.priority <= 3:
                 raise InputError(
                     f"the register {spec.name} of {task.name}: the priority {spec.priority} is not 0 to 3"
@@ -128,16 +133,21 @@ def _acts_of_a_period(plan: ActorPlan) -> dict[str, int]:
 
 
 def _check_progress(plan: ActorPlan, periods: dict[str, int]) -> None:
-    """Try one period; where it halts, add registers until it does not, and say where they are missing."""
+    """Try one period; where it halts, add registers until it does not, and say where they are missing.
+
+    Producers may act as many periods more as registers lag.
+    """
     wanted = {name: count * plan.by_name[name].times for name, count in periods.items()}
-    if sum(wanted.values()) > MOST_ACTS:
+    lag = sum(spec.lag for spec in plan.registers.values())
+    most = {name: count * (1 + lag) for name, count in wanted.items()}
+    if sum(most.values()) > MOST_ACTS:
         raise InputError(
-            f"a period of the plan has {sum(wanted.values())} acts, more than {MOST_ACTS}; repeat less"
+            f"a period of the plan has {sum(most.values())} acts, more than {MOST_ACTS}; repeat less"
         )
     counts = {name: spec.count for name, spec in plan.registers.items()}
     trial = _Trial(plan, counts)
-    while not trial.run(wanted):
-        blocked = trial.blocked(wanted)
+    while not trial.run(wanted, most=most):
+        blocked = trial.blocked(most)
         if not blocked:
             stuck = min(name for name in wanted if trial.acts[name] < wanted[name])
             raise InputError(
@@ -171,14 +181,15 @@ class _Trial:
             name: deque([len(plan.consumers[name])] * spec.initial) for name, spec in plan.registers.items()
         }
         self.taken = dict.fromkeys(self.readable, 0)
+        self.lag = {name: spec.lag for name, spec in plan.registers.items()}
 
-    def run(self, wanted: dict[str, int]) -> bool:
-        """Act while anybody can, until every actor has done what is wanted of it."""
+    def run(self, wanted: dict[str, int], *, most: dict[str, int]) -> bool:
+        """Act while anybody can and has not acted `most` times; whether every actor has done what is wanted of it."""
         moved = True
         while moved:
             moved = False
             for task in self.plan.tasks:
-                while self.acts[task.name] < wanted.get(task.name, MOST_ACTS) and self._act(task):
+                while self.acts[task.name] < most.get(task.name, MOST_ACTS) and self._act(task):
                     moved = True
         return all(self.acts[name] >= count for name, count in wanted.items())
 
@@ -208,6 +219,9 @@ class _Trial:
         if last or task.kind is not Kind.ACCUMULATE:
             for spec in task.produces:
                 consumers = self.plan.consumers[spec.name]
+                if consumers and self.lag[spec.name]:
+                    self.lag[spec.name] -= 1
+                    continue
                 for consumer in consumers:
                     self.readable[spec.name, consumer.name] += 1
                 if consumers:

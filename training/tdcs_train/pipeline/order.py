@@ -1,17 +1,13 @@
-"""The order in which a worker of a pipeline computes, as a consequence of its registers.
+"""The places of a pipeline's workers, and which mini-batches each works on.
 
-A worker of a stage has `depth` registers for mini-batches between their forward and their backward. A forward takes a
-register, a backward gives it back. While a register is free and a mini-batch is still to come it does a forward, else a
-backward. With warm-up + 1 registers this is 1F1B (one forward, one backward): the warm-up's forwards, then a forward
-and a backward in turn, then the warm-up's backwards; the mini-batches go to the replicas of a stage in turn
-(1F1B-RR). What arrives earlier than this order wants it waits, so delays never change the order.
+The mini-batches go to the replicas of a stage in turn (1F1B-RR). In which order a worker computes its own follows from
+its registers: :mod:`tdcs_train.pipeline.credits`.
 
-Source: PipeDream (SOSP'19, section 3.2); registers as credits: OneFlow (arXiv 2110.15032, section 4).
+Source: PipeDream (SOSP'19, section 3.2).
 """
 
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,18 +71,6 @@ def place_of(rank: int, replicas: Sequence[int]) -> Place:
 def warm_up(replicas: Sequence[int], stage: int) -> int:
     """Forwards of a worker of the stage before its first backward: (W - 1 - workers of earlier stages) // replicas."""
     return warmup_counts(replicas)[stage]
-
-
-def acts(batches: Sequence[int], *, depth: int) -> Iterator[Act]:
-    """What a worker does with its mini-batches, in order, with `depth` registers."""
-    in_flight: deque[int] = deque()
-    coming = deque(batches)
-    while coming or in_flight:
-        if coming and len(in_flight) < depth:
-            in_flight.append(coming.popleft())
-            yield Act("forward", in_flight[-1])
-        else:
-            yield Act("backward", in_flight.popleft())
 
 
 def share(place: Place, *, first: int, count: int) -> range:

@@ -1,4 +1,4 @@
-"""A worker of a pipeline: its acts in order, the update of its weights, and what it waited for."""
+"""A worker of a pipeline: what its acts do, the update of its weights, and what it waited for."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 
 from tdcs_train.model.errors import PlanError
-from tdcs_train.pipeline.order import Act, Place, acts, check_counts, share, warm_up
+from tdcs_train.pipeline import credits
+from tdcs_train.pipeline.order import Act, Place, check_counts, share, warm_up
 from tdcs_train.pipeline.stage import StageCompute
 from tdcs_train.pipeline.values import Packet
 
@@ -96,7 +97,12 @@ class Worker:
     @property
     def depth(self) -> int:
         """Registers for mini-batches in flight."""
-        return warm_up(self.place.replicas, self.place.stage) + 1
+        return self.warm_up + 1
+
+    @property
+    def warm_up(self) -> int:
+        """Forwards before the first backward."""
+        return warm_up(self.place.replicas, self.place.stage)
 
     def run(self, batches: Batches | None, *, count: int) -> None:
         """Trains with `count` mini-batches of the whole pipeline and leaves it empty.
@@ -120,32 +126,41 @@ class Worker:
         self.compute.weights.reset(steps)
 
     def _stash(self, batches: Batches | None, *, count: int) -> None:
-        first, coming = self.done, None
-        for act in acts(share(self.place, first=first, count=count), depth=self.depth):
-            if act.direction == "forward":
-                packet = self._packet(act.batch, batches)
-                self._forward(packet, version=self._version(packet), share_of_loss=1.0)
-                coming = act.batch + self.place.own
-            else:
-                gradients = self._backward(act.batch)
-                self._summed(gradients, divisor=self.place.own)
-                needed = self._needed_from(coming, first=first, end=first + count)
-                self._step(gradients, needed_from=needed)
+        first = self.done
+        coming: int | None = None
+
+        def forward(batch: int) -> None:
+            nonlocal coming
+            packet = self._packet(batch, batches)
+            self._forward(packet, version=self._version(packet), share_of_loss=1.0)
+            coming = batch + self.place.own
+
+        def backward(batch: int) -> None:
+            gradients = self._backward(batch)
+            self._summed(gradients, divisor=self.place.own)
+            self._step(gradients, needed_from=self._needed_from(coming, first=first, end=first + count))
+
+        own = share(self.place, first=first, count=count)
+        credits.run(own, warm_up=self.warm_up, forward=forward, backward=backward)
         self.done += count
 
     def _flush(self, batches: Batches | None) -> None:
         micro = self.settings.micro_batches
         total: list[torch.Tensor | None] = [None] * len(self.compute.parameters)
-        for act in acts(share(self.place, first=self.done * micro, count=micro), depth=self.depth):
-            if act.direction == "forward":
-                packet = self._packet(act.batch, batches)
-                self._forward(packet, version=self.compute.weights.newest, share_of_loss=1 / micro)
-            else:
-                found = self._backward(act.batch)
-                total = [
-                    old if new is None else new if old is None else old.add_(new)
-                    for old, new in zip(total, found, strict=True)
-                ]
+
+        def forward(batch: int) -> None:
+            packet = self._packet(batch, batches)
+            self._forward(packet, version=self.compute.weights.newest, share_of_loss=1 / micro)
+
+        def backward(batch: int) -> None:
+            nonlocal total
+            total = [
+                old if new is None else new if old is None else old.add_(new)
+                for old, new in zip(total, self._backward(batch), strict=True)
+            ]
+
+        own = share(self.place, first=self.done * micro, count=micro)
+        credits.run(own, warm_up=self.warm_up, forward=forward, backward=backward)
         self._summed(total, divisor=1)
         self._step(total, needed_from=self.compute.weights.newest + 1)
         self.done += 1

@@ -24,7 +24,10 @@ def digest_of(plan: ActorPlan) -> str:
     """Equal for plans that can work together."""
     described = [
         [task.name, task.machine, task.kind.value, task.times, task.consumes]
-        + [[spec.name, spec.count, spec.size, spec.pull_count, spec.priority] for spec in task.produces]
+        + [
+            [spec.name, spec.count, spec.size, spec.pull_count, spec.priority, spec.lag]
+            for spec in task.produces
+        ]
         for task in plan.tasks
     ]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
