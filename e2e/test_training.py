@@ -4,6 +4,7 @@ Runs what `make demo` runs, with its files, and asserts what the demo prints.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,10 @@ def test_a_job_that_starts_cold_runs_where_its_data_is_being_loaded(cold: Cold) 
 def test_later_jobs_run_on_the_nodes_with_the_data_and_read_nothing_from_the_source(
     cold: Cold, kubectl: Kubectl, reporter: Reporter, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All-reduce and parameter servers alike; a server itself reads nothing and may be anywhere."""
+    """All-reduce and parameter servers alike; a server itself reads nothing and may be anywhere.
+
+    The workers of the latter read their weights in the order of a plan, as the trace of every step shows.
+    """
     warm = [
         demo.train(reporter=reporter, kubectl=kubectl, example=example)
         for example in (demo.SECOND, demo.PARAMETER_SERVER)
@@ -166,6 +170,10 @@ def test_later_jobs_run_on_the_nodes_with_the_data_and_read_nothing_from_the_sou
         assert run.local_share == 1.0
         # Nothing but the odd metadata request may reach the source.
         assert run.source_bytes < 0.01 * sum(cold.held.values())
+    log = kubectl("logs", "-n", demo.NAMESPACE, f"job/{demo.PARAMETER_SERVER.name}-chief", "--tail=-1")
+    epochs = [json.loads(line) for line in log.splitlines() if line.startswith('{"epoch"')]
+    print("\n".join(map(str, epochs)))
+    assert [line["order_kept"] for line in epochs] == [1.0, 1.0]
     assert min(warm[0].images_per_second) > cold.run.images_per_second[0]
     demo.show([cold.run, *warm])
     table = capsys.readouterr().out

@@ -22,7 +22,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -33,9 +33,10 @@ import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused
 MOMENTUM = 0.9
 
 
-def arguments() -> argparse.Namespace:
+def arguments_of(description: str | None) -> argparse.ArgumentParser:
+    """The command line that all ways of training this network have."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="a folder with one sub-folder per class")
     parser.add_argument("--epochs", type=int, default=2, choices=range(1, 10_001), metavar="N")
@@ -46,7 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--readers", type=int, default=8, help="files read at the same time")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of an operation")
-    return parser.parse_args()
+    return parser
 
 
 def find_images(folder: Path) -> tuple[list[tuple[str, int]], list[str]]:
@@ -116,8 +117,9 @@ class Network:
         inputs = tf.cast(tf.reduce_prod(shape[:-1]), tf.float32)
         return tf.Variable(tf.random.stateless_normal(shape, seed=(1, number)) * tf.sqrt(2.0 / inputs))
 
-    def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        k1, b1, k2, b2, d1, e1, d2, e2 = self.weights
+    def __call__(self, images: tf.Tensor, weights: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
+        """The classes' logits; `weights` are values of the variables that have been read already."""
+        k1, b1, k2, b2, d1, e1, d2, e2 = weights or self.weights
         hidden = tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(images, k1, 1, "VALID") + b1), 2, 2, "VALID")
         hidden = tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(hidden, k2, 1, "VALID") + b2), 2, 2, "VALID")
         hidden = tf.nn.relu(tf.reshape(hidden, (tf.shape(hidden)[0], -1)) @ d1 + e1)
@@ -154,7 +156,7 @@ def say(**fields: object) -> None:
 
 
 def main() -> None:
-    asked = arguments()
+    asked = arguments_of(__doc__).parse_args()
     started = time.monotonic()
     tf.config.threading.set_intra_op_parallelism_threads(asked.threads)
     tf.config.threading.set_inter_op_parallelism_threads(2)

@@ -17,12 +17,18 @@ epoch. The last line has `"done": true`.
 
 With a plan of a pipeline in TDCS_TRAIN_PLAN (`tdcs-train plan --job` puts it there) the workers are its stages: those
 of the first stage read /data, the others need none. Give `--classes` and `--steps` then, since the others see no file;
-`bottleneck` is then the stage that worked for the longest time. For the plan:
+`bottleneck` is then the stage that worked for the longest time. With `--checkpoints` each stage writes one after every
+epoch into a folder that all workers see, and a job that is started again goes on from the newest one that all stages
+have. For the plan:
 
     tdcs-train profile train_images_torch.py:model --batch 64 -o graph.txt
+
+`wide` in the place of `model` is the network of `--hidden 6144`, of which the gradients are large against its
+computation.
 """
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -45,11 +51,14 @@ from tdcs_train.pipeline.plan_variable import plan_from
 from tdcs_train.pipeline.runtime import Pipeline, Recipe
 
 MOMENTUM = 0.9
+HIDDEN, WIDE = 64, 6144
+"""Outputs of the first dense layer."""
 
 
-def arguments() -> argparse.Namespace:
+def argument_parser(description: str | None) -> argparse.ArgumentParser:
+    """The command line that all ways of training this network have."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="a folder with one sub-folder per class")
     parser.add_argument("--epochs", type=int, default=2, choices=range(1, 10_001), metavar="N")
@@ -57,21 +66,21 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--image-size", type=int, default=28, help="images are resized to a square of this side"
     )
+    parser.add_argument("--hidden", type=int, default=HIDDEN, help="outputs of the first dense layer")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--readers", type=int, default=8, help="files read at the same time")
     parser.add_argument("--decoders", type=int, default=2, help="images decoded at the same time")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of an operation")
-    parser.add_argument(
-        "--classes", type=int, help="of the dataset; needed in a pipeline, else found in --data"
-    )
+    parser.add_argument("--classes", type=int, help="of the dataset; found in --data where all see it")
     parser.add_argument(
         "--steps", type=int, help="mini-batches of an epoch in a pipeline, of all its input workers together"
     )
+    parser.add_argument("--checkpoints", type=Path, help="in a pipeline: a folder that all workers see")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order of the files")
-    return parser.parse_args()
+    return parser
 
 
-def network(*, image_size: int, classes: int) -> nn.Module:
+def network(*, image_size: int, classes: int, hidden: int) -> nn.Module:
     """Two convolutions and two dense layers."""
     flat = (((image_size - 2) // 2 - 2) // 2) ** 2 * 32
     return nn.Sequential(
@@ -82,15 +91,20 @@ def network(*, image_size: int, classes: int) -> nn.Module:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(flat, 64),
+        nn.Linear(flat, hidden),
         nn.ReLU(),
-        nn.Linear(64, classes),
+        nn.Linear(hidden, classes),
     )
 
 
 def model() -> nn.Module:
     """The network for ten classes of 28 x 28, for `tdcs-train profile`."""
-    return network(image_size=28, classes=10)
+    return network(image_size=28, classes=10, hidden=HIDDEN)
+
+
+def wide() -> nn.Module:
+    """The same with `--hidden 6144`."""
+    return network(image_size=28, classes=10, hidden=WIDE)
 
 
 def batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,13 +141,13 @@ def loader_of(asked: argparse.Namespace, samples: Sequence[Sample], *, rank: int
     )
 
 
-def forever(loader: Loader) -> Iterator[Any]:
-    """The mini-batches of one epoch after another."""
-    epoch = 0
-    while True:
-        epoch += 1
-        for batch in loader.epoch(epoch):
-            yield tensors(batch)
+def forever(loader: Loader, *, after: int) -> Iterator[Any]:
+    """The mini-batches of one epoch after another, without the first `after` ones."""
+    epochs, passed = divmod(after, len(loader))
+    for epoch in itertools.count(epochs + 1):
+        for number, batch in enumerate(loader.epoch(epoch)):
+            if epoch > epochs + 1 or number >= passed:
+                yield tensors(batch)
 
 
 def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
@@ -144,7 +158,8 @@ def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
             "a pipeline needs --classes and --steps: only the workers of its first stage see the files"
         )
     membership = membership_from(
-        facts={"arguments": f"{asked.classes} {asked.steps} {asked.batch}"}, timeout=120
+        facts={"arguments": f"{asked.classes} {asked.steps} {asked.batch} {asked.hidden} {asked.epochs}"},
+        timeout=120,
     )
     rank, readers = membership.rank, plan.replicas[0]
     loader = None
@@ -155,16 +170,24 @@ def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
         loader = loader_of(asked, samples, rank=rank, world_size=readers)
     torch.manual_seed(asked.seed)
     recipe = Recipe(
-        model=network(image_size=asked.image_size, classes=asked.classes),
+        model=network(image_size=asked.image_size, classes=asked.classes, hidden=asked.hidden),
         loss=loss,
         optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
         learning_rate=asked.learning_rate,
     )
     losses: list[float] = []
     with Pipeline(recipe, plan, membership) as pipeline:
-        own = forever(loader) if loader is not None else None
-        say(event="start", worker=rank, workers=plan.workers, plan=str(plan), stage=pipeline.place.stage)
-        for epoch in range(1, asked.epochs + 1):
+        done = pipeline.resume(asked.checkpoints) if asked.checkpoints else 0
+        own = forever(loader, after=done // readers) if loader is not None else None
+        say(
+            event="start",
+            worker=rank,
+            workers=plan.workers,
+            plan=str(plan),
+            stage=pipeline.place.stage,
+            resumed_after=done // asked.steps,
+        )
+        for epoch in range(1 + done // asked.steps, asked.epochs + 1):
             summary = pipeline.train(own, count=asked.steps)
             losses.append(summary.loss)
             say(
@@ -176,18 +199,20 @@ def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
                 bottleneck=f"stage {summary.bottleneck}",
                 waited_for_data=round(summary.stages[0].inputs, 3),
             )
+            if asked.checkpoints:
+                pipeline.save(asked.checkpoints)
     if loader is not None:
         loader.close()
     say_done(rank, losses, started)
 
 
 def say_done(worker: int, losses: list[float], started: float) -> None:
-    """The last line of a worker."""
+    """The last line of a worker; it may have found all epochs done."""
     say(
         done=True,
         worker=worker,
-        first_loss=round(losses[0], 4),
-        last_loss=round(losses[-1], 4),
+        first_loss=round(losses[0], 4) if losses else None,
+        last_loss=round(losses[-1], 4) if losses else None,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         seconds=round(time.monotonic() - started, 1),
     )
@@ -209,7 +234,7 @@ def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
         torch=torch.__version__,
     )
     torch.manual_seed(asked.seed)
-    net: nn.Module = network(image_size=asked.image_size, classes=len(classes))
+    net: nn.Module = network(image_size=asked.image_size, classes=len(classes), hidden=asked.hidden)
     if workers > 1:
         net = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=asked.learning_rate, momentum=MOMENTUM)
@@ -240,7 +265,7 @@ def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
 
 
 def main() -> None:
-    asked = arguments()
+    asked = argument_parser(__doc__).parse_args()
     torch.set_num_threads(asked.threads)
     workers = int(os.environ.get("WORLD_SIZE", "1"))
     with ended_by_input_errors():

@@ -9,12 +9,21 @@ steps, and its end is the end of the training: workers and servers serve until s
 The chief prints one line of JSON per epoch, and a last one with `"done": true`:
 
     {"epoch": 1, "workers": 2, "loss": 0.61, "images_per_second": 3100.0, "stall_share": 0.05}
+
+With `--order plan.json`, which `tdcs-train order --json` has written for the profile of this network, each step reads
+its weights from the servers in the order of the plan, `--window` of them at a time. The line of an epoch then says what
+the trace of its steps shows: in which share of them no weight arrived before one that is two or more places ahead in
+the plan (`order_kept`), and in the last step the milliseconds from its beginning to each weight's arrival, in the order
+of the plan (`arrived_ms`). A window of all weights leaves the order to TensorFlow, for comparison.
 """
 
+import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 # Without this the chief gives up when a worker is restarted, instead of waiting for it.
 os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
@@ -22,11 +31,40 @@ os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from train_images import (  # type: ignore[import-not-found, unused-ignore]
     Network,
-    arguments,
+    arguments_of,
     find_images,
     pipeline,
     say,
 )
+
+from tdcs_train.errors import InputError, ended_by_input_errors
+from tdcs_train.ps.read_order import kept, layer_priorities, read_order
+from tdcs_train.ps.tensorflow_reads import in_order_traced
+
+NEIGHBOURS = 2
+"""Weights this many places apart in the plan must arrive in its order; with a window of two, neighbours need not."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = arguments_of(__doc__)
+    parser.add_argument("--order", type=Path, help="the plan of `tdcs-train order --json`")
+    parser.add_argument("--window", type=int, default=2, help="reads under way at a time, with --order")
+    asked: argparse.Namespace = parser.parse_args()
+    return asked
+
+
+def priorities_from(path: Path, *, weights: int) -> list[int]:
+    """The priority of each weight of the network: a layer's kernel and bias share one."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a plan: {error}") from error
+    layers = layer_priorities(document, source=str(path))
+    if 2 * len(layers) != weights:
+        raise InputError(
+            f"{path} orders {len(layers)} layers with parameters, the network has {weights // 2}; profile this network"
+        )
+    return [priority for priority in layers for _ in ("kernel", "bias")]
 
 
 def serve(resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> None:
@@ -40,6 +78,15 @@ def serve(resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> N
         protocol="grpc",
         start=True,
     ).join()
+
+
+def traced(steps: list[list[float]], priorities: list[int]) -> dict[str, object]:
+    """What the trace of some steps says of the order; nothing without a plan."""
+    if not priorities:
+        return {}
+    good = sum(kept(arrived, priorities, window=NEIGHBOURS) for arrived in steps)
+    last = [round(1000 * steps[-1][place], 2) for place in read_order(priorities)]
+    return {"order_kept": round(good / len(steps), 4), "arrived_ms": last}
 
 
 def main() -> None:
@@ -64,6 +111,10 @@ def main() -> None:
 
     with strategy.scope():
         network = Network(image_size=asked.image_size, classes=len(classes))
+    priorities: list[int] = []
+    if asked.order:
+        with ended_by_input_errors():
+            priorities = priorities_from(asked.order, weights=len(network.weights))
 
     def batches() -> tf.data.Dataset:
         # Runs on each worker: the list of files travels to it inside the graph, the files themselves do not.
@@ -80,19 +131,27 @@ def main() -> None:
         with tf.control_dependencies([images]):
             ready = tf.timestamp()
 
-        def on_a_worker(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        def on_a_worker(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
-                logits = network(images)
+                if priorities:
+                    began = tf.timestamp()
+                    with tf.control_dependencies([began]):
+                        values, times = in_order_traced(network.weights, priorities, window=asked.window)
+                    arrived = tf.stack([time - began for time in times])
+                    logits = network(images, values)
+                else:
+                    arrived = tf.zeros([0], tf.float64)
+                    logits = network(images)
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
                 loss = tf.reduce_mean(losses)
             gradients = tape.gradient(loss, network.weights)
             for weight, gradient in zip(network.weights, gradients, strict=True):
                 weight.assign_sub(asked.learning_rate * gradient)
-            return loss
+            return loss, arrived
 
-        loss = strategy.run(on_a_worker, args=(images, labels))
+        loss, arrived = strategy.run(on_a_worker, args=(images, labels))
         with tf.control_dependencies([loss]):
-            return loss, ready - before, tf.timestamp() - before
+            return loss, ready - before, tf.timestamp() - before, arrived
 
     compiled: Callable[..., tuple[tf.Tensor, ...]] = tf.function(step)
     iterator = iter(coordinator.create_per_worker_dataset(batches))
@@ -104,9 +163,9 @@ def main() -> None:
         epoch_started = time.monotonic()
         scheduled = [coordinator.schedule(compiled, args=(iterator,)) for _ in range(steps)]
         coordinator.join()
-        results = [[float(value) for value in each.fetch()] for each in scheduled]
+        results = [each.fetch() for each in scheduled]
         seconds = time.monotonic() - epoch_started
-        losses.append(sum(loss for loss, _, _ in results) / steps)
+        losses.append(sum(float(loss) for loss, *_ in results) / steps)
         say(
             epoch=epoch,
             workers=workers,
@@ -114,8 +173,11 @@ def main() -> None:
             seconds=round(seconds, 2),
             images_per_second=round(steps * asked.batch / seconds, 1),
             stall_share=round(
-                sum(waited for _, waited, _ in results) / sum(total for _, _, total in results), 3
+                sum(float(waited) for _, waited, *_ in results)
+                / sum(float(total) for *_, total, _ in results),
+                3,
             ),
+            **traced([[float(one) for one in arrived] for *_, arrived in results], priorities),
         )
     say(
         done=True,

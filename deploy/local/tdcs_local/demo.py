@@ -36,11 +36,18 @@ class Example:
     name: str
     file: str
     teller: str
+    needs: tuple[str, ...] = ()
+    """Files that are applied as they stand before the job."""
 
 
 FIRST = Example(name="mnist-first", file="trainingjob.yaml", teller="worker")
 SECOND = Example(name="mnist-second", file="trainingjob.yaml", teller="worker")
-PARAMETER_SERVER = Example(name="mnist-ps", file="trainingjob-parameter-server.yaml", teller="chief")
+PARAMETER_SERVER = Example(
+    name="mnist-ps",
+    file="trainingjob-parameter-server.yaml",
+    teller="chief",
+    needs=("order-digits.yaml",),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +185,8 @@ def train(
     held = node_bytes(kubectl)
     sent = operations.payload_bytes_sent(bucket=DATASET)
     begin = time.monotonic()
+    for file in example.needs:
+        kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / file)))
     for thing in load(EXAMPLES / example.file):
         thing["metadata"]["name"] = name
         kubectl.apply(_in_demo(thing))

@@ -64,14 +64,30 @@ _SPECS = (
     Spec(name="store", programs={"versitygw/store-gateway": "versitygw/store-gateway"}),
     Spec(
         name="train-tensorflow",
-        files={name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
+        files={
+            **{name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
+            # of tdcs-train what orders reads: the image, of a gigabyte, is made anew for no other change
+            **{
+                name: f"training/{name}"
+                for name in (
+                    "tdcs_train/__init__.py",
+                    "tdcs_train/errors.py",
+                    "tdcs_train/ps/__init__.py",
+                    "tdcs_train/ps/read_order.py",
+                    "tdcs_train/ps/tensorflow_reads.py",
+                )
+            },
+        },
         everywhere=False,
     ),
     Spec(
         name="train-pytorch",
         files={
             "tdcs_train": "training/tdcs_train",
-            "train_images_torch.py": "deploy/examples/train_images_torch.py",
+            **{
+                name: f"deploy/examples/{name}"
+                for name in ("train_images_torch.py", "train_parameter_server_torch.py")
+            },
         },
         everywhere=False,
         torch=True,
