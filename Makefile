@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit training compile controlplane engine e2e crds lock simulation-docs simulation-quick training-docs
+.PHONY: help docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -39,13 +39,13 @@ doctor: venv ## check this machine for what the local cluster needs
 demo: venv ## from nothing to three training jobs on one dataset, placed by their data; prints what happened
 	@$(LOCAL) demo
 
-test: venv ## all tiers: lint, types, contracts, unit, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
+test: venv ## all tiers: lint, types, contracts, unit, processes, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
 	@$(TIERS) $(if $(AGAIN),--again)
 
 quick: venv ## the quick tiers: lint, types, contracts, unit
 	@$(TIERS) lint types contracts unit
 
-lint types contracts unit training compile controlplane engine e2e: venv
+lint types contracts unit processes training compile controlplane engine e2e: venv
 	@$(TIERS) $@
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code

@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="in controlplane, engine and e2e: run up to "
+        help="in processes, controlplane, engine and e2e: run up to "
         f"{MOST_AGAIN} failed tests once more in a new process; those that pass then are named as flaky",
     )
     options = parser.parse_args(argv)
@@ -276,6 +276,8 @@ TIERS: dict[str, Callable[[Wishes], TierResult]] = {
     "types": types,
     "contracts": contracts,
     "unit": lambda _: pytest("tests/unit", "tests/attacks/unit", *TOGETHER),
+    # Agents, readers and node plugins as they run on a node, and what is measured of them in small.
+    "processes": lambda wishes: pytest("tests/processes", *TOGETHER, again=wishes.again),
     "training": training,
     "compile": compiled,
     "controlplane": lambda wishes: pytest("tests/controlplane", *TOGETHER, again=wishes.again),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.node import needs_fuse
 from tests.support.readers import Giver, ReaderNode, holder_of, reader_node, table_of
 from tests.support.waiting import eventually_async
-from tests.unit.csi.conftest import needs_fuse
 from tests.unit.csi.views.builders import (
     PATH,
     drop_block,

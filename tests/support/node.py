@@ -5,8 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -206,36 +205,3 @@ def cannot_mount() -> str | None:
         return "mounts can only be made by root"
     tried = subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True, text=True)
     return tried.stderr.strip() or "a mount namespace cannot be made" if tried.returncode else None
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    """A node without a cache cluster and without a running plugin."""
-    if reason := cannot_mount():
-        pytest.skip(f"real mounts are not tested: {reason}")
-    holder = subprocess.Popen(
-        dies_with_us("unshare", "--mount", "--propagation=private", "sleep", "infinity")
-    )
-    # Not pytest's tmp_path: a socket's path may have 107 bytes.
-    this = Node(root=Path(tempfile.mkdtemp(prefix="tdcs-csi-")).resolve(), namespace=holder.pid)
-    try:
-        own = os.readlink("/proc/self/ns/mnt")
-        eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=60)
-        # As on a real node, folders that plugins and clients mount into are shared with those who watch them.
-        for folder in (this.fuse_root, this.kubelet, this.cache_root):
-            this.share(folder)
-        yield this
-    finally:
-        for process in reversed(this.processes):
-            process.kill()
-            process.wait()
-        holder.kill()
-        holder.wait()
-        shutil.rmtree(this.root)
-
-
-@pytest.fixture
-def running(node: Node) -> Node:
-    """The node with the plugin running, which answers at once whether a folder is there."""
-    node.start_plugin()
-    return node

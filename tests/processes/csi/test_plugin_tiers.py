@@ -4,9 +4,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.processes.csi.view_node import FILES, ViewNode
+from tests.support.node import Node
 from tests.support.waiting import eventually
-from tests.unit.csi.conftest import Node
-from tests.unit.csi.view_node import FILES, ViewNode
 from tests.unit.csi.views.builders import put_blocks
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from tests.support.node import needs_fuse
 from tests.support.ports import free_ports
 from tests.support.readers import CLUSTER, JOURNAL, Giver, ReaderNode, small_version
 from tests.support.waiting import eventually_async
-from tests.unit.csi.conftest import needs_fuse
 
 from tdcs.cli.caches import serve_manifests
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import xxhash
 from tests.support.agents import Version
+from tests.support.node import needs_fuse
 from tests.support.readers import (
     HERE,
     JOURNAL,
@@ -24,7 +25,6 @@ from tests.support.readers import (
     small_version,
     table_of,
 )
-from tests.unit.csi.conftest import needs_fuse
 
 from tdcs.agent.peers import frames
 from tdcs.engine.agents import ALL_SLOTS

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.processes.csi.view_node import ViewNode
+from tests.support.node import Node, needs_fuse
 from tests.support.readers import Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
-from tests.unit.csi.conftest import Node, needs_fuse
-from tests.unit.csi.view_node import ViewNode
 from tests.unit.csi.views.builders import needs_overlays, put_blocks
 
 from tdcs.api import names

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import psutil
 import pytest
+from tests.support.node import NODE, Node, needs_fuse
 from tests.support.waiting import eventually
-from tests.unit.csi.conftest import NODE, Node, needs_fuse
 
 from tdcs.csi import descriptors
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.node import needs_fuse
 from tests.support.readers import (
     CLUSTER,
     Giver,
@@ -26,7 +27,6 @@ from tests.support.readers import (
 )
 from tests.support.report import Measured
 from tests.support.waiting import eventually
-from tests.unit.csi.conftest import needs_fuse
 
 from tdcs.reader.fuse import session
 from tdcs.reader.registration import write_atomically

@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.support.node import needs_fuse
 from tests.support.readers import HERE, Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
-from tests.unit.csi.conftest import needs_fuse
 from tests.unit.csi.views.builders import refuse_block
 
 from tdcs.policy import slots
