@@ -42,6 +42,7 @@ from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.controllers.context import Settings, WorkKey
+from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import NO_SLOTS, AgentState, Assignment, MountState, PartState
 from tdcs.engine.memory import MemoryEngine
@@ -326,6 +327,12 @@ class Bench:
                     )
                     await asyncio.sleep(0)  # the operator goes on meanwhile, as with a real API server
                 await eventually_async(lambda: self._ready(cluster) == self._size.mounts, deadline=300)
+            await self._settled(cluster)
+            # At rest is an operator that has seen everything at rest once: a mount is not, in its first half minute.
+            heard = cluster.datasets.observer.view("default").since
+            await asyncio.sleep(max(heard + UNHEARD_SECONDS + 1 - time.monotonic(), 0))
+            for number in range(self._size.mounts):
+                cluster.context.queue.add(WorkKey(DATASETS, "n", f"d{number}"))
             await self._settled(cluster)
             for number in range(self._size.mounts):  # as the operator's own round over all objects does it
                 key = WorkKey(DATASETS, "n", f"d{number}")

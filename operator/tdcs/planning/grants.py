@@ -154,12 +154,14 @@ class Grants:
 
     Attributes:
         placed: the same grants with what they were made from, for the next pass.
+        needed: bytes that a cache needs for each mount (`MountGrant.needed_bytes`).
     """
 
     mounts: Mapping[str, MountGrant]
     free: Mapping[str, int]
     quotas: Mapping[str, int]
     placed: Mapping[str, Placed] = field(default_factory=dict)
+    needed: Mapping[str, int] = field(default_factory=dict)
 
 
 def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
@@ -173,6 +175,7 @@ def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
     free, quotas = dict(given.usable), dict(given.quotas)
     found: dict[str, Placed] = {}
     known = before.placed if before is not None else {}
+    needed: dict[str, int] = {}
     for mount in sorted(given.mounts, key=lambda one: one.order):
         mount = _with_known_quotas(mount, quotas)
         chosen = _chosen(mount, free=free, quotas=quotas, before=known.get(mount.path))
@@ -182,8 +185,10 @@ def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
             for quota in mount.payers.get(one.want.key, ()):
                 quotas[quota] -= one.charged_bytes
         found[mount.path] = chosen
+        same = before is not None and chosen is known.get(mount.path)
+        needed[mount.path] = before.needed[mount.path] if before and same else chosen.grant.needed_bytes
     grants = {path: one.grant for path, one in found.items()}
-    return Grants(mounts=grants, free=free, quotas=quotas, placed=found)
+    return Grants(mounts=grants, free=free, quotas=quotas, placed=found, needed=needed)
 
 
 def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDemand:
@@ -197,6 +202,11 @@ def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDe
 def _chosen(
     mount: MountDemand, *, free: Mapping[str, int], quotas: Mapping[str, int], before: Placed | None
 ) -> Placed:
+    if before is not None and before.demand is mount and _is_whole(before):
+        # Most mounts, in most passes: the same demand, which has all that it asks for, and its nodes have the room.
+        own = before.grant.node_bytes
+        if not mount.payers and all(size <= free.get(node, 0) for node, size in own.items()):
+            return before
     if mount.tier is Tier.DUE:
         return Placed(demand=mount, grant=MountGrant(tier=mount.tier, evicted=True))
     if not mount.wants:
@@ -234,6 +244,10 @@ def _chosen(
     )
     whole = all(_has_all(one) for one in placements)
     return Placed(demand=mount, grant=made, room=None if whole else _room(mount, free, left))
+
+
+def _is_whole(placed: Placed) -> bool:
+    return bool(placed.grant.placements) and placed.room is None and not placed.grant.evicted
 
 
 def _held(placements: Iterable[WantPlacement]) -> dict[str, dict[str, frozenset[str]]]:

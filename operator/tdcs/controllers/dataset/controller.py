@@ -120,7 +120,7 @@ class DatasetController:
         expected = expected_paths(datasets=self._context.stores.datasets, cluster=cluster)
         grants = self._mounts.manager.grants(cluster)
         return WantedBytes(
-            bytes=sum(one.needed_bytes for one in grants.mounts.values()),
+            bytes=sum(grants.needed.values()),
             complete=expected <= grants.mounts.keys(),
             beyond={name: -left for name, left in grants.quotas.items() if left < 0},
         )
@@ -129,7 +129,7 @@ class DatasetController:
         """Have the CacheCluster looked at when its jobs need more or less: its status says so, and may scale it."""
         grants = self._mounts.manager.grants(cluster)
         found = (
-            sum(one.needed_bytes for one in grants.mounts.values()),
+            sum(grants.needed.values()),
             len(grants.mounts),
             tuple(sorted(name for name, left in grants.quotas.items() if left < 0)),
         )

@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pydantic import ValidationError
-
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, Scaling
+from tdcs.api.cachecluster import Scaling
 from tdcs.api.quantities import to_bytes
 from tdcs.api.sharing import CacheQuota
 from tdcs.controllers.cache_view import CacheView
@@ -102,7 +100,7 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
     claims = claimants.of_mount(context=context, users=users, queue=world.queue_order())
     further = claimants.clones_of(context=context, users=users, claims=claims)
     wants = [*wants, *claimants.clone_wants(users, wants, further)]
-    limits = _cluster(world, mount.cluster)
+    limits = world.spec_of(mount.cluster)
     follows = limits.scaling.follow_jobs or claimants.has_elastic_job(context.stores, claims)
     before = replace(
         before, read_on=_read_on(world, before, users, limits.scaling, held_before, follows=follows)
@@ -290,15 +288,6 @@ def _quotas_left(world: World, mount: Mount, quotas: Sequence[CacheQuota]) -> di
         for quota in counting(namespace, quotas=quotas, namespaces=stores.namespaces):
             left[quota] -= granted
     return left
-
-
-def _cluster(world: World, cluster: str) -> CacheClusterSpec:
-    """The spec of a cache cluster; the default one while it cannot be read, which its own status says."""
-    obj = world.context.stores.cache_cluster(cluster) or {}
-    try:
-        return CacheCluster.model_validate(obj).spec
-    except ValidationError:
-        return CacheClusterSpec()
 
 
 def _user(

@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
+from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cache_observer import CacheObserver
 from tdcs.controllers.cachemanager import claimants
 from tdcs.controllers.cachemanager.policies import installed_policies
@@ -36,6 +39,22 @@ class World:
     policies: Mapping[str, Policy] = field(default_factory=installed_policies)
     nodes: NodeDirectory = field(default_factory=NodeDirectory)
     cache_nodes: dict[str, tuple[object, CacheNodes]] = field(default_factory=dict)
+    cluster_specs: dict[str, tuple[object, CacheClusterSpec]] = field(default_factory=dict)
+
+    def spec_of(self, cluster: str) -> CacheClusterSpec:
+        """The spec of a cache cluster, read anew when its object has changed; the default one while it cannot be read,
+        which its own status says."""
+        obj = self.context.stores.cache_cluster(cluster)
+        known = self.cluster_specs.get(cluster)
+        if known is not None and known[0] is obj:
+            return known[1]
+        try:
+            # Not the whole object: the status of hundreds of workers is no matter of a pass over a mount.
+            spec = CacheClusterSpec.model_validate((obj or {}).get("spec") or {})
+        except ValidationError:
+            spec = CacheClusterSpec()
+        self.cluster_specs[cluster] = (obj, spec)
+        return spec
 
     def nodes_of(self, cluster: str) -> CacheNodes:
         """The nodes of a cache cluster, made anew when something of them has changed."""
