@@ -5,8 +5,8 @@ from typing import Final
 
 from tdcs.policy.scoring import CombinedData, CopyOnNodes, combined
 
-# Sets of Datasets that pods are being placed for at a time. A set with ten datasets on 64 nodes each takes 100 KB.
-_REMEMBERED: Final = 128
+# Nodes of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
+_MOST_NODES: Final = 100_000
 
 _Key = tuple[tuple[int, int | None], ...]
 
@@ -20,6 +20,7 @@ class Combinations:
 
     def __init__(self) -> None:
         self._kept: Final[dict[_Key, tuple[tuple[CopyOnNodes, ...], CombinedData]]] = {}
+        self._nodes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -29,8 +30,15 @@ class Combinations:
         key = tuple((id(copy), place) for copy, place in zip(copies, places, strict=True))
         found = self._kept.pop(key, None)
         if found is None:
-            while len(self._kept) >= _REMEMBERED:
-                del self._kept[next(iter(self._kept))]
             found = tuple(copies), combined(copies, places=places)
+            self._nodes += _size(found[1])
         self._kept[key] = found  # the last one to be forgotten now
+        while self._nodes > _MOST_NODES and len(self._kept) > 1:
+            _, forgotten = self._kept.pop(next(iter(self._kept)))
+            self._nodes -= _size(forgotten)
         return found[1]
+
+
+def _size(data: CombinedData) -> int:
+    """At least one: a set without any node takes memory, too."""
+    return len(data.nodes) + 1

@@ -314,11 +314,15 @@ def test_what_pods_read_together_is_combined_once_until_a_dataset_changes() -> N
 
 
 def test_the_combinations_that_were_asked_for_longest_ago_are_forgotten() -> None:
-    copies = [CopyOnNodes(total_bytes=1, node_bytes={"a": 1}) for _ in range(200)]
+    nodes = {f"node-{number}": 1 for number in range(9_999)}
+    copies = [CopyOnNodes(total_bytes=1, node_bytes=nodes) for _ in range(12)]
     remembered = Combinations()
     kept = remembered.combine(copies[:1], [0])
     for copy in copies[1:]:
         remembered.combine([copy], [0])
         assert remembered.combine(copies[:1], [0]) is kept
 
-    assert len(remembered) == 128
+    assert len(remembered) == 10
+    large = CopyOnNodes(total_bytes=1, node_bytes={f"n{number}": 1 for number in range(100_001)})
+    assert remembered.combine([large], [0]) is remembered.combine([large], [0])
+    assert len(remembered) == 1
