@@ -12,6 +12,7 @@ from tdcs_local.containers import compile_environment, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
+from tdcs_local.packaging.command import package
 from tdcs_local.progress import Reporter
 from tdcs_local.store.commands import store
 
@@ -179,4 +180,5 @@ def demo() -> None:
     demonstration.run(reporter=reporter)
 
 
+main.add_command(package)
 main.add_command(store)

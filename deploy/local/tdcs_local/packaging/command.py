@@ -1,0 +1,64 @@
+"""`python -m tdcs_local package`: the files of a release, into a folder that did not exist."""
+
+from pathlib import Path
+
+import click
+import yaml
+
+from tdcs_local import programs, shell
+from tdcs_local.errors import LocalError
+from tdcs_local.packaging.krew import write_plugin
+from tdcs_local.packaging.notes import release_notes
+from tdcs_local.packaging.oci_layout import write_layout
+from tdcs_local.paths import CHECKOUT, log_file
+from tdcs_local.progress import Reporter
+
+
+@click.command(name="package")
+@click.option(
+    "--url", required=True, help="Where the release's files will be downloaded from, without a file's name."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=CHECKOUT / ".local" / "release",
+    help="The folder; it must not exist.",
+)
+def package(url: str, output: Path) -> None:
+    """Make the files of a release: the chart, its OCI layout, the plugin of kubectl for krew, the notes."""
+    reporter = Reporter()
+    for path in make_release(url=url, folder=output, reporter=reporter):
+        click.echo(path)
+
+
+def make_release(*, url: str, folder: Path, reporter: Reporter) -> list[Path]:
+    """Write everything; gives what was written.
+
+    Raises:
+        LocalError: the folder exists, the URL is none, or a part could not be made.
+    """
+    if not url.startswith("https://"):
+        raise LocalError(
+            what=f"{url!r} is no https:// URL", remedy="give --url https://... of the release's files"
+        )
+    chart = CHECKOUT / "charts" / "tdcs"
+    version = str(yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))["version"])
+    notes = release_notes(changelog=(CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8"), version=version)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        raise LocalError(
+            what=f"{folder} exists already", remedy="remove it, or give another folder with --output"
+        ) from error
+    helm = programs.ensure("helm", reporter=reporter) / "helm"
+    shell.run(
+        [str(helm), "package", str(chart), "--destination", str(folder)],
+        what="helm did not package the chart",
+        log=log_file("helm-package"),
+    )
+    packed = folder / f"tdcs-{version}.tgz"
+    write_layout(chart=packed, folder=folder / "oci")
+    manifest = write_plugin(version=version, url=url, license_file=CHECKOUT / "LICENSE", folder=folder)
+    written = folder / "RELEASE_NOTES.md"
+    written.write_text(notes, encoding="utf-8")
+    return [packed, folder / "oci", manifest, folder / f"kubectl-tdcs-{version}.tar.gz", written]
