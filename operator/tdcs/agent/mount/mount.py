@@ -187,8 +187,10 @@ class MountWork:
     def refuse(self, ids: Iterable[int]) -> None:
         """Copies of these blocks are wrong: they are dropped, and no others are brought."""
         with self.lock:
-            self.refused.update(ids)
-            self._mark_refused()
+            new = set(ids)
+            self.refused |= new
+            if self.ledger is not None and new:
+                self.ledger.refuse(self._numbers(new))
 
     def admit(self, ids: Iterable[int]) -> None:
         """These blocks may lie here again."""
@@ -216,13 +218,10 @@ class MountWork:
             if self.wanted is not None and self.wanted.manifest == ledger.manifest.digest:
                 ledger.assign(self.wanted)
             # What is no part of this version has other blocks in it, and is removed as a stranger.
-            self.refused.intersection_update(ledger.manifest.block_ids[self._numbers(self.refused)].tolist())
-            self._mark_refused()
+            numbers = self._numbers(self.refused)
+            self.refused.intersection_update(ledger.manifest.block_ids[numbers].tolist())
+            ledger.refuse(numbers)
         self.readable.restart(())
-
-    def _mark_refused(self) -> None:
-        if self.ledger is not None and self.refused:
-            self.ledger.refuse(self._numbers(self.refused))
 
     def _numbers(self, ids: Iterable[int]) -> list[int]:
         """Blocks of the ledger with these ids."""

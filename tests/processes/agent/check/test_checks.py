@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ from tests.support.waiting import eventually_async
 
 from tdcs.agent.check import checker as checks
 from tdcs.agent.check import comparison
+from tdcs.agent.disk.room import Room
 from tdcs.agent.disk.tier import hash_of
+from tdcs.agent.mount.ledger import Ledger
 from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
 from tdcs.csi.views.plan import kinds_of
@@ -262,6 +265,29 @@ async def test_a_wrong_copy_that_a_reader_holds_open_is_given_to_no_other_reader
         assert one.content(version) == FILES
         assert list(one.disk.checks.iterdir()) == []
         assert wrong_for_views(one, version) == []
+
+
+def test_one_more_wrong_block_is_marked_without_those_before_it(
+    version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = threading.RLock()
+    room = Room(capacity=1 << 30, free=lambda: 1 << 30, clock=time.monotonic)
+    mount = MountWork(path=MOUNT, lock=lock, room=room)
+    ids = version.manifest.block_ids.tolist()
+    mount.refuse(ids[:2])
+    mount.opened(Ledger(version.manifest))
+    asked: list[int] = []
+    numbers = mount._numbers
+
+    def counted(wanted: Iterable[int]) -> list[int]:
+        asked.extend(wanted)
+        return numbers(wanted)
+
+    monkeypatch.setattr(mount, "_numbers", counted)
+    mount.refuse(ids[2:3])
+    assert asked == ids[2:3]
+    assert mount.ledger is not None
+    assert [ids[block] for block in mount.ledger.refused_blocks()] == sorted(ids[:3])
 
 
 async def test_a_copy_that_the_disk_cannot_read_is_loaded_again(
