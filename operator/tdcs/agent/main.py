@@ -9,6 +9,7 @@ import click
 import uvloop
 
 from tdcs.agent import process
+from tdcs.agent.disk.ownership import give_tier
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
 from tdcs.engine.alluxio.rpc import RpcFailureError
@@ -46,8 +47,14 @@ _TRUST = click.option(
     show_default=True,
     help="Seconds to wait for the master; then the command fails, and the pod tries again.",
 )
-def prepare(tier: Path, master: str, patience: float) -> None:
-    """Remove blocks of another journal. Run it before the worker starts."""
+@click.option(
+    "--user",
+    type=click.IntRange(min=0),
+    envvar="TDCS_USER",
+    help="Number of the user of worker and agent, to whom the blocks are given; without it no owner changes.",
+)
+def prepare(tier: Path, master: str, patience: float, user: int | None) -> None:
+    """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts."""
     _log_plainly()
     try:
         removed = uvloop.run(process.prepare(tier=tier, master=master, patience=patience))
@@ -56,6 +63,8 @@ def prepare(tier: Path, master: str, patience: float) -> None:
             f"the master at {master} does not say its journal's identity ({failure.code.name}); "
             "look at the master's pod and its log"
         ) from failure
+    if user is not None and (given := give_tier(tier, user=user)):
+        click.echo(f"{given} files and folders in {tier} now belong to user {user}")
     if removed:
         click.echo(f"removed {removed} blocks of another journal from {tier}")
 

@@ -137,10 +137,13 @@ def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: H
     given = {"cacheCluster.spec.storage.tiers": tiers, "csi.tierFolders": '["/mnt/hdd", "/mnt/nvme"]'}
     spec = helm.template(given).pod_specs()["tdcs-csi"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
-    assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", "/var/lib/kubelet", "/var/lib/tdcs"]
+    kubelet = [f"/var/lib/kubelet/{name}" for name in ("plugins/csi.tdcs.io", "plugins_registry", "pods")]
+    assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", *kubelet, "/var/lib/tdcs"]
     (container,) = spec["containers"]
     assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == paths
-    assert {mount["mountPropagation"] for mount in container["volumeMounts"]} == {"Bidirectional"}
+    propagated = {mount["name"]: mount.get("mountPropagation") for mount in container["volumeMounts"]}
+    assert propagated.pop("plugin") is propagated.pop("registry") is None
+    assert set(propagated.values()) == {"Bidirectional"}
 
 
 def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None:

@@ -144,14 +144,14 @@ def test_the_agent_in_a_workers_pod_sees_what_the_worker_sees_as_the_same_user()
     shared = {(mount["name"], mount["mountPath"]) for mount in worker["volumeMounts"]} - {
         ("config", "/etc/alluxio")
     }
-    assert {(mount["name"], mount["mountPath"]) for mount in agent["volumeMounts"]} == shared
+    assert {(mount["name"], mount["mountPath"]) for mount in agent["volumeMounts"]} == shared - {
+        ("tmp", "/tmp")
+    }
     assert agent["image"] == preparation["image"] == "tdcs:1"
     for container in (agent, preparation):
         values = {entry["name"]: entry.get("value") for entry in container["env"]}
         assert values["TDCS_TIER"] == "/mnt/nvme"
-        context = container["securityContext"]
-        assert (context["runAsUser"], context["allowPrivilegeEscalation"]) == (0, False)
-        assert context["capabilities"]["drop"] == ["ALL"]
+    assert agent["securityContext"] == worker["securityContext"]
     assert {entry["name"]: entry.get("value") for entry in agent["env"]}["TDCS_CAPACITY"] == str(2 << 30)
     assert pod["automountServiceAccountToken"] is False
 
@@ -229,11 +229,16 @@ def test_every_pod_pulls_its_image_with_the_secrets_it_is_given() -> None:
         assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror"}]
 
 
-def test_only_the_client_is_privileged() -> None:
-    plan = blueprint()
-    assert container(children.fuse(plan))["securityContext"] == {"privileged": True}
-    assert "securityContext" not in container(children.worker(plan, node="n1"))
-    assert "securityContext" not in container(children.master(plan))
+def test_who_reads_shared_folders_is_root_and_the_disk_is_given_to_whoever_runs() -> None:
+    for folders, user in ((["/data/nfs"], 0), ([], 65532)):
+        plan = blueprint(sourceFolders=folders)
+        pod = children.worker(plan, node="n1")["spec"]["template"]["spec"]
+        made = [*pod["containers"], container(children.master(plan))]
+        assert {one["securityContext"]["runAsUser"] for one in made} == {user}
+        given = {entry["name"]: entry.get("value") for entry in pod["initContainers"][0]["env"]}
+        assert given["TDCS_USER"] == str(user)
+        (owner,) = children.master(plan)["spec"]["template"]["spec"]["initContainers"]
+        assert owner["command"][:4] == ["/bin/chown", "-R", "-h", f"{user}:{user}"]
 
 
 def test_people_see_what_is_used_in_the_units_of_capacities() -> None:

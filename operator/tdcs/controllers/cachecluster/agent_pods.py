@@ -3,7 +3,7 @@
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster import pods, trust
+from tdcs.controllers.cachecluster import pods, security, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.kube.api import Object
 from tdcs.trust.roles import Role
@@ -11,9 +11,6 @@ from tdcs.trust.settings import MOUNT_PATH
 
 REQUESTS: Object = {"cpu": "50m", "memory": "192Mi"}
 """What an agent asks for where the CacheCluster says nothing: buffers of 64 MiB, and columns over its blocks."""
-
-_USER = 0
-"""The worker's: its folder is for its own user alone, and what it makes there has to be linked and renamed."""
 
 
 def sidecar(plan: Blueprint) -> Object:
@@ -47,17 +44,24 @@ def sidecar(plan: Blueprint) -> Object:
         *trust.mounts(plan, role=Role.AGENT),
         *pods.source_mounts(plan),
     ]
+    # The worker's user: they link and rename each other's files.
+    made["securityContext"] = security.restricted(plan)
     return made
 
 
 def preparation(plan: Blueprint) -> Object:
-    """The init container: blocks of another journal leave the disk before the worker registers what it finds."""
+    """The init container: blocks of another journal leave the disk before the worker registers what it finds, and the
+    rest becomes its user's."""
     made = _container(
         plan,
         name=f"{names.COMPONENT_AGENT}-prepare",
         arguments=["agent", "prepare"],
-        environment=[{"name": "TDCS_MASTER", "value": f"{plan.master_host}:{names.MASTER_RPC_PORT}"}],
+        environment=[
+            {"name": "TDCS_MASTER", "value": f"{plan.master_host}:{names.MASTER_RPC_PORT}"},
+            {"name": "TDCS_USER", "value": str(security.user_of(plan))},
+        ],
     )
+    made["securityContext"] = security.preparing()
     made["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}
     return made
 
@@ -75,14 +79,5 @@ def _container(
             {"name": "TDCS_TIER", "value": plan.tier_path},
             *environment,
         ],
-        "securityContext": {
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            # Files of a source may belong to others and be for them alone; the worker reads those, too.
-            "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
         "volumeMounts": [{"name": "blocks", "mountPath": plan.tier_path}],
     }

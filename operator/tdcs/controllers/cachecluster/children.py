@@ -1,7 +1,7 @@
 """The objects of a cache cluster: configuration, master, one worker a node, FUSE clients. Pure."""
 
 from tdcs.api import names
-from tdcs.controllers.cachecluster import agent_pods, pods, trust
+from tdcs.controllers.cachecluster import agent_pods, pods, security, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint, labels_of, metadata_of
 from tdcs.engine.alluxio import profile
 from tdcs.kube.api import Object
@@ -52,8 +52,10 @@ def master(plan: Blueprint) -> Object:
         component=component,
         labels=labels_of(cluster=plan.cluster, component=component),
         pod={
+            "securityContext": security.of_pod(plan),
+            "initContainers": [_journal_owner(plan)],
             "containers": [container],
-            "volumes": [pods.config_volume(plan), *pods.source_volumes(plan)],
+            "volumes": [pods.config_volume(plan), security.scratch_volume(), *pods.source_volumes(plan)],
             **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.all_folders else {}),
         },
         claims=[
@@ -94,11 +96,13 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         component=component,
         labels=labels,
         pod={
+            "securityContext": security.of_pod(plan),
             "affinity": pinned_to(node),
             "initContainers": [agent_pods.preparation(plan)],
             "containers": [container, agent_pods.sidecar(plan)],
             "volumes": [
                 pods.config_volume(plan),
+                security.scratch_volume(),
                 pods.host_folder("blocks", plan.tier_path),
                 *trust.volumes(plan, role=Role.AGENT, child=name),
                 *pods.source_volumes(plan),
@@ -106,6 +110,20 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         },
         annotations={names.ANNOTATION_NODE: node},
     )
+
+
+def _journal_owner(plan: Blueprint) -> Object:
+    """The init container that gives the journal to the master's user, also one that an earlier version wrote."""
+    user = security.user_of(plan)
+    return {
+        "name": "journal-owner",
+        "image": plan.spec.image or plan.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/chown", "-R", "-h", f"{user}:{user}", profile.DATA_FOLDER],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "securityContext": security.preparing(),
+        "volumeMounts": [{"name": "journal", "mountPath": profile.DATA_FOLDER}],
+    }
 
 
 def pinned_to(node: str) -> Object:
@@ -139,7 +157,7 @@ def fuse(plan: Blueprint) -> Object:
             },
         ],
     )
-    container["securityContext"] = {"privileged": True}
+    container["securityContext"] = security.mounting()
     container["readinessProbe"] = {
         "exec": {"command": ["mountpoint", "-q", mount_point]},
         "periodSeconds": 3,
@@ -160,6 +178,7 @@ def fuse(plan: Blueprint) -> Object:
                     "containers": [container],
                     "volumes": [
                         pods.config_volume(plan),
+                        security.scratch_volume(),
                         pods.host_folder("mounts", names.FUSE_ROOT),
                         pods.host_folder("blocks", plan.tier_path),
                     ],

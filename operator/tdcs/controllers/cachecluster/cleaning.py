@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
+from tdcs.controllers.cachecluster import security
 from tdcs.controllers.cachecluster.blueprint import Blueprint, labels_of
 from tdcs.controllers.cachecluster.children import pinned_to
 from tdcs.controllers.context import Context
@@ -76,6 +77,7 @@ def job(plan: Blueprint, *, worker_set: Object, node: str, views_too: bool) -> O
                             "imagePullPolicy": "IfNotPresent",
                             "command": ["/bin/sh", "-c", _SCRIPT, "clean", *folders],
                             "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                            "securityContext": security.cleaning(),
                             "volumeMounts": [{"name": "blocks", "mountPath": plan.tier_path}],
                         }
                     ],

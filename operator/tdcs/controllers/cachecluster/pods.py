@@ -6,6 +6,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.api.cachecluster import Component
+from tdcs.controllers.cachecluster import security
 from tdcs.controllers.cachecluster.blueprint import Blueprint, metadata_of
 from tdcs.engine.alluxio import profile
 from tdcs.kube.api import Object
@@ -73,7 +74,12 @@ def container(
         "args": [role.value],
         "env": environment,
         "resources": dict(settings.resources) or requests_of(plan, role=role, options=options),
-        "volumeMounts": [{"name": "config", "mountPath": folder, "readOnly": True}, *mounts],
+        "securityContext": security.restricted(plan),
+        "volumeMounts": [
+            {"name": "config", "mountPath": folder, "readOnly": True},
+            security.scratch_mount(),
+            *mounts,
+        ],
     }
 
 

@@ -1,0 +1,70 @@
+"""As whom the containers of a cache run, and what they may do on their node. Pure."""
+
+from collections.abc import Sequence
+
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.kube.api import Object
+
+USER = 65532
+"""Of master, workers and agents: a number that no user of the image has, nor needs to have."""
+
+_ROOT = 0
+
+READ_OTHERS = "DAC_OVERRIDE"
+"""Files of a shared folder may belong to others and be for them alone. Not DAC_READ_SEARCH: with that a process opens
+any file of the file system by its number (open_by_handle_at), wherever it lies."""
+
+
+def user_of(plan: Blueprint) -> int:
+    """The user of a cluster's processes: root where they read shared folders, for no other user reads all of them."""
+    return _ROOT if plan.spec.all_folders else USER
+
+
+def of_pod(plan: Blueprint) -> Object:
+    """Of the pods of master and workers: their user's group may read what is mounted for root, such as certificates."""
+    user = user_of(plan)
+    return {"fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"} if user else {}
+
+
+def restricted(plan: Blueprint) -> Object:
+    """Of master, worker and agent: the Pod Security Standard *restricted*, but for clusters with shared folders."""
+    user = user_of(plan)
+    return _context(user, add=[READ_OTHERS] if user == _ROOT else [])
+
+
+def preparing() -> Object:
+    """Of what makes a disk ready: kubelet makes folders of nodes for root alone, and an earlier version's files are
+    root's."""
+    return _context(_ROOT, add=["CHOWN", READ_OTHERS, "FOWNER"])
+
+
+def cleaning() -> Object:
+    """Of what frees a node's disk: views are root's, and blocks are not."""
+    return _context(_ROOT, add=[READ_OTHERS])
+
+
+def mounting() -> Object:
+    """Of FUSE clients: only a privileged container's mounts are seen by the node."""
+    return {"privileged": True, "runAsUser": _ROOT, "runAsGroup": _ROOT, "readOnlyRootFilesystem": True}
+
+
+def scratch_volume() -> Object:
+    """Where a process with a read-only root puts temporary files, of a pod."""
+    return {"name": "tmp", "emptyDir": {}}
+
+
+def scratch_mount() -> Object:
+    """The same, in a container."""
+    return {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the container's own
+
+
+def _context(user: int, *, add: Sequence[str]) -> Object:
+    return {
+        "runAsUser": user,
+        "runAsGroup": user,
+        **({"runAsNonRoot": True} if user else {}),
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], **({"add": list(add)} if add else {})},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }

@@ -1,0 +1,120 @@
+"""Every container that TDCS makes: what it may do on its node, and the few that may more, each with its reason."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from tests.unit.chart.conftest import Helm
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.cachecluster import children, cleaning
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+
+Object = dict[str, Any]
+
+PRIVILEGED: Mapping[str, str] = {
+    "tdcs-csi/csi": "mounts that kubelet and pods see",
+    "tdcs-csi/reader": "answers the kernel's requests for processes of every user",
+    "tdcs-reader-holder/holder": "mounts the reader's file system where pods see it",
+    "fuse/fuse": "mounts Alluxio's file system where pods see it",
+}
+
+ROOT: Mapping[str, tuple[set[str], str]] = {
+    "worker/agent-prepare": (
+        {"CHOWN", "DAC_OVERRIDE", "FOWNER"},
+        "kubelet makes folders of nodes for root, and files of earlier versions are root's",
+    ),
+    "master/journal-owner": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "journals of earlier versions are root's"),
+    "clean/clean": ({"DAC_OVERRIDE"}, "native views are root's, and blocks are not"),
+    "worker-folders/worker": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
+    "worker-folders/agent": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
+    "master-folders/master": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
+    "worker-folders/agent-prepare": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "as in worker"),
+    "master-folders/journal-owner": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "as in master"),
+}
+"""Containers that run as root, with the capabilities that they keep, and why."""
+
+
+def blueprint(**spec: Any) -> Blueprint:
+    owner = {"apiVersion": "tdcs.io/v1alpha2", "kind": "CacheCluster", "metadata": {"name": "c", "uid": "u"}}
+    return Blueprint(
+        owner=owner,
+        spec=CacheClusterSpec.model_validate(spec),
+        namespace="tdcs-system",
+        image="alluxio:1",
+        agent_image="tdcs:1",
+    )
+
+
+def pods_of_caches() -> Iterator[tuple[str, Object]]:
+    """The pod specs of a cache, and of one with a shared folder."""
+    worker_set = {"metadata": {"uid": "u", "generation": 1}}
+    plain, shared = blueprint(), blueprint(sourceFolders=["/nfs"])
+    yield "master", children.master(plain)
+    yield "worker", children.worker(plain, node="n")
+    yield "fuse", children.fuse(plain)
+    yield "clean", cleaning.job(plain, worker_set=worker_set, node="n", views_too=True)
+    yield "master-folders", children.master(shared)
+    yield "worker-folders", children.worker(shared, node="n")
+
+
+@pytest.fixture(scope="module")
+def pods(helm: Helm) -> dict[str, Object]:
+    """Every pod spec by the workload's name: of the chart with all that it has, and of the caches."""
+    everything = helm.template({"reader.enabled": "true"}).pod_specs()
+    return {**everything, **{name: obj["spec"]["template"]["spec"] for name, obj in pods_of_caches()}}
+
+
+def containers(pods: Mapping[str, Object]) -> dict[str, Object]:
+    return {
+        f"{name}/{one['name']}": one
+        for name, spec in pods.items()
+        for one in [*spec.get("initContainers", ()), *spec["containers"]]
+    }
+
+
+def test_every_container_is_restricted_but_for_those_that_are_listed_here(pods: dict[str, Object]) -> None:
+    found = containers(pods)
+    assert set(PRIVILEGED) | set(ROOT) <= set(found), "listed, and not there any more"
+    assert len(found) > 15
+    for name, container in found.items():
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True, name
+        if name in PRIVILEGED:
+            assert context["privileged"] is True, name
+            continue
+        assert not context.get("privileged"), name
+        assert context["allowPrivilegeEscalation"] is False, name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert context["capabilities"]["drop"] == ["ALL"], name
+        added = set(context["capabilities"].get("add", ()))
+        if name in ROOT:
+            assert (context["runAsUser"], added) == (0, ROOT[name][0]), name
+        else:
+            assert context["runAsNonRoot"] is True, name
+            assert (context["runAsUser"], added) == (65532, set()), name
+
+
+def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Object]) -> None:
+    kubelet = {f"/var/lib/kubelet/{name}" for name in ("pods", "plugins/csi.tdcs.io", "plugins_registry")}
+    folders = {
+        "tdcs-csi": {*kubelet, "/var/lib/tdcs"},
+        "tdcs-reader-holder": {"/var/lib/tdcs"},
+        "fuse": {"/var/lib/tdcs/fuse", "/var/lib/tdcs/cache/c"},
+        "worker": {"/var/lib/tdcs/cache/c"},
+        "clean": {"/var/lib/tdcs/cache/c"},
+        "worker-folders": {"/var/lib/tdcs/cache/c", "/nfs"},
+        "master-folders": {"/nfs"},
+    }
+    for name, spec in pods.items():
+        paths = {volume["hostPath"]["path"] for volume in spec.get("volumes", ()) if "hostPath" in volume}
+        assert paths == folders.get(name, set()), name
+        allowed = {"hostPID"} if name == "tdcs-csi" else set()  # whose mounts the plugin looks at
+        assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == allowed, name
+
+
+def test_what_writes_below_a_read_only_root_has_somewhere_to(pods: dict[str, Object]) -> None:
+    for name in ("master", "worker", "fuse"):
+        (container,) = [one for one in pods[name]["containers"] if one["name"] == name]
+        assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+        assert {"name": "tmp", "emptyDir": {}} in pods[name]["volumes"]
