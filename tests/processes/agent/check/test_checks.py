@@ -210,6 +210,39 @@ async def test_a_block_that_differs_twice_is_not_served_and_stays_so_over_a_rest
         assert again.content(version) == FILES
 
 
+async def test_an_agent_killed_in_the_middle_of_a_comparison_serves_no_copy_that_it_found_wrong(
+    tmp_path: Path, version: Version
+) -> None:
+    block = int(version.manifest.block_ids[3])
+    gate = threading.Event()
+
+    def waits(extent: Extent) -> None:
+        if extent.path != b"003":
+            gate.wait(10)
+
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        copy = one.disk.spool / str(block)
+        os.chmod(copy, 0o644)
+        copy.write_bytes(b"x" * 2_000)
+        Interposed(one.agent.mounts[MOUNT], before=waits)
+        one.give(version.assignment(version=2, check=Check(id="first")))
+        await eventually_async(lambda: not copy.exists(), deadline=30)
+        assert not list(one.disk.checks.iterdir()), "the comparison has not ended"
+    gate.set()
+    copy.write_bytes(b"x" * 2_000)  # as if it had been killed before it could drop it
+
+    async with running_agent(tmp_path / "one") as again:
+        assert not copy.exists()
+        await eventually_async(lambda: again.mount().held_bytes == version.bytes - 2_000, deadline=30)
+        assert again.disk.open(block) is None
+        again.give(version.assignment(version=1, check=Check(id="first")))
+        assert (await compared(again)).wrong == ()
+        await again.holds(version)
+        assert again.content(version) == FILES
+
+
 async def test_another_comparison_gives_refused_blocks_another_chance(
     tmp_path: Path, version: Version
 ) -> None:
