@@ -43,7 +43,8 @@ from tests.support.waiting import eventually
 from tdcs.api import names
 from tdcs.controllers.trainingjob.affinity import preferred_terms
 from tdcs.controllers.trainingjob.children import with_preferred
-from tdcs.policy.scoring import CopyOnNodes, node_scores
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import node_scores
 from tdcs_scheduler.configuration import scheduler_configuration
 
 GPUS = 8

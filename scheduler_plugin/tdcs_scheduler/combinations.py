@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tdcs.policy.scoring import CombinedData, CopyOnNodes, combined
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import CombinedData, combined
 
 # Nodes of all sets together; each takes about 100 bytes. Sets are what pods are being placed for at a time.
 _MOST_NODES: Final = 100_000

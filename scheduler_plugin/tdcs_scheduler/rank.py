@@ -8,14 +8,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from tdcs.api import names
-from tdcs.policy.scoring import (
-    CombinedData,
-    CopyOnNodes,
-    FloatArray,
-    combined,
-    combined_scores,
-    nodes_to_take,
-)
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import CombinedData, FloatArray, combined, combined_scores, nodes_to_take
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
     BadAnnotationError,

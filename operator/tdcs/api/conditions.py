@@ -86,3 +86,55 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
 def shorten(message: str) -> str:
     """The message, cut to the limit."""
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
+
+
+WARNINGS = frozenset(
+    {
+        "AmountTooSmall",
+        "CacheClusterDeleting",
+        "CacheClusterNotFound",
+        "CacheUnavailable",
+        "CertificatesNotReady",
+        "ChildRefused",
+        "CopiesWrong",
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "DatasetNotFound",
+        "ErrImagePull",
+        "FailedCreate",
+        "FailedMount",
+        "FolderNotAllowed",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "InvalidSpec",
+        "JobFailed",
+        "KeysDiffer",
+        "LoadFailed",
+        "MountConflict",
+        "MountLost",
+        "NameTaken",
+        "NoCacheNode",
+        "NoNodeIsLargeEnough",
+        "NodesDoNotFit",
+        "NotAllFits",
+        "NotAllPodsPlaced",
+        "PathNotFound",
+        "PinnedBeyondQuota",
+        "PodFailed",
+        "PriorityClassNotFound",
+        "ScheduleNeverFires",
+        "SecretForbidden",
+        "SecretIncomplete",
+        "SecretNotFound",
+        "SecretNotNamed",
+        "SourceEmpty",
+        "SourceRefused",
+        "TooFewNodes",
+        "TtlShorterThanLoad",
+        "VerifyFailed",
+        "Unschedulable",
+        "WorkerLost",
+        "WrongNamespace",
+    }
+)
+"""Reasons that call for a person: their events are of type Warning."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tdcs.api import names
-from tdcs.controllers.publish import WARNINGS
+from tdcs.api.conditions import WARNINGS
 from tdcs.kube.api import Object
 
 _BY_ITSELF: Final = frozenset({"", "PodsStarting", "PodFailed", "EarlierJobGoing"})

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tdcs.api.base import Model
-from tdcs.api.conditions import Condition, Finding, merge
+from tdcs.api.conditions import WARNINGS, Condition, Finding, merge
 from tdcs.controllers.context import Context
 from tdcs.kube.api import Object
 from tdcs.kube.errors import ConflictError, NotFoundError
@@ -13,57 +13,6 @@ from tdcs.kube.events import EventType
 from tdcs.kube.resources import Resource
 
 _log = logging.getLogger(__name__)
-
-WARNINGS = frozenset(
-    {
-        "AmountTooSmall",
-        "CacheClusterDeleting",
-        "CacheClusterNotFound",
-        "CacheUnavailable",
-        "CertificatesNotReady",
-        "ChildRefused",
-        "CopiesWrong",
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
-        "DatasetNotFound",
-        "ErrImagePull",
-        "FailedCreate",
-        "FailedMount",
-        "FolderNotAllowed",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "InvalidSpec",
-        "JobFailed",
-        "KeysDiffer",
-        "LoadFailed",
-        "MountConflict",
-        "MountLost",
-        "NameTaken",
-        "NoCacheNode",
-        "NoNodeIsLargeEnough",
-        "NodesDoNotFit",
-        "NotAllFits",
-        "NotAllPodsPlaced",
-        "PathNotFound",
-        "PinnedBeyondQuota",
-        "PodFailed",
-        "PriorityClassNotFound",
-        "ScheduleNeverFires",
-        "SecretForbidden",
-        "SecretIncomplete",
-        "SecretNotFound",
-        "SecretNotNamed",
-        "SourceEmpty",
-        "SourceRefused",
-        "TooFewNodes",
-        "TtlShorterThanLoad",
-        "VerifyFailed",
-        "Unschedulable",
-        "WorkerLost",
-        "WrongNamespace",
-    }
-)
-"""Reasons that call for a person: their events are of type Warning."""
 
 QUIET = frozenset(
     {"AllPodsRun", "Finished", "NotAdmitted", "NotQueued", "PodsStarting", "Resumed", "VolumeNotBound"}

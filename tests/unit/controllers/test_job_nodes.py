@@ -12,7 +12,7 @@ from tdcs.controllers.resources import amount, pod_requests
 from tdcs.controllers.trainingjob.affinity import preferred_terms
 from tdcs.controllers.usage import Usage, trimmed
 from tdcs.kube.api import Object
-from tdcs.policy.scoring import CopyOnNodes
+from tdcs.policy.copies import CopyOnNodes
 
 GPU = "nvidia.com/gpu"
 

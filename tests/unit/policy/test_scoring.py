@@ -5,17 +5,15 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tdcs.policy.copies import CopyOnNodes, merged, preferring
 from tdcs.policy.scoring import (
     MAX_SCORE,
-    CopyOnNodes,
     bytes_on_node,
     closeness,
     local_share,
     locality,
-    merged,
     node_scores,
     nodes_to_take,
-    preferring,
 )
 
 

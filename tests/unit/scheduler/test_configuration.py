@@ -1,6 +1,7 @@
 """The scheduler's configuration."""
 
-from tdcs.policy.scoring import CopyOnNodes, node_scores
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import node_scores
 from tdcs_scheduler.configuration import scheduler_configuration
 
 

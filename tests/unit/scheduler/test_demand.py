@@ -12,7 +12,8 @@ from tests.support.waiting import eventually_async
 from tests.unit.kube.fake import ScriptedApi, UnavailableError, error
 
 from tdcs.kube.api import ObjectList, WatchEvent
-from tdcs.policy.scoring import CopyOnNodes, combined
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import combined
 from tdcs_scheduler.demand import Demand, selector, waiting_pod
 from tdcs_scheduler.serving import waiting_pods
 from tdcs_scheduler.view import DatasetView

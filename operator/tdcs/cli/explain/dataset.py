@@ -15,7 +15,7 @@ from tdcs.controllers.trainingjob.decision import why_not_mounted
 from tdcs.kube.api import Object
 from tdcs.planning.standing import DatasetJobs
 from tdcs.policy import slots
-from tdcs.policy.scoring import merged
+from tdcs.policy.copies import merged
 
 NAMED_JOBS = 8
 """So many jobs are named; the others are counted."""

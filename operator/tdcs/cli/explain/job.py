@@ -16,7 +16,8 @@ from tdcs.controllers.trainingjob.data_location import held, wanted_near
 from tdcs.controllers.trainingjob.pods import PodView, newest, pod_view
 from tdcs.kube.api import Object
 from tdcs.kube.objects import ENDED_POD_PHASES
-from tdcs.policy.scoring import MAX_SCORE, CopyOnNodes, bytes_on_node, node_scores
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import MAX_SCORE, bytes_on_node, node_scores
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """Who places pods that name no scheduler."""

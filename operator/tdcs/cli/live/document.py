@@ -13,7 +13,7 @@ from tdcs.api import names
 from tdcs.cli.live.pods import PodRow
 from tdcs.cli.problems import problems
 from tdcs.kube.api import Object
-from tdcs.policy.scoring import CopyOnNodes, merged
+from tdcs.policy.copies import CopyOnNodes, merged
 from tdcs_scheduler.view import copies_of
 
 Section = Literal["clusters", "nodes", "datasets", "jobs", "problems", "limits"]

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from tdcs.kube.api import Object
-from tdcs.policy.scoring import MAX_SCORE, CopyOnNodes, node_scores
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import MAX_SCORE, node_scores
 
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.trainingjob.children import FIRST_COPY
-from tdcs.policy.scoring import CopyOnNodes, merged, preferring
+from tdcs.policy.copies import CopyOnNodes, merged, preferring
 
 
 def held(datasets: Mapping[str, Dataset]) -> list[CopyOnNodes]:

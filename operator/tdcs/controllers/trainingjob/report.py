@@ -22,7 +22,8 @@ from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, suspende
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.policy.admission import Reason
-from tdcs.policy.scoring import CopyOnNodes, bytes_on_node, local_share, locality
+from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.scoring import bytes_on_node, local_share, locality
 
 IN_THE_QUEUE = frozenset(
     {

@@ -8,6 +8,7 @@ are not cached, and what a job sees of its dataset follows what was loaded.
 from collections.abc import Iterable, Mapping, Sequence
 
 from tdcs.policy import allocation, preload, scoring, throughput
+from tdcs.policy.copies import CopyOnNodes
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.schemes import ledger, links
 from tdcs.simulate.schemes.cache_plan import CachePlan, time_at
@@ -45,7 +46,7 @@ class Tdcs(CachePlan):
         if cached.scores is None:
             held = {node: int(size) for node, size in cached.nodes.items()}
             total = int(job.dataset.size_bytes)
-            cached.scores = scoring.node_scores([scoring.CopyOnNodes(total_bytes=total, node_bytes=held)])
+            cached.scores = scoring.node_scores([CopyOnNodes(total_bytes=total, node_bytes=held)])
         return cached.scores
 
     def started(self, job: SimJob, *, now: float) -> None:
