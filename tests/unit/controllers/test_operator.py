@@ -1,6 +1,7 @@
 """The operator tells when its view of the cluster is not to be trusted, and who is concerned by a change."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from tests.support.caches import MemoryCaches
@@ -90,6 +91,29 @@ async def test_a_changed_spec_of_a_cluster_concerns_its_datasets(operator: Opera
     await waiting(operator)
     operator.seen(CACHE_CLUSTERS, {**cluster("Ready"), "spec": spec}, deleted=False)
     assert "Dataset n/pictures" in await waiting(operator)
+
+
+async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operator: Operator) -> None:
+    """The stories' API server (`cluster.Cluster`) names the objects that a change concerns by rules of its own."""
+    preload = {"metadata": {"name": "warm", "namespace": "n"}, "spec": {"datasetRef": {"name": "pictures"}}}
+    labelled = {"metadata": {"name": "n", "labels": {"team": "a"}}}
+    changes: list[tuple[Callable[[], None], set[str]]] = [
+        (lambda: operator.seen(PRELOADS, preload, deleted=False), {"Preload n/warm"}),
+        (lambda: operator.seen(PRELOADS, preload, deleted=True), {"Preload n/warm"}),
+        (lambda: operator._on_namespace(("", "n"), labelled), set()),
+        (
+            lambda: operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=True),
+            {"CacheCluster tdcs-system/default"},
+        ),
+    ]
+    operator.seen(DATASETS, dataset_object("pictures"), deleted=False)
+    operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=False)
+    await waiting(operator)
+    for change, own in changes:
+        change()
+        assert set(await waiting(operator)) == {"Dataset n/pictures", *own}
+    operator._on_namespace(("", "n"), labelled)
+    assert await waiting(operator) == []
 
 
 async def test_a_status_alone_makes_no_work_but_a_changed_spec_and_a_deletion_do(operator: Operator) -> None:
