@@ -229,7 +229,10 @@ async def test_a_line_that_never_fires_and_a_time_shorter_than_a_load_are_told(c
     assert "'0 0 30 2 *', never fires" in cluster.condition("Granted", "one")["message"]
 
     slowly = {"uri": "s3://two", "bandwidth": 16 * MB}
-    await cluster.create_dataset("two", source=slowly, eviction={"policy": "Timed", "ttl": "1s"})
+    one_node = {"mode": "Replicate", "nodeCount": 1}
+    await cluster.create_dataset(
+        "two", source=slowly, placement=one_node, eviction={"policy": "Timed", "ttl": "1s"}
+    )
     await cluster.until(lambda: granted(cluster, "two") == "TtlShorterThanLoad")
     assert cluster.status("two")["loadSeconds"] > 1
     assert "longer than a load" in cluster.condition("Granted", "two")["message"]

@@ -79,7 +79,10 @@ class TwoCaches(MemoryCaches):
         await asyncio.Event().wait()
 
 
-async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop_the_queue() -> None:
+async def test_a_cache_that_hangs_delays_its_own_datasets_only_and_does_not_stop_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.controllers.cache_observer.ANSWER_SECONDS", 1.0)
     engine = MemoryEngine(sources={"s3://pictures": {"a": MB}}, workers={"a": 100 * MB})
     caches = TwoCaches(engine)
     async with Cluster(engine=engine, nodes={"a": {}}, caches=caches) as cluster:
