@@ -265,16 +265,22 @@ def _plans(
     for copy_id in want.ids or copy_ids(known=(), count=want.copies):
         own = frozenset(keeps.get(copy_id, ()))
         others = frozenset[str]().union(*keeps.values()) - own
-        ranked = [
-            # What a copy lay on before counts as if it held more than any other node, and what is another copy's
-            # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
-            _beside_others(node, own=own, others=others, most=most)
-            for node in nodes
-            if node.name not in taken
-        ]
-        plan = plan_copy(
-            dataset=mount, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
-        )
+        left = [node for node in nodes if node.name not in taken]
+        while True:
+            ranked = [
+                # What a copy lay on before counts as if it held more than any other node, and what is another copy's
+                # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
+                _beside_others(node, own=own, others=others, most=most)
+                for node in left
+            ]
+            plan = plan_copy(
+                dataset=mount, dataset_bytes=size, nodes=ranked, mode=Mode(want.mode), node_count=count
+            )
+            # Fewer of the chosen nodes may be enough: a later look, which ranks these first, would find out.
+            chosen = frozenset(node.name for node in plan.nodes)
+            if chosen == own or not chosen:
+                break
+            own = chosen
         if not plan.nodes:
             return
         yield copy_id, plan
@@ -283,8 +289,8 @@ def _plans(
 
 def _beside_others(node: CacheNode, *, own: Collection[str], others: Collection[str], most: int) -> CacheNode:
     """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
-    if node.name in own:
-        return replace(node, held_bytes=node.held_bytes + most)
+    if node.name in own:  # in an order that does not change while it is loaded, nor while jobs come and go
+        return replace(node, held_bytes=most, free_gpus=1)
     if node.name in others:  # that copy is beside the readers there already
         return replace(node, held_bytes=-1, has_readers=False)
     return node

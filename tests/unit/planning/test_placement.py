@@ -1,6 +1,7 @@
 """Which node holds which slots: shares, room, parts of the data, copies, and what stays where it is."""
 
 from dataclasses import replace
+from random import Random
 
 import msgspec
 import numpy as np
@@ -217,3 +218,35 @@ def test_copies_that_are_read_stay_and_new_ones_take_free_numbers(
     known: str, count: int, in_use: str, expected: str
 ) -> None:
     assert "".join(copy_ids(known=tuple(known), count=count, in_use=set(in_use))) == expected
+
+
+@settings(deadline=None)
+@given(
+    size=st.integers(100, 100_000),
+    free=st.lists(st.tuples(st.integers(0, 80_000), st.integers(0, 50_000)), min_size=1, max_size=6),
+    want=WANTS,
+    gpus=st.randoms(use_true_random=False),
+)
+def test_what_was_placed_stays_when_it_is_placed_again_with_the_same_room(
+    size: int, free: list[tuple[int, int]], want: Want, gpus: Random
+) -> None:
+    """As a new operator does, which finds it loaded, and other GPUs free."""
+    want = replace(want, nodes=(), subset=Subset())
+    totals = totals_of([size // 100] * 100)
+    before = [
+        candidate(name, capacity=100_000, free=room, held=min(held, room))
+        for name, (room, held) in zip("abcdef", free, strict=False)
+    ]
+    found = only(placed(totals, want, candidates=before))
+    after = [
+        replace(
+            one,
+            node=replace(one.node, held_bytes=found.bytes_for(one.node.name), free_gpus=gpus.randint(0, 2)),
+        )
+        for one in before
+    ]
+    held = {want.key: {copy.id: frozenset(copy.nodes) for copy in found.copies}}
+    again = only(placed(totals, want, candidates=after, held_before=held))
+    assert {copy.id: dict(copy.nodes) for copy in again.copies} == {
+        copy.id: dict(copy.nodes) for copy in found.copies
+    }
