@@ -17,7 +17,7 @@ from enum import IntEnum
 from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import Candidate, PlacementInput, WantPlacement, matches, occupied, place
 from tdcs.planning.wants import Want
-from tdcs.policy.placement import CacheNode
+from tdcs.policy.placement import CacheNode, CopyPlan, Mode, NodeBudget, node_bytes
 
 
 class Tier(IntEnum):
@@ -66,7 +66,8 @@ class MountDemand:
         """Sorts who chooses first to the front. Of those that jobs need, who has a grant keeps it: two that do not fit
         together would else push each other out."""
         needed = self.tier in (Tier.ACTIVE, Tier.WAITING)
-        return (self.tier, needed and not any(self.held_before.values()), -self.value, self.path)
+        has_some = any(nodes for copies in self.held_before.values() for nodes in copies.values())
+        return (self.tier, needed and not has_some, -self.value, self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +140,8 @@ class Placed:
 
     Attributes:
         demand: what was asked for.
-        room: what was free on the candidates, and left of the quotas; only of a grant that is not all that was asked
-            for, which more room would change.
+        room: what was free on the candidates, and left of the quotas; only of a grant that more room would change:
+            it is not all that was asked for, or it is cramped.
     """
 
     demand: MountDemand
@@ -221,7 +222,10 @@ def _chosen(
     if before is not None and before.grant.placements and same_placement(before.demand, mount):
         known = before.grant
         same_room = before.room is not None and before.room == _room(mount, free, left)
-        if same_room or still_fits(mount, known.placements, known.node_bytes, free=free, quotas=left):
+        fits = before.room is None and still_fits(
+            mount, known.placements, known.node_bytes, free=free, quotas=left
+        )
+        if same_room or (fits and not is_cramped(mount, known.placements, free=free)):
             if known.tier is not mount.tier:
                 known = replace(known, tier=mount.tier)
             return Placed(demand=mount, grant=known, room=before.room)
@@ -242,7 +246,7 @@ def _chosen(
         node_bytes=occupied(placements),
         largest_cache=max((one.node.capacity_bytes for one in mount.candidates), default=0),
     )
-    whole = all(_has_all(one) for one in placements)
+    whole = all(_has_all(one) for one in placements) and not is_cramped(mount, placements, free=free)
     return Placed(demand=mount, grant=made, room=None if whole else _room(mount, free, left))
 
 
@@ -252,11 +256,7 @@ def _is_whole(placed: Placed) -> bool:
 
 def _held(placements: Iterable[WantPlacement]) -> dict[str, dict[str, frozenset[str]]]:
     """The nodes of each copy: what was granted last is newer than what statuses say."""
-    return {
-        one.want.key: {copy.id: frozenset(copy.nodes) for copy in one.copies}
-        for one in placements
-        if one.copies
-    }
+    return {one.want.key: one.holders for one in placements if one.copies}
 
 
 def _room(mount: MountDemand, free: Mapping[str, int], quotas: Mapping[str, int]) -> object:
@@ -268,6 +268,29 @@ def _has_all(placement: WantPlacement) -> bool:
     want = placement.want
     grows = want.mode == "Replicate" and want.node_count is None and not want.nodes
     return not placement.unplaced_bytes and len(placement.copies) >= want.copies and not grows
+
+
+def is_cramped(mount: MountDemand, placements: Sequence[WantPlacement], *, free: Mapping[str, int]) -> bool:
+    """Whether more room would have a partition lie otherwise: on fewer nodes, whole on each, or in other shares."""
+    capacities = {one.node.name: one.node.capacity_bytes for one in mount.candidates}
+    for one in placements:
+        size, want = one.subset_bytes, one.want
+        for copy in one.copies:
+            if copy.mode is not Mode.PARTITION or len(copy.nodes) < 2:
+                continue
+            sizes = sorted(capacities.get(node, 0) for node in copy.nodes)
+            if want.node_count is None and sum(sizes[1:]) >= size:
+                return True
+            if want.mode == "Auto" and sizes[0] >= size:
+                return True
+            budgets = tuple(
+                NodeBudget(name=node, weight=capacities.get(node, 0), limit_bytes=max(free.get(node, 0), 0))
+                for node in copy.nodes
+            )
+            shares = node_bytes(CopyPlan(mode=Mode.PARTITION, nodes=budgets, dataset_bytes=size, fits=True))
+            if any(budget.limit_bytes <= shares[budget.name] for budget in budgets):
+                return True
+    return False
 
 
 def still_fits(

@@ -107,6 +107,17 @@ class WantPlacement:
         return sum(self.added_bytes.values())
 
     @property
+    def holders(self) -> dict[str, frozenset[str]]:
+        """The nodes of each copy that shall hold some of it, by its id; without those that found no room."""
+        found = {}
+        for copy in self.copies:
+            sizes = slots.bytes_of(tuple(copy.nodes.values()), self.totals.sizes)
+            found[copy.id] = frozenset(
+                node for node, size in zip(copy.nodes, sizes, strict=True) if size or not self.subset_bytes
+            )
+        return found
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """The chosen nodes, copy by copy."""
         return tuple(node for copy in self.copies for node in copy.nodes)
@@ -151,7 +162,12 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
         short_of = ""
         keeps = given.held_before.get(want.key, {})
         for copy_id, plan in _plans(
-            mount=given.mount, want=want, size=size, candidates=candidates, keeps=keeps
+            mount=given.mount,
+            want=want,
+            size=size,
+            least=int(totals.sizes.max()),
+            candidates=candidates,
+            keeps=keeps,
         ):
             fitting = room.fit(
                 _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
@@ -254,10 +270,12 @@ def _plans(
     mount: str,
     want: Want,
     size: int,
+    least: int,
     candidates: Iterable[CacheNode],
     keeps: Mapping[str, Collection[str]],
 ) -> Iterator[tuple[str, CopyPlan]]:
-    """The id and the nodes of each copy, until no node is left."""
+    """The id and the nodes of each copy, until no node is left. A node with less room than `least`, that of the
+    largest slot, comes last, whatever it had before."""
     nodes = list(candidates)
     count = len(want.nodes) if want.nodes and want.node_count is None else want.node_count
     taken: set[str] = set()
@@ -270,7 +288,7 @@ def _plans(
             ranked = [
                 # What a copy lay on before counts as if it held more than any other node, and what is another copy's
                 # as if it held less than nothing: else copies would trade nodes, and blocks would travel for it.
-                _beside_others(node, own=own, others=others, most=most)
+                _beside_others(node, own=own, others=others, most=most, least=least)
                 for node in left
             ]
             plan = plan_copy(
@@ -287,8 +305,12 @@ def _plans(
         taken.update(node.name for node in plan.nodes)
 
 
-def _beside_others(node: CacheNode, *, own: Collection[str], others: Collection[str], most: int) -> CacheNode:
+def _beside_others(
+    node: CacheNode, *, own: Collection[str], others: Collection[str], most: int, least: int
+) -> CacheNode:
     """A node as a copy ranks it that lay on nodes of its `own` before, while other copies lay on `others`."""
+    if node.free_bytes < least:
+        return replace(node, held_bytes=-2, has_readers=False)
     if node.name in own:  # in an order that does not change while it is loaded, nor while jobs come and go
         return replace(node, held_bytes=most, free_gpus=1)
     if node.name in others:  # that copy is beside the readers there already

@@ -204,12 +204,38 @@ def test_no_node_and_no_quota_is_promised_twice_and_the_same_again_is_the_same(
 def remembering(mount: MountDemand, grants: Grants) -> MountDemand:
     """The mount with what it was granted as what it held before."""
     placements = grants.mounts[mount.path].placements
-    before = {
-        each.want.key: {copy.id: frozenset(copy.nodes) for copy in each.copies}
-        for each in placements
-        if each.copies
-    }
+    before = {each.want.key: each.holders for each in placements if each.copies}
     return replace(mount, held_before=before)
+
+
+def at_rest(before: Grants, *mounts: MountDemand, room: int, **quotas: int) -> Grants:
+    """The grants once the passes change nothing any more."""
+    for _ in range(10):
+        found = again(before, *(remembering(one, before) for one in mounts), room=room, **quotas)
+        if {path: one.placements for path, one in found.mounts.items()} == {
+            path: one.placements for path, one in before.mounts.items()
+        }:
+            return found
+        before = found
+    raise AssertionError("the grants do not come to rest")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shapes=st.lists(MOUNT, min_size=1, max_size=4), rooms=st.lists(st.integers(1, 30), min_size=2, max_size=4)
+)
+def test_a_new_operator_grants_what_the_last_one_did_whatever_room_there_was_before(
+    shapes: list[dict[str, Any]], rooms: list[int]
+) -> None:
+    mounts = [built(number, shape) for number, shape in enumerate(shapes)]
+    quotas = {"one": 3000, "two": 1500}
+    found = granted(*mounts, room=rooms[0] * 100, **quotas)
+    for room in rooms:
+        found = at_rest(found, *mounts, room=room * 100, **quotas)
+    fresh = granted(*(remembering(one, found) for one in mounts), room=rooms[-1] * 100, **quotas)
+    assert {path: one.placements for path, one in fresh.mounts.items()} == {
+        path: one.placements for path, one in found.mounts.items()
+    }
 
 
 @settings(deadline=None, max_examples=40)

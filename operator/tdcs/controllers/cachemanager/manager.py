@@ -212,12 +212,9 @@ class CacheManager:
 
 def calls_for_pass(before: MountDemand, after: MountDemand) -> bool:
     """Whether what a mount asks for now calls for another pass: not for what has arrived by now of what was granted,
-    and neither for a limit of bandwidth nor a start."""
-    return (
-        not same_placement(before, after)
-        or (before.tier, before.value) != (after.tier, after.value)
-        or before.filled != after.filled
-    )
+    and neither for a limit of bandwidth nor a start. That it has its first grant now does: it may choose earlier
+    then, and a new operator would have it do so."""
+    return not same_placement(before, after) or before.order != after.order or before.filled != after.filled
 
 
 def _with_wants(placements: tuple[WantPlacement, ...], wants: tuple[Want, ...]) -> tuple[WantPlacement, ...]:

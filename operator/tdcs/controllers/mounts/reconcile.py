@@ -271,7 +271,7 @@ def _held_before(world: World, mount: Mount, users: Sequence[Reader]) -> dict[st
     found = readers.held_before(stores=world.context.stores, users=users)
     for one in mount.decision.placements if mount.decision is not None else ():
         if one.copies:
-            found[one.want.key] = {copy.id: frozenset(copy.nodes) for copy in one.copies}
+            found[one.want.key] = one.holders
     return found
 
 
