@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
 from tdcs.api.sharing import Access, NamespaceSelector
-from tdcs.controllers.cachemanager.clones import clones
 from tdcs.controllers.cachemanager.demand import use_of
 from tdcs.controllers.cachemanager.room import NodeSpace, has_to_wait, is_crowded, usable_bytes
 from tdcs.engine.agents import AgentState, MountState
+from tdcs.planning.clones import clones
 from tdcs.planning.grants import Tier
 from tdcs.planning.schedule import mistake
 from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing

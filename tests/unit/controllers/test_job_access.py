@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from tests.unit.controllers.jobs import Jobs
 from tests.unit.controllers.test_schedule import enters, group, job, nodes
 
-from tdcs.controllers.queueing.access import AccessClaim, Places, claims_of
+from tdcs.controllers.queueing.access import claims_of
 from tdcs.controllers.queueing.queued_job import QueuedJob
 from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
 from tdcs.controllers.queueing.wait_message import waiting_admission
 from tdcs.kube.resources import DATASETS
+from tdcs.planning.places import AccessClaim, Places
 from tdcs.policy.admission import Reason
 
 READS = [{"name": "pictures", "mountPath": "/data"}]

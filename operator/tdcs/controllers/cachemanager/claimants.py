@@ -6,13 +6,13 @@ from typing import Protocol
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.cachemanager.clones import Clone, clones
 from tdcs.controllers.cachemanager.demand import jobs_of, use_of
 from tdcs.controllers.context import Context, Stores, WorkKey
 from tdcs.controllers.publish import conditions_of
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 from tdcs.planning import wants
+from tdcs.planning.clones import Clone, clones
 from tdcs.planning.standing import Claimant
 from tdcs.planning.wants import Want
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, Grant, Kept, NodeBytes
 from tdcs.api.failures import FailedFile, printable
-from tdcs.controllers.cachemanager.clones import Clone
 from tdcs.controllers.humanize import human, percent, speed
+from tdcs.planning.clones import Clone
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.standing import DatasetUse

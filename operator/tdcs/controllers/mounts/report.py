@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tdcs.controllers.cachemanager.clones import Clone
 from tdcs.controllers.cachemanager.room import Granted
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.agents import CheckState, MountState
 from tdcs.listing.result import Listed
+from tdcs.planning.clones import Clone
 from tdcs.planning.grants import Tier
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
 from tdcs.planning.placement import WantPlacement

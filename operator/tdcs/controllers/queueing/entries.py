@@ -9,7 +9,6 @@ from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.controllers.context import Stores
 from tdcs.controllers.queueing import access, snapshot
-from tdcs.controllers.queueing.access import AccessClaim, Places
 from tdcs.controllers.queueing.pod_demand import PodDemand, PodDemands
 from tdcs.controllers.queueing.queued_job import Growth, QueuedJob
 from tdcs.controllers.queueing.quota import Allowances
@@ -17,6 +16,7 @@ from tdcs.controllers.queueing.requeue import Requeues
 from tdcs.controllers.queueing.schedule import Nodes, Schedule, schedule
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
+from tdcs.planning.places import AccessClaim, Places
 from tdcs.policy.admission import MAX_PASSES
 from tdcs.policy.fitting import PodGroup
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tdcs.api import names
-from tdcs.controllers.queueing.access import AccessClaim
 from tdcs.controllers.queueing.quota import Claim
 from tdcs.controllers.resources import CPU
 from tdcs.kube.objects import Key
+from tdcs.planning.places import AccessClaim
 from tdcs.policy.admission import Reason, queue_key
 from tdcs.policy.fitting import PodGroup
 

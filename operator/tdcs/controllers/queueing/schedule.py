@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.controllers.queueing.access import AccessClaim, Places
 from tdcs.controllers.queueing.queued_job import DemandKey, QueuedJob, Shortage
 from tdcs.controllers.queueing.quota import Allowances
 from tdcs.controllers.resources import Amounts
+from tdcs.planning.places import KeptPlaces, Places, missing_place, takes_place_at
 from tdcs.policy.admission import MAX_PASSES, Reason, next_to_admit, nodes_to_set_aside
 from tdcs.policy.fitting import PodGroup, most_that_fit, place, place_most
 
@@ -284,7 +284,7 @@ class _Kept:
     """What is kept for jobs that were passed too often: the quotas of namespaces, and places at sources."""
 
     quotas: dict[str, str] = field(default_factory=dict)
-    mounts: dict[str, str] = field(default_factory=dict)
+    places: KeptPlaces = field(default_factory=KeptPlaces)
 
 
 def _shortage(
@@ -304,22 +304,13 @@ def _shortage(
             text = f"{text}: it waits for others to end, or for a larger quota"
             found = Shortage(reason=Reason.QUOTA, message=text)
     if job.access:
-        full, closed = places.full(job.access), _closed(job, kept)
-        if full is not None:
-            found = found or Shortage(reason=Reason.AT_LIMIT, message=places.sentence(full), mount=full.mount)
-        elif closed is not None:
-            first = kept.mounts[closed.mount]
-            text = f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
-            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=closed.mount)
+        missing = missing_place(job.access, places=places, kept=kept.places)
+        if missing is not None:
+            claim, text = missing
+            found = found or Shortage(reason=Reason.AT_LIMIT, message=text, mount=claim.mount)
         if starves:
-            for claim in job.access:
-                kept.mounts.setdefault(claim.mount, "/".join(job.key))
+            kept.places.keep(job.key, job.access)
     return found
-
-
-def _closed(job: QueuedJob, kept: _Kept) -> AccessClaim | None:
-    """The first limited source that keeps its places for a job before this one."""
-    return next((claim for claim in job.access if claim.limit and claim.mount in kept.mounts), None)
 
 
 def _passed(job: QueuedJob, *, by: QueuedJob) -> QueuedJob:
@@ -339,5 +330,5 @@ def _are_rivals(job: QueuedJob, *, by: QueuedJob) -> bool:
     if job.short is None:
         return False
     if job.short.mount:
-        return any(claim.mount == job.short.mount for claim in by.access)
+        return takes_place_at(job.short.mount, by.access)
     return bool(by.claims) and job.key[0] == by.key[0]

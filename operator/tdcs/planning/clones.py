@@ -39,7 +39,7 @@ def clones(
 ) -> tuple[Clone, ...]:
     """The further copies of a dataset.
 
-    One that is read stays, whatever the spec says by now. One that nobody needs goes after a while.
+    One that is read stays, whatever the spec says by now. One that no job needs goes after a while.
 
     Args:
         access: how many jobs may read each copy.
@@ -48,7 +48,7 @@ def clones(
         readers: how many jobs read each copy.
         jobs: how many read the dataset, or wait to.
         now: the time.
-        idle_seconds: how long one stays that nobody needs: the next job may come soon.
+        idle_seconds: how long one stays that no job needs: the next job may come soon.
     """
     limit = access.max_concurrent_jobs
     needed = 0
