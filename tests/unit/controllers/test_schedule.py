@@ -260,3 +260,12 @@ def test_growth_keeps_off_nodes_that_are_set_aside() -> None:
     found = line(grows, large, free=nodes(4, 0, 1), capacity=nodes(4, 4, 1), max_passes=3)
     assert found.aside == {"a", "b"}
     assert found.workers == {"train": 3}
+
+
+def test_room_off_the_nodes_that_are_set_aside_is_given_once() -> None:
+    free, capacity = nodes(1, 1), nodes(4, 4)
+    large = job("large", group(1, gpus=2), age=9, passed=3)
+    small = [job(name, group(1), age=age) for name, age in (("one", 2), ("two", 1))]
+    found = line(large, *small, free=free, capacity=capacity, max_passes=3)
+    assert len(found.aside) == 1
+    assert enters(found) == "one"

@@ -130,7 +130,7 @@ class _Pass:
             chosen = self._queue[admits]
             if chosen is first:
                 holder, aside = "", frozenset()
-            self._admit(admits)
+            self._admit(admits, aside=aside)
         return Schedule(
             waiting=tuple(self._queue),
             admitted=tuple(self._admitted),
@@ -176,12 +176,14 @@ class _Pass:
         )
         return found.admits, found.starves
 
-    def _admit(self, place_: int) -> None:
-        """Take a job out of the queue, with its room and its quota; an elastic one queues again for more workers."""
+    def _admit(self, place_: int, *, aside: frozenset[str]) -> None:
+        """Take a job out of the queue, with its room and its quota; an elastic one queues again for more workers. Its
+        room is off the nodes that are set aside, where there is enough: the next job must not find it there again."""
         job = self._queue[place_]
         self._queue[:place_] = [_passed(other, by=job) for other in self._queue[:place_]]
         del self._queue[place_]
-        self._left = {**self._left, **(_placed(job, self._left) or {})}
+        others = {node: self._left[node] for node in self._left.keys() - aside} if aside else self._left
+        self._left = {**self._left, **(_placed(job, others) or _placed(job, self._left) or {})}
         self._allowances.take(job.key[0], job.claims)
         self._places.take(job.key, job.access)
         growth = job.growth
