@@ -144,7 +144,8 @@ class SourceSpec(Model):
     bandwidth: Bandwidth = None
     """The most bytes a second that all loads together read from the store (the endpoint, or the file system), such as
     1G; of several Datasets of a store the least counts. It is shared so that waiting jobs lose least: most goes to the
-    load of which they wait for fewest bytes. Left out, no limit; spec.preload.bandwidth limits one load."""
+    load of which they wait for fewest bytes. Left out, what the store gives is measured and shared; a load alone is
+    not limited then. spec.preload.bandwidth limits one load."""
     check_interval: Annotated[
         Duration,
         Field(
@@ -402,7 +403,8 @@ class DatasetStatus(Model):
     in_use: bool = False
     """Whether a pod mounts the claim."""
     source_bandwidth: int | None = None
-    """Bytes a second that its loads may read from the source now: their share of spec.source.bandwidth."""
+    """Bytes a second that its loads may read from the source now: their share of spec.source.bandwidth, or of what was
+    measured while nobody was held back. Left out while nothing limits them."""
     load_seconds: int | None = None
     """How long the last load took that brought at least half of what is wanted."""
     grant: Grant | None = None

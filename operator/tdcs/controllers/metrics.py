@@ -6,7 +6,7 @@ The state is read from the live views at each scrape, so it costs nothing betwee
 
 import datetime
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -41,6 +41,7 @@ class Metrics:
         oldest_seconds: how long the first of them has waited.
         schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
         certificates: when each of the release's certificates ends.
+        source_rates: the measured rates of stores, in bytes a second.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Metrics:
         oldest_seconds: Callable[[], float],
         schedule_overdue_seconds: Callable[[], float],
         certificates: Ends = lambda: (),
+        source_rates: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.registry: Final = CollectorRegistry()
         prefix = f"{METRICS_PREFIX}operator"
@@ -93,6 +95,7 @@ class Metrics:
         ).set_function(schedule_overdue_seconds)
         self.registry.register(_States(stores))
         self.registry.register(_Certificates(certificates))
+        self.registry.register(_SourceRates(source_rates))
 
     @contextmanager
     def timed(self, *, kind: str) -> Iterator[None]:
@@ -137,6 +140,24 @@ class _Certificates(Collector):
         yield family
 
 
+class _SourceRates(Collector):
+    """The measured rates of stores, as a gauge."""
+
+    def __init__(self, rates: Callable[[], Mapping[str, float]]) -> None:
+        self._rates = rates
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            f"{METRICS_PREFIX}source_measured_bytes_per_second",
+            "Bytes a second that a store gave to all loads together when it was last measured; none where "
+            "spec.source.bandwidth declares it.",
+            labels=("store",),
+        )
+        for store, rate in self._rates().items():
+            family.add_metric((store,), rate)
+        yield family
+
+
 class _States(Collector):
     """The statuses of all objects, as gauges."""
 
@@ -165,7 +186,7 @@ class _States(Collector):
             (
                 "sourceBandwidth",
                 "source_bandwidth_bytes_per_second",
-                "Bytes a second that its loads may read from the source: their share of spec.source.bandwidth.",
+                "Bytes a second that its loads may read from the source: their share of what is declared or measured.",
             ),
             (
                 "copiedBytesPerSecond",

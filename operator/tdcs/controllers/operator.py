@@ -179,6 +179,7 @@ class Operator:
             oldest_seconds=self.context.queue.oldest_age,
             schedule_overdue_seconds=lambda: self._gangs.overdue_seconds(),
             certificates=certificates.ends if certificates is not None else lambda: (),
+            source_rates=lambda: self._datasets.source_rates(),
         )
         self._gangs = GangQueue(
             stores=self.context.stores,

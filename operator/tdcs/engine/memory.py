@@ -7,6 +7,7 @@ read.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class MemoryEngine:
         block_size: Bytes; files are cut at its multiples.
         page_size: Files a page of a listing.
         before: Awaited before each operation: sleep in it, raise from it, or record.
+        source_rate: Bytes a second that all sources together give the agents; None for no limit. May be changed.
         refuse: Asked for each block that an agent reads from the source; a returned sentence makes that fail with it.
 
     Attributes:
@@ -75,6 +77,7 @@ class MemoryEngine:
         page_size: int = 1000,
         before: Callable[[Operation], Awaitable[None]] | None = None,
         refuse: Callable[[str, Block], str | None] | None = None,
+        source_rate: float | None = None,
     ) -> None:
         self.sources = {canonical_uri(uri): files for uri, files in sources.items()}
         self.credentials = {canonical_uri(uri): pair for uri, pair in (credentials or {}).items()}
@@ -82,6 +85,8 @@ class MemoryEngine:
         self.page_size = page_size
         self.before = before
         self.refuse = refuse
+        self.source_rate = source_rate
+        self._gives_again_at = 0.0
         self.available = True
         self.path_properties: dict[str, dict[str, str]] = {}
         self.known_versions: dict[str, str] = {}
@@ -98,6 +103,14 @@ class MemoryEngine:
         worker.live = live
         if capacity is not None:
             worker.capacity = capacity
+
+    async def give(self, length: int) -> None:
+        """Wait for bytes of a source as long as these take at its rate, behind what others asked for before."""
+        if self.source_rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        self._gives_again_at = max(self._gives_again_at, now) + length / self.source_rate
+        await asyncio.sleep(self._gives_again_at - now)
 
     def cache(self, *, worker: str, blocks: Iterable[Block]) -> None:
         """Let a worker hold these blocks, as when a job has read them."""

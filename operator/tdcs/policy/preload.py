@@ -99,6 +99,11 @@ def budget(*, capacity: float, reading: float, floor: float = LOAD_FLOOR) -> flo
     return max(capacity - reading, capacity * floor, 0.0)
 
 
+def serving_order(load: Load) -> tuple[float, float, str]:
+    """Sorts who is served first to the front: what saves most, of equal ones what is done soonest."""
+    return (-load.worth, load.missing_bytes, load.name)
+
+
 def share(
     *, loads: Sequence[Load], capacity: float, waiting_share: float = WAITING_SHARE
 ) -> dict[str, float]:
@@ -115,7 +120,7 @@ def share(
         for load in open_loads:
             rates[load.name] = min(common * load.waiting_jobs / waiting, load.limit)
             left -= rates[load.name]
-    for load in sorted(open_loads, key=lambda one: (-one.worth, one.missing_bytes, one.name)):
+    for load in sorted(open_loads, key=serving_order):
         more = max(min(left, load.limit - rates[load.name]), 0.0)
         rates[load.name] += more
         left -= more

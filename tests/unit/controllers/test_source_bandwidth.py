@@ -9,9 +9,17 @@ from tests.unit.controllers.cluster import Cluster
 from tests.unit.controllers.test_cache_manager_stories import ends, job, on_disk
 
 from tdcs.api.dataset import SourceSpec
-from tdcs.controllers.cachemanager.bandwidth import STEPS, SourceBandwidth, divided, store_of, worth
+from tdcs.controllers.cachemanager.bandwidth import (
+    STEPS,
+    SourceBandwidth,
+    beside_first,
+    divided,
+    store_of,
+    worth,
+)
 from tdcs.engine.memory import MemoryEngine
 from tdcs.policy.preload import Load
+from tdcs.policy.source_rate import Timing
 
 MB = 1_000_000
 RATE = 256 * MB
@@ -79,6 +87,54 @@ def test_a_change_at_one_load_is_told_to_the_others_of_the_store_alone() -> None
     assert shares.share(place=ONE, store="s3", declared=RATE, load=load("one", missing=0)) == RATE
 
 
+def test_of_a_measured_rate_the_first_load_has_no_limit_and_the_others_share_what_it_leaves() -> None:
+    loads = {ONE: load("one"), TWO: load("two", waiting=1), THREE: load("three", reading=1)}
+    found = beside_first(loads, first=TWO, ceiling=RATE / 2, capacity=RATE)
+    assert TWO not in found
+    assert 0.45 * RATE < found[THREE] <= RATE / 2
+    assert found[ONE] == RATE // STEPS
+
+
+def test_a_store_without_a_declared_bandwidth_is_measured_and_then_shared() -> None:
+    now, told = 0.0, set[tuple[str, str]]()
+    shares = SourceBandwidth(on_change=lambda cluster, path: told.add((cluster, path)), clock=lambda: now)
+    shares.timing = Timing(settle=2.0, window=4.0)
+
+    def both(one: float, two: float) -> tuple[int | None, int | None]:
+        return (
+            shares.share(place=ONE, store="s3", declared=None, load=load("one"), rate=one),
+            shares.share(place=TWO, store="s3", declared=None, load=load("two", waiting=1), rate=two),
+        )
+
+    while now < 6.0:
+        assert both(RATE / 2, RATE / 2) == (None, None)
+        assert not shares.measured()
+        now += 1.0
+    assert (
+        shares.share(place=TWO, store="s3", declared=None, load=load("two", waiting=1), rate=RATE / 2) is None
+    )
+    assert shares.measured() == {"s3": RATE}
+    assert told == {ONE}
+    first, second = both(RATE / 2, RATE / 2)
+    assert second is None
+    assert first is not None
+    assert first < 0.4 * RATE
+    for _ in range(20):  # the others give way, and the first one reads more
+        now += 1.0
+        before = first
+        first, _ = both(first, RATE - first)
+        assert first is not None
+        assert first <= before
+    assert first == RATE // STEPS
+    # One alone has the store for itself, and one with a limit of its own holds nobody else back.
+    assert shares.share(place=TWO, store="s3", declared=None, load=load("two", missing=0)) is None
+    both(RATE, 0.0)
+    assert both(RATE, 0.0)[0] is not None
+    # What is declared counts before what was measured.
+    assert shares.share(place=ONE, store="s3", declared=256, load=load("one")) == 1
+    assert not shares.measured()
+
+
 def test_a_store_is_an_endpoint_or_the_file_system() -> None:
     own = {"uri": "s3://a/b", "options": {"endpoint": "http://store:9000"}}
     assert store_of(SourceSpec.model_validate(own)) == "http://store:9000"
@@ -125,3 +181,49 @@ async def test_agents_are_told_their_parts_and_the_share_moves_to_the_load_that_
     await cluster.until_state("Ready", "one")
     assert on_disk(cluster, "one") == on_disk(cluster, "two") == 40 * MB
     assert share("one") == share("two") == 64 * MB
+
+
+async def test_what_the_own_limit_of_a_load_keeps_it_from_reading_is_for_the_others(cluster: Cluster) -> None:
+    job(cluster, "train", "one")
+    await cluster.create_dataset(
+        "one",
+        source={"uri": "s3://one", "bandwidth": 64 * MB},
+        preload={"bandwidth": 2 * MB},
+        placement={"mode": "Replicate", "nodeCount": 1, "nodeSelector": {"zone": "a"}},
+    )
+    await cluster.until(lambda: 0 < cluster.status("one").get("loadedRatio", 0) < 1)
+    await cluster.create_dataset("two", source={"uri": "s3://two"})
+    await cluster.until_state("Ready", "two")
+    assert cluster.status("one")["loadedRatio"] < 1
+
+
+async def test_a_store_that_declares_nothing_is_measured_and_what_is_waited_for_comes_first() -> None:
+    """It takes seconds: what agents report is a mean over a second."""
+    rate = 4 * MB
+    files = {f"{number:02}.bin": MB // 2 for number in range(24)}
+    engine = MemoryEngine(
+        sources={f"s3://{name}": files for name in ("one", "two")},
+        workers=dict.fromkeys("ab", 200 * MB),
+        source_rate=rate,
+    )
+    async with Cluster(engine=engine, nodes={name: {"zone": name} for name in "ab"}) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        bandwidth = cluster.datasets._mounts.bandwidth
+        bandwidth.timing = Timing(settle=1.0, window=0.5)
+        job(cluster, "train", "two")
+        for name, zone in (("one", "a"), ("two", "b")):
+            await cluster.create_dataset(
+                name,
+                source={"uri": f"s3://{name}"},
+                placement={"mode": "Replicate", "nodeCount": 1, "nodeSelector": {"zone": zone}},
+            )
+        await cluster.until(lambda: bool(cluster.datasets.source_rates()))
+        (measured,) = cluster.datasets.source_rates().values()
+        assert 0.6 * rate < measured < 1.4 * rate
+        await cluster.until(lambda: "sourceBandwidth" in cluster.status("one"))
+        await cluster.until_state("Ready", "two")
+        assert cluster.status("one")["loadedRatio"] < 0.9
+        await cluster.until_state("Ready", "one")
+        await cluster.until(lambda: "sourceBandwidth" not in cluster.status("one"))
+        assert engine.source_bytes_read == 24 * MB

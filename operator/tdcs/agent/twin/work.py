@@ -152,6 +152,7 @@ class TwinWork:
         rate = mount.assignment.bandwidth
         if rate is not None:
             await asyncio.sleep(length / rate)
+        await self._engine.give(length)
         uri = mount.manifest.header.source
         files = self._engine.sources.get(uri)
         if files is None:

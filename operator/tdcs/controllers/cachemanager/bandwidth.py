@@ -1,17 +1,25 @@
 """How the bandwidth of a store is shared over the loads that read from it, by what the jobs lose that wait for them.
 
-The rule is `tdcs.policy.preload.share`. The loads of all cache clusters count that read from one store.
+The rule is `tdcs.policy.preload.share`. The loads of all cache clusters count that read from one store. What there is
+to share is what Datasets declare (`spec.source.bandwidth`), else what was measured (`tdcs.policy.source_rate`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tdcs.api.dataset import SourceSpec
-from tdcs.policy.preload import Load, share
+from tdcs.policy.preload import Load, serving_order, share
+from tdcs.policy.source_rate import Measurement, Timing, measure
 
 STEPS = 256
 """Shares are whole parts of the bandwidth, so that they stay while a load goes on; none is less than one part: a load
 that nobody waits for goes on, too."""
+
+HEADROOM = 1.25
+"""Of a measured rate the others share what the load that is served first leaves, and it may need so much more than it
+reads now: what it reads grows when the others give way."""
 
 Place = tuple[str, str]
 """Cache cluster and engine path of a mount."""
@@ -32,10 +40,14 @@ def worth(*, waiting: int, reading: int, missing: float) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class _Store:
-    """The loads from one store, the bandwidth that Datasets name for it, and what each load was given."""
+    """The loads from one store, what they read, the bandwidth that Datasets name for it, and what was measured; the
+    load that is served first, and what it may come to read; and what each load was given."""
 
     loads: dict[Place, Load] = field(default_factory=dict)
+    rates: dict[Place, float] = field(default_factory=dict)
     declared: dict[Place, int] = field(default_factory=dict)
+    measured: Measurement = field(default_factory=Measurement)
+    first: tuple[Place, float] | None = None
     given: dict[Place, int] = field(default_factory=dict)
 
 
@@ -44,28 +56,42 @@ class SourceBandwidth:
 
     Args:
         on_change: called with cluster and path of a mount that gets another share.
+        clock: seconds that only grow.
+
+    Attributes:
+        timing: when stores are measured.
     """
 
-    def __init__(self, *, on_change: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.timing = Timing()
         self._on_change = on_change
+        self._clock = clock
         self._stores: dict[str, _Store] = {}
         self._store_of: dict[Place, str] = {}
         self._changes: dict[Place, int] = {}
 
-    def share(self, *, place: Place, store: str, declared: int | None, load: Load) -> int | None:
-        """The bytes a second that a mount may read from its store; None when no Dataset limits that.
+    def share(
+        self, *, place: Place, store: str, declared: int | None, load: Load, rate: float = 0.0
+    ) -> int | None:
+        """The bytes a second that a mount may read from its store; None when nothing limits it.
 
         Args:
             place: the mount.
             store: see `store_of`.
             declared: the least `spec.source.bandwidth` of its Datasets; None when none has one.
             load: what it lacks, and what that is worth.
+            rate: bytes a second that it reads from the store now.
         """
         if self._store_of.get(place, store) != store:
             self.forget(place)
         self._store_of[place] = store
         found = self._stores.setdefault(store, _Store())
-        found.loads[place] = load
+        found.loads[place], found.rates[place] = load, rate
         found.declared.pop(place, None)
         if declared is not None:
             found.declared[place] = declared
@@ -81,23 +107,52 @@ class SourceBandwidth:
         self._changes.pop(place, None)
         found = self._stores.get(self._store_of.pop(place, ""))
         if found is not None:
-            for known in (found.loads, found.declared, found.given):
+            for known in (found.loads, found.rates, found.declared, found.given):
                 known.pop(place, None)
             self._divide(found, but=place)
 
+    def measured(self) -> Mapping[str, float]:
+        """The measured rates, in bytes a second, by store."""
+        return {
+            name: store.measured.rate
+            for name, store in list(self._stores.items())
+            if store.measured.rate is not None
+        }
+
     def _divide(self, store: _Store, *, but: Place) -> None:
         before = store.given
-        store.given = divided(store.loads, capacity=min(store.declared.values(), default=None))
+        if store.declared:
+            store.measured = Measurement()  # what is read now says nothing of the store
+            store.given = divided(store.loads, capacity=min(store.declared.values()))
+        else:
+            store.given = self._divide_measured(store)
         for place in store.loads:
             if place != but and before.get(place) != store.given.get(place):
                 self._changes[place] = self._changes.get(place, 0) + 1
                 self._on_change(*place)
 
+    def _divide_measured(self, store: _Store) -> dict[Place, int]:
+        lacking = {place: load for place, load in store.loads.items() if load.missing_bytes > 0}
+        store.measured = measure(
+            store.measured,
+            now=self._clock(),
+            rate=sum(store.rates.get(place, 0.0) for place in lacking),
+            loads=[load.name for load in lacking.values() if load.limit == math.inf],
+            timing=self.timing,
+        )
+        capacity = store.measured.shared
+        if capacity is None or len(lacking) < 2:
+            store.first = None
+            return {}
+        (first, _), *_ = sorted(lacking.items(), key=lambda one: serving_order(one[1]))
+        store.first = (first, _ceiling(store.first, first, rate=store.rates.get(first, 0.0)))
+        return beside_first(lacking, first=first, ceiling=store.first[1], capacity=int(capacity))
 
-def divided(loads: dict[Place, Load], *, capacity: int | None) -> dict[Place, int]:
-    """The share of each mount of a store in bytes a second; empty without a limit.
 
-    Mounts that lack nothing may take all of it: what they read is for pods, or begins in a moment.
+def divided(loads: Mapping[Place, Load], *, capacity: int | None) -> dict[Place, int]:
+    """The bytes a second of each load, of so many in all: empty when nothing limits them.
+
+    One that lacks nothing may have all of it: it reads nothing.
     """
     if capacity is None:
         return {}
@@ -107,3 +162,31 @@ def divided(loads: dict[Place, Load], *, capacity: int | None) -> dict[Place, in
         place: max(int(rates[load.name]) // step * step, step) if load.missing_bytes > 0 else capacity
         for place, load in loads.items()
     }
+
+
+def beside_first(
+    loads: Mapping[Place, Load], *, first: Place, ceiling: float, capacity: int
+) -> dict[Place, int]:
+    """The bytes a second of each load beside the one that is served first, of a measured rate.
+
+    That one has no limit: the measurement may be too low. The others get what it leaves.
+
+    Args:
+        loads: those that lack something.
+        first: the load that is served first.
+        ceiling: what it may come to read, in bytes a second.
+        capacity: the measured rate.
+    """
+    bounded = {
+        place: replace(load, limit=min(load.limit, ceiling)) if place == first else load
+        for place, load in loads.items()
+    }
+    found = divided(bounded, capacity=capacity)
+    return {place: rate for place, rate in found.items() if place != first}
+
+
+def _ceiling(known: tuple[Place, float] | None, first: Place, *, rate: float) -> float:
+    """What the load that is served first may come to read; it stays while what it reads varies only."""
+    if known is not None and known[0] == first and known[1] / (2 * HEADROOM) <= rate <= known[1] * 0.95:
+        return known[1]
+    return max(rate * HEADROOM, 1.0)

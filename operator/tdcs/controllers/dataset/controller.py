@@ -1,7 +1,7 @@
 """One pass over a Dataset: observe, decide, act, publish. What concerns its mount is done by `mounts.reconcile`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -96,6 +96,10 @@ class DatasetController:
         )
         self.on_cache: Callable[[str], None] = lambda cluster: None
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
+
+    def source_rates(self) -> Mapping[str, float]:
+        """The measured rates of stores, in bytes a second."""
+        return self._mounts.bandwidth.measured()
 
     def report_of(self, *, cluster: str, path: str) -> MountReport | None:
         """What the last pass over a mount found."""

@@ -115,7 +115,7 @@ class Mounts:
         self._mounts: dict[Place, Mount] = {}
         self._assigners: dict[str, Assigner] = {}
         self.manager = CacheManager(on_change=on_change)
-        self.bandwidth = SourceBandwidth(on_change=on_change)
+        self.bandwidth = SourceBandwidth(on_change=on_change, clock=clock)
 
     def __iter__(self) -> Iterator[Mount]:
         return iter(list(self._mounts.values()))

@@ -1,6 +1,7 @@
 """One pass over a mount: observe, decide, act. It gives what it found as a value, and waits for no cache."""
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -245,6 +246,8 @@ def _source_rate(
     missing = 0.0 if away else float(max(wanted - held - failed, 0))
     waiting = sum(len(one.use.jobs.waiting) for one in claims.values())
     reading = sum(len(one.use.jobs.active) for one in claims.values())
+    own = [one.want.bandwidth for one in placements if one.want.load and one.wanted_bytes]
+    bounded = [limit for limit in own if limit is not None]
     return world.mounts.bandwidth.share(
         place=mount.place,
         store=store_of(users[0].dataset.spec.source),
@@ -254,7 +257,10 @@ def _source_rate(
             missing_bytes=missing,
             worth=worth(waiting=waiting, reading=reading, missing=missing),
             waiting_jobs=waiting,
+            # What its own limit keeps it from reading is for the others.
+            limit=float(sum(bounded)) if own and len(bounded) == len(own) else math.inf,
         ),
+        rate=float(sum(state.source_rate for state in found.states.values())),
     )
 
 
