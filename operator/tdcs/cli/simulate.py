@@ -107,6 +107,20 @@ def command() -> None:
     help="GB of cache on each node.",
 )
 @click.option("--nic-gbps", type=_GBPS, default=25.0, show_default=True, help="Gbit/s of each node's link.")
+@click.option(
+    "--jobs-per-copy",
+    type=click.IntRange(min=0, max=10_000),
+    default=0,
+    show_default=True,
+    help="Jobs that may read a copy of a dataset at once (spec.access.maxConcurrentJobs); 0: no limit. Scheme tdcs.",
+)
+@click.option(
+    "--on-limit",
+    type=click.Choice(["Suspend", "Clone"]),
+    default="Suspend",
+    show_default=True,
+    help="What becomes of further jobs (spec.access.onLimit): they wait, or get a further copy.",
+)
 @click.option("--limit", type=_COUNT, default=None, help="Take only the first so many jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.option(
@@ -128,6 +142,8 @@ def trace(
     remote_requests: float,
     cache_gb_per_node: float,
     nic_gbps: float,
+    jobs_per_copy: int,
+    on_limit: str,
     limit: int | None,
     as_json: bool,
     plot: Path | None,
@@ -135,12 +151,22 @@ def trace(
     """Run a trace of job submissions under one scheme."""
     if plot is not None:
         check_plot(plot)
+    if (jobs_per_copy or on_limit == "Clone") and scheme != "tdcs":
+        raise click.UsageError(
+            "--jobs-per-copy and --on-limit are of the scheme tdcs: leave them out, or choose it."
+        )
+    if on_limit == "Clone" and not jobs_per_copy:
+        raise click.UsageError(
+            "--on-limit Clone needs --jobs-per-copy: without a limit no further copy is needed."
+        )
     scenario = Scenario(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         nic_rate=nic_gbps * GBIT,
         cache_bytes=cache_gb_per_node * 1e9,
         store=StoreLimits(bytes_per_second=remote_gbps * GBIT, requests_per_second=remote_requests),
+        jobs_per_copy=jobs_per_copy,
+        clones=on_limit == "Clone",
     )
     jobs = read_trace(path=trace, limit=limit, most_gpus=scenario.gpus)
     work = assign_work(jobs=jobs, mix=mix, seed=seed, sharing=Sharing(sharing))
@@ -162,6 +188,8 @@ def trace(
             "remoteRequests": remote_requests,
             "cacheGbPerNode": cache_gb_per_node,
             "nicGbps": nic_gbps,
+            "jobsPerCopy": jobs_per_copy,
+            "onLimit": on_limit,
         }
         click.echo(json.dumps({**result.document(), **inputs}, allow_nan=False))
     else:

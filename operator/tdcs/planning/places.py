@@ -7,7 +7,8 @@ mount, and so their jobs count as well; how many there may be is up to the Datas
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tdcs.kube.objects import Key
+Key = tuple[str, str]
+"""Namespace and name of a job."""
 
 NAMED = 3
 """So many of the jobs that read a dataset are named to one that waits."""

@@ -265,9 +265,7 @@ def next_to_admit(
             then not looked at.
     """
     if fits_now is None:
-        if not any(nodes_by_free_gpus[1:]):
-            return NextAdmission()
-        fits_now = _by_free_gpus(nodes_by_free_gpus)
+        fits_now = _by_free_gpus(nodes_by_free_gpus) if any(nodes_by_free_gpus[1:]) else _fits_nowhere
     for place, job in enumerate(queue):
         if job is holder or not job.ready:
             continue
@@ -276,6 +274,11 @@ def next_to_admit(
         if job.passed >= max_passes and (holder is None or job.priority > holder.priority):
             return NextAdmission(starves=place)
     return NextAdmission()
+
+
+def _fits_nowhere(job: Waiting) -> bool:
+    """No GPU is free: all the same a job may have been passed too often."""
+    return False
 
 
 def _by_free_gpus(nodes_by_free_gpus: Sequence[int]) -> Callable[[Waiting], bool]:

@@ -1,7 +1,8 @@
 """The nodes and their GPUs: who runs where."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from tdcs.planning.places import AccessClaim, KeptPlaces, Key, Places, missing_place, takes_place_at
 from tdcs.policy import admission
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario
@@ -23,10 +24,11 @@ class Cluster:
         self.aside: tuple[str, ...] = ()
         self.running: dict[int, SimJob] = {}
         self.readers: dict[str, dict[int, SimJob]] = {}
+        self.claims: Callable[[SimJob], tuple[AccessClaim, ...]] | None = None
 
     def window(self) -> Sequence[SimJob]:
-        """The waiting jobs that are looked at, first first."""
-        return self.queue[:WINDOW]
+        """The waiting jobs that are looked at, first first; all of them where jobs wait for places at datasets, too."""
+        return self.queue[:WINDOW] if self.claims is None else self.queue
 
     def enqueue(self, job: SimJob) -> None:
         """Put a job into the queue, which is in the policy's order."""
@@ -36,6 +38,10 @@ class Cluster:
 
     def next_to_admit(self) -> SimJob | None:
         """Take the job that enters next out of the queue; None when all must wait."""
+        if self.claims is not None:
+            self._limit(self.claims)
+        if self.holder is not None and not self.holder.ready:
+            self._give_back()
         holder = self.holder
         if holder is not None and self._fits_anywhere(holder):
             self._admit(self.queue.index(holder))
@@ -53,10 +59,25 @@ class Cluster:
         return job
 
     def _admit(self, place: int) -> None:
+        by = self.queue[place]
+        taken = self.claims(by) if self.claims is not None else ()
         for job in self.queue[:place]:
-            if job.ready:
+            if job.ready or (job.short and takes_place_at(job.dataset.name, taken)):
                 job.passed += 1
         del self.queue[place]
+
+    def _limit(self, claims_of: Callable[[SimJob], tuple[AccessClaim, ...]]) -> None:
+        """Find the jobs that have no place at their datasets."""
+        taken: dict[str, list[Key]] = {}
+        for job in self.running.values():
+            taken.setdefault(job.dataset.name, []).append(_key(job))
+        places, kept = Places(taken), KeptPlaces()
+        for job in self.queue:
+            claims = claims_of(job)
+            job.short = missing_place(claims, places=places, kept=kept) is not None
+            job.ready = not job.short
+            if job.passed >= admission.MAX_PASSES:
+                kept.keep(_key(job), claims)
 
     def _fits_anywhere(self, job: SimJob) -> bool:
         by_free = list(self.by_free)
@@ -94,16 +115,16 @@ class Cluster:
             self._change(node, -gpus)
         job.start(now=now, nodes=nodes)
         self.running[job.number] = job
-        self.readers.setdefault(job.dataset.name, {})[job.number] = job
+        self.readers.setdefault(job.reads, {})[job.number] = job
 
     def release(self, job: SimJob) -> None:
         """Give a finished job's GPUs back."""
         for node, gpus in zip(job.nodes, job.pods, strict=True):
             self._change(node, gpus)
         del self.running[job.number]
-        del self.readers[job.dataset.name][job.number]
-        if not self.readers[job.dataset.name]:
-            del self.readers[job.dataset.name]
+        del self.readers[job.reads][job.number]
+        if not self.readers[job.reads]:
+            del self.readers[job.reads]
 
     def _change(self, node: str, gpus: int) -> None:
         before = self.free[node]
@@ -111,3 +132,7 @@ class Cluster:
         if node not in self.aside:
             self.by_free[before] -= 1
             self.by_free[before + gpus] += 1
+
+
+def _key(job: SimJob) -> Key:
+    return ("", str(job.number))

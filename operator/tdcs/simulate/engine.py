@@ -118,6 +118,7 @@ class Simulation:
     def _admit(self, *, now: float) -> list[SimJob]:
         started: list[SimJob] = []
         while (job := self.cluster.next_to_admit()) is not None:
+            self.scheme.admitted(job, now=now)
             self.cluster.place(job, scores=self.scheme.scores(job), now=now)
             self.scheme.started(job, now=now)
             started.append(job)

@@ -24,6 +24,9 @@ class SimJob:
         need: parts of the store per second that it takes at its ceiling.
         mark: when it will have ended, or ended its epoch, at its present rate.
         cost: parts of the store that one byte takes.
+        ready: whether it could start, had it room.
+        short: whether it has no place at a copy of its dataset.
+        copy: the copy that it reads; the first one has no name.
     """
 
     number: int
@@ -37,6 +40,8 @@ class SimJob:
     priority: int = 0
     ready: bool = True
     passed: int = 0
+    short: bool = False
+    copy: str = ""
     nodes: tuple[str, ...] = ()
     started: float = -1.0
     ended: float = -1.0
@@ -59,6 +64,11 @@ class SimJob:
     remote_bytes: float = 0.0
     local_bytes: float = 0.0
     read_bytes: float = 0.0
+
+    @property
+    def reads(self) -> str:
+        """What it reads: its dataset, or a further copy of it."""
+        return f"{self.dataset.name}#{self.copy}" if self.copy else self.dataset.name
 
     def start(self, *, now: float, nodes: tuple[str, ...]) -> None:
         """Begin to run."""

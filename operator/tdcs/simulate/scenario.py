@@ -25,6 +25,10 @@ class Scenario:
         fuse_rate: bytes per second that the FUSE client of a node delivers (1.5 GB/s on an
             8-V100 node, Alluxio issue 10688).
         native_rate: bytes per second that a node reads from its own cache disk (NVMe).
+        jobs_per_copy: how many jobs may read a copy of a dataset at once (`spec.access.maxConcurrentJobs`), in the
+            scheme `tdcs`; 0 for no limit.
+        clones: whether a further copy is made for jobs beyond that (`onLimit: Clone`); else they wait.
+        clone_idle_seconds: how long such a copy stays that no job needs.
     """
 
     nodes: int = 64
@@ -35,6 +39,9 @@ class Scenario:
     store: StoreLimits = DEFAULT_STORE
     fuse_rate: float = 1.5e9
     native_rate: float = 3.0e9
+    jobs_per_copy: int = 0
+    clones: bool = False
+    clone_idle_seconds: float = 600.0
 
     @property
     def gpus(self) -> int:

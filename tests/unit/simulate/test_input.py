@@ -127,6 +127,9 @@ def test_a_trace_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> Non
         ["--limit", "0"],
         ["--scheme", "magic"],
         ["--mix", "video"],
+        ["--jobs-per-copy", "-1"],
+        ["--jobs-per-copy", "1", "--scheme", "fluid-like"],
+        ["--on-limit", "Clone"],
     ],
 )
 def test_a_wrong_option_is_refused(trace_file: Path, option: list[str]) -> None:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdcs.api import names
+from tdcs.api.dataset import Copy, DatasetStatus
 from tdcs.api.dataset import Dataset as DatasetObject
-from tdcs.api.dataset import DatasetStatus
 from tdcs.controllers.cache_view import CacheView
 from tdcs.controllers.cachemanager import claimants
 from tdcs.controllers.cachemanager.manager import CacheManager
@@ -29,6 +29,7 @@ from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.resources import DATASETS
 from tdcs.planning.grants import MountDemand
 from tdcs.planning.placement import NodeView
+from tdcs.planning.places import AccessClaim, Places
 from tdcs.planning.standing import standing
 from tdcs.policy.fitting import PodGroup
 from tdcs.simulate.cluster import Cluster
@@ -60,7 +61,7 @@ def sim_job(*, number: int, submitted: float, gpus: int, dataset: Dataset, passe
 # --- the queue
 
 
-def queued(job: SimJob) -> QueuedJob:
+def queued(job: SimJob, *, access: tuple[AccessClaim, ...] = ()) -> QueuedJob:
     """The job as the operator's queue has it."""
     groups = tuple(
         PodGroup(count=job.pods.count(size), request={GPU: size})
@@ -71,20 +72,35 @@ def queued(job: SimJob) -> QueuedJob:
         uid=f"{job.number:04}",
         priority=job.priority,
         submitted=job.submitted,
-        data_ready=job.ready,
+        data_ready=True,
         passed=job.passed,
         groups=groups,
+        access=access,
     )
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), nodes=st.integers(2, 6), passes=st.sampled_from([0, 40, 63]))
+@given(
+    seed=st.integers(0, 2**32),
+    nodes=st.integers(2, 6),
+    passes=st.sampled_from([0, 40, 63]),
+    limited=st.booleans(),
+)
 def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_aside(
-    seed: int, nodes: int, passes: int
+    seed: int, nodes: int, passes: int, limited: bool
 ) -> None:
     draw = random.Random(seed)
     cluster = Cluster(scenario=Scenario(nodes=nodes))
-    pictures = Dataset(name="pictures", size_bytes=1e9, object_bytes=1e5)
+    known = [Dataset(name=name, size_bytes=1e9, object_bytes=1e5) for name in ("pictures", "tables")]
+    limits = {one.name: draw.randint(1, 3) if limited else 0 for one in known}
+    copies = {one.name: draw.randint(1, 2) for one in known}
+
+    def claims(job: SimJob) -> tuple[AccessClaim, ...]:
+        name = job.dataset.name
+        return (AccessClaim(mount=name, dataset=name, limit=limits[name], copies=copies[name]),)
+
+    if limited:
+        cluster.claims = claims
     sizes = {node: {GPU: 8} for node in cluster.free}
     holder, aside = "", frozenset[str]()
     number = 0
@@ -97,7 +113,7 @@ def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_asi
                     number=number,
                     submitted=float(step * 10 + number),
                     gpus=gpus,
-                    dataset=pictures,
+                    dataset=draw.choice(known),
                     passed=passed,
                 )
             )
@@ -105,8 +121,12 @@ def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_asi
         running = list(cluster.running.values())
         for job in draw.sample(running, k=draw.randint(0, len(running))):
             cluster.release(job)
+        reading: dict[str, list[tuple[str, str]]] = {}
+        for job in cluster.running.values():
+            reading.setdefault(job.dataset.name, []).append(("n", str(job.number)))
         found = schedule(
-            waiting=[queued(job) for job in cluster.queue],
+            waiting=[queued(job, access=claims(job) if limited else ()) for job in cluster.queue],
+            places=Places(reading),
             reserved=[],
             nodes=Nodes(free={node: {GPU: gpus} for node, gpus in cluster.free.items()}, capacity=sizes),
             holder=holder,
@@ -139,7 +159,7 @@ class Operator:
     statuses: dict[str, DatasetStatus] = field(default_factory=dict)
     held: dict[str, dict[str, int]] = field(default_factory=dict)
     jobs: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    before: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
+    before: dict[str, dict[str, dict[str, frozenset[str]]]] = field(default_factory=dict)
 
     def create(self, dataset: Dataset, *, now: str) -> None:
         self.datasets[dataset.name] = {
@@ -158,7 +178,10 @@ class Operator:
                 "creationTimestamp": time_at(job.submitted),
             },
             "spec": {"datasets": [{"name": job.dataset.name, "mountPath": "/data"}]},
-            "status": {"conditions": conditions},
+            "status": {
+                "conditions": conditions,
+                "copies": [{"dataset": job.dataset.name, "copy": job.copy or "0"}],
+            },
         }
 
     def grants(self, *, free: dict[str, int], now: str) -> dict[str, dict[str, int]]:
@@ -173,31 +196,36 @@ class Operator:
             preloads={},
             usage=SimpleNamespace(is_mounted=lambda claim: claim[1] in active),
         )
-        context: Any = SimpleNamespace(stores=stores, now=lambda: now)
+        settings = SimpleNamespace(clone_idle_seconds=self.scenario.clone_idle_seconds)
+        context: Any = SimpleNamespace(stores=stores, now=lambda: now, settings=settings)
         nodes = {name: NodeView(name=name, labels={}, free_gpus=gpus) for name, gpus in free.items()}
         known = placement.cache_nodes(view=self._view(), nodes=nodes, cluster=None)
-        demands = []
+        demands, idle = [], {}
         for name, obj in self.datasets.items():
             dataset = DatasetObject.model_validate(obj).model_copy(update={"status": self.statuses.get(name)})
             user = Reader(key=WorkKey(DATASETS, "n", name), obj=obj, dataset=dataset)
             claims = claimants.of_mount(context=context, users=[user], queue=[])
             use = claims[user.own_want].use
+            further = claimants.clones_of(context=context, users=[user], claims=claims)
+            idle[name] = {one.id: one.idle_since for one in further[user.own_want]}
             self.statuses[name] = DatasetStatus(
                 in_use=use.mounted, active_jobs=len(use.jobs.active), last_used_time=use.last_used
             )
             hosts = placement.hosts(path=name, known=known, expected=(), now=1.0, patience=1.0)
             totals = totals_of(self.sizes[name])
             stands = standing(list(claims.values()), size=totals.block_bytes, policies=POLICIES, now=now)
+            wants = all_wants(stores=stores, users=[user], now=now)  # type: ignore[arg-type]
+            wants += claimants.clone_wants([user], wants, further)
             demands.append(
                 MountDemand(
                     path=name,
                     manifest=name,
-                    wants=tuple(all_wants(stores=stores, users=[user], now=now)),  # type: ignore[arg-type]
+                    wants=tuple(wants),
                     totals={(): totals},
                     candidates=hosts.candidates,
                     tier=stands.tier,
                     value=stands.value,
-                    held_before={user.own_want: self.before[name]} if self.before.get(name) else {},
+                    held_before=self.before.get(name, {}),
                 )
             )
         self.manager.register(cluster="c", demands=demands)
@@ -206,12 +234,19 @@ class Operator:
         found = self.manager.grants("c").mounts
         for name, one in found.items():
             self.held[name] = {node: size for node, size in one.node_bytes.items() if size}
-            copies = one.placements[0].copies if one.placements else ()
             nodes_of = {
-                copy.id: frozenset(node for node in copy.nodes if self.held[name].get(node))
-                for copy in copies
+                placed.want.key: {copy.id: frozenset(node for node in copy.nodes if placed.bytes_for(node))}
+                for placed in one.placements
+                for copy in placed.copies
             }
-            self.before[name] = {id_: nodes for id_, nodes in nodes_of.items() if nodes}
+            self.before[name] = {key: held for key, held in nodes_of.items() if all(held.values())}
+            # As its status says it.
+            copies = [
+                Copy(id=id_, idle_since=idle[name].get(id_))
+                for held in self.before[name].values()
+                for id_ in held
+            ]
+            self.statuses[name] = self.statuses[name].model_copy(update={"copies": copies})
         return self.held
 
     def _view(self) -> CacheView:
@@ -243,7 +278,14 @@ def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_n
     seed: int, nodes: int
 ) -> None:
     draw = random.Random(seed)
-    scenario = Scenario(nodes=nodes, cache_bytes=draw.choice([1e6, 3e6, 1e7]))
+    limit = draw.choice([0, 0, 1, 2])
+    scenario = Scenario(
+        nodes=nodes,
+        cache_bytes=draw.choice([1e6, 3e6, 1e7]),
+        jobs_per_copy=limit,
+        clones=limit > 0 and draw.random() < 0.7,
+        clone_idle_seconds=draw.choice([0.0, 150.0]),
+    )
     cluster = Cluster(scenario=scenario)
     scheme, operator = Tdcs(scenario=scenario, cluster=cluster), Operator(scenario)
     known = [
@@ -269,14 +311,16 @@ def test_from_equal_states_every_dataset_is_granted_the_same_bytes_on_the_same_n
             scheme.finished(job, now=now)
             operator.job(job, names.SUCCEEDED)
         while (entering := cluster.next_to_admit()) is not None:
+            scheme.admitted(entering, now=now)
             cluster.place(entering, scores=scheme.scores(entering), now=now)
             scheme.started(entering, now=now)
             operator.job(entering, names.ADMITTED)
         scheme._plan(now=now)
         for cached in scheme.cached.values():
             cached.filled = cached.planned  # all is loaded until the next step
-        mine = {
-            name: {node: int(size) for node, size in cached.nodes.items()}
-            for name, cached in scheme.cached.items()
-        }
+        mine: dict[str, dict[str, int]] = {}
+        for cached in scheme.cached.values():
+            held = mine.setdefault(cached.dataset.name, {})
+            for node, size in cached.nodes.items():
+                held[node] = held.get(node, 0) + int(size)
         assert mine == operator.grants(free=dict(cluster.free), now=time_at(now))

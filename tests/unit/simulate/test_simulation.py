@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -30,7 +31,7 @@ KEYS = [
 #: What the run was given, after what came out.
 INPUTS = [
     "trace", "limit", "mix", "sharing", "seed", "nodes", "gpusPerNode", "remoteGbps", "remoteRequests",
-    "cacheGbPerNode", "nicGbps",
+    "cacheGbPerNode", "nicGbps", "jobsPerCopy", "onLimit",
 ]  # fmt: skip
 
 
@@ -46,6 +47,30 @@ def test_every_job_reads_all_its_bytes_and_none_runs_faster_than_its_gpus(scheme
         assert 0 <= job.remote_bytes <= job.read_bytes * (1 + 1e-9)
         assert 0 <= job.local_bytes <= job.read_bytes * (1 + 1e-9)
     assert set(run.cluster.free.values()) == {SMALL.gpus_per_node}
+
+
+def test_jobs_over_the_limit_of_a_copy_wait_and_with_clones_they_wait_less_and_cost_the_store_nothing() -> (
+    None
+):
+    work = assign_work(jobs=synthetic_jobs(count=60), sharing=Sharing.ALL)
+    results = {}
+    for clones in (False, True):
+        scenario = dataclasses.replace(SMALL, cache_bytes=2e12, jobs_per_copy=2, clones=clones)
+        run = Simulation(work=work, scenario=scenario, scheme=SCHEMES["tdcs"])
+        share = run._share
+
+        def checked(*, run: Simulation = run, share: Any = share, **more: Any) -> None:
+            assert all(len(jobs) <= 2 for jobs in run.cluster.readers.values())
+            share(**more)
+
+        run._share = checked  # type: ignore[method-assign]
+        run.run()
+        results[clones] = run
+    waits = {clones: sum(job.started - job.submitted for job in run.jobs) for clones, run in results.items()}
+    assert waits[True] < waits[False]
+    assert results[True].scheme.loaded_bytes <= results[False].scheme.loaded_bytes * 1.02
+    assert any(job.copy for job in results[True].jobs)
+    assert not any(job.copy for job in results[False].jobs)
 
 
 @pytest.mark.parametrize("scheme", list(SCHEMES))

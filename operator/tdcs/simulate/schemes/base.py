@@ -31,6 +31,9 @@ class Scheme:
     def arrived(self, job: SimJob, *, now: float) -> None:
         """A job was submitted."""
 
+    def admitted(self, job: SimJob, *, now: float) -> None:
+        """A job is about to be placed; which copy it reads is chosen here."""
+
     def scores(self, job: SimJob) -> dict[str, int]:
         """The scores of the nodes for a job that is about to be placed."""
         return {}

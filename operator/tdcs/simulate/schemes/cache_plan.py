@@ -8,15 +8,22 @@ not among it.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from tdcs.api.dataset import Copy
 from tdcs.api.dataset import Dataset as DatasetObject
+from tdcs.api.names import GPU_RESOURCE as GPUS
+from tdcs.planning.clones import clones
 from tdcs.planning.grants import GrantInput, Grants, MountDemand, MountGrant, grant
 from tdcs.planning.placement import RESERVE_RATIO, Candidate
+from tdcs.planning.places import AccessClaim
 from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
-from tdcs.planning.wants import dataset_key, of_dataset
+from tdcs.planning.wants import Want, clone_key, dataset_key, of_clone, of_dataset
+from tdcs.policy.admission import choose_copy
 from tdcs.policy.eviction import lru
+from tdcs.policy.fitting import PodGroup, most_that_fit
 from tdcs.policy.placement import CacheNode
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
@@ -49,6 +56,8 @@ class CachePlan(Scheme):
         self._settled = 0.0
         self._plan_at = math.inf
         self._changed: set[str] = set()
+        if scenario.jobs_per_copy:
+            cluster.claims = self.claims
 
     @property
     def room(self) -> dict[str, float]:
@@ -75,7 +84,47 @@ class CachePlan(Scheme):
 
     def demands(self, *, now: float) -> tuple[MountDemand, ...]:
         """What every Dataset asks for."""
-        return tuple(self._demand(cached, now=now) for cached in self.cached.values())
+        return tuple(self._demand(cached, now=now) for cached in self.cached.values() if not cached.copy)
+
+    def claims(self, job: SimJob) -> tuple[AccessClaim, ...]:
+        """The place that a job takes at its dataset."""
+        name = job.dataset.name
+        clones = self.cached[name].clones.values()
+        there = sum(one.is_there for one in clones)
+        return (
+            AccessClaim(
+                mount=name,
+                dataset=name,
+                limit=self.scenario.jobs_per_copy,
+                copies=max(there + bool(self.cached[name].nodes), 1),
+                coming=len(clones) - there,
+            ),
+        )
+
+    def admitted(self, job: SimJob, *, now: float) -> None:
+        """Of the copies that are there it reads the one with room for most of its pods."""
+        first = self.cached[job.dataset.name]
+        copies = {
+            one.copy: one
+            for one in (first, *first.clones.values())
+            if (one.is_there if one.copy else one.nodes)
+        }
+        if len(copies) < 2:
+            job.copy = next(iter(copies), "")
+            return
+        groups = [PodGroup(count=job.pods.count(size), request={GPUS: size}) for size in {*job.pods}]
+        room = {}
+        for copy, cached in copies.items():
+            free = {node: {GPUS: self.cluster.free[node]} for node in cached.nodes}
+            room[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
+        active = {copy: len(self.cluster.readers.get(one.reads, ())) for copy, one in copies.items()}
+        chosen = choose_copy(active=active, room=room, limit=self.scenario.jobs_per_copy)
+        job.copy = chosen or min(active, key=lambda copy: (active[copy], copy))
+
+    def active(self, name: str) -> int:
+        """How many jobs read a dataset, by whichever copy."""
+        first = self.cached[name]
+        return sum(len(self.cluster.readers.get(one.reads, ())) for one in (first, *first.clones.values()))
 
     def _plan_soon(self, now: float) -> None:
         self._plan_at = min(self._plan_at, max(now, self._settled) + PLAN_INTERVAL)
@@ -89,18 +138,42 @@ class CachePlan(Scheme):
         short = False
         for name, found in grants.mounts.items():
             cached = self.cached[name]
-            self._take(cached, found)
+            self._take_grant(cached, found)
             needed = cached.waiting > 0 or name in self.cluster.readers
+            idle = [one for one in cached.clones.values() if one.idle_since is not None]
+            if idle:
+                self._plan_at = min(self._plan_at, now + self.scenario.clone_idle_seconds)
             short = short or (needed and cached.planned < cached.totals.block_bytes)
         if short:
             self._plan_soon(now)
 
-    def _take(self, cached: Cached, found: MountGrant) -> None:
+    def _take_grant(self, first: Cached, found: MountGrant) -> None:
+        """Hold what was granted of each copy of a dataset."""
+        if not first.clones and len(found.placements) < 2:
+            self._take(first, {node: float(held) for node, held in found.node_bytes.items() if held})
+            return
+        granted: dict[str, dict[str, float]] = {"": {}}
+        for one in found.placements:
+            copy = one.want.ids[0] if one.want.beside else ""
+            held = {node: float(one.bytes_for(node)) for node in one.nodes}
+            granted[copy] = {node: size for node, size in held.items() if size}
+        self._take(first, granted[""])
+        for copy, nodes in granted.items():
+            if copy and nodes and copy not in first.clones:
+                made = replace(first, nodes={}, filled=0.0, shown=0.0, rate=0.0, demand=0.0, away=0.0)
+                made.copy, made.clones, made.scores, made.waiting = copy, {}, None, 0
+                first.clones[copy] = self.cached[made.reads] = made
+        for copy, clone in list(first.clones.items()):
+            self._take(clone, granted.get(copy, {}))
+            if not clone.nodes and clone.reads not in self.cluster.readers:
+                del first.clones[copy], self.cached[clone.reads]
+                self._changed.discard(clone.reads)
+
+    def _take(self, cached: Cached, nodes: dict[str, float]) -> None:
         """Hold what was granted: what more there is now is loaded, what is less has left."""
-        nodes = {node: float(held) for node, held in found.node_bytes.items() if held}
         if nodes == cached.nodes:
             return
-        name, before = cached.dataset.name, cached.planned
+        name, before = cached.reads, cached.planned
         cached.nodes = nodes
         cached.scores = None
         if cached.planned < before:
@@ -116,7 +189,7 @@ class CachePlan(Scheme):
 
     def _demand(self, cached: Cached, *, now: float) -> MountDemand:
         name = cached.dataset.name
-        readers = len(self.cluster.readers.get(name, ()))
+        readers = self.active(name)
         claimant = Claimant(
             dataset=cached.obj,
             created=cached.created,
@@ -130,31 +203,53 @@ class CachePlan(Scheme):
         time = time_at(now)
         stands = standing([claimant], size=cached.totals.block_bytes, policies=POLICIES, now=time)
         want = of_dataset(namespace=NAMESPACE, name=name, dataset=cached.obj, now=time)
-        loaded = cached.filled / cached.planned if cached.planned else 0.0
+        wants = () if want is None else (want, *self._clone_wants(cached, want, jobs=readers, now=time))
+        copies = (cached, *cached.clones.values())
         return MountDemand(
             path=name,
             manifest=name,
-            wants=() if want is None else (want,),
+            wants=wants,
             totals={(): cached.totals},
-            candidates=tuple(self._candidates(cached.nodes, loaded=loaded)),
+            candidates=tuple(self._candidates(copies)),
             tier=stands.tier,
             value=stands.value,
-            held_before=(
-                {dataset_key(namespace=NAMESPACE, name=name): {COPY: frozenset(cached.nodes)}}
-                if cached.nodes
-                else {}
-            ),
+            held_before={
+                _key_of(one): {one.copy or COPY: frozenset(one.nodes)} for one in copies if one.nodes
+            },
         )
 
-    def _candidates(self, held: Mapping[str, float], *, loaded: float) -> Iterable[Candidate]:
+    def _clone_wants(self, first: Cached, want: Want, *, jobs: int, now: str) -> Iterator[Want]:
+        """The further copies that there shall be for the jobs of a dataset."""
+        if not self.scenario.clones:
+            return
+        found = clones(
+            access=first.obj.spec.access,
+            copies=first.obj.spec.placement.copies,
+            known=[Copy(id=id_, idle_since=one.idle_since) for id_, one in first.clones.items()],
+            readers={id_: len(self.cluster.readers.get(one.reads, ())) for id_, one in first.clones.items()},
+            jobs=jobs + first.waiting,
+            now=now,
+            idle_seconds=self.scenario.clone_idle_seconds,
+        )
+        for clone in found:
+            if clone.id in first.clones:
+                first.clones[clone.id].idle_since = clone.idle_since
+            yield of_clone(want, namespace=NAMESPACE, name=first.dataset.name, copy=clone.id)
+
+    def _candidates(self, copies: Sequence[Cached]) -> Iterable[Candidate]:
         capacity = int(self.scenario.cache_bytes)
+        held: dict[str, int] = {}
+        for one in copies:
+            loaded = one.filled / one.planned if one.planned else 0.0
+            for node, size in one.nodes.items():
+                held[node] = held.get(node, 0) + int(size * loaded)
         for name, gpus in self.cluster.free.items():
             yield Candidate(
                 node=CacheNode(
                     name=name,
                     capacity_bytes=capacity,
                     free_bytes=0,
-                    held_bytes=int(held.get(name, 0.0) * loaded),
+                    held_bytes=held.get(name, 0),
                     free_gpus=gpus,
                 )
             )
@@ -165,12 +260,23 @@ class CachePlan(Scheme):
         cached.asked = time_at(now)
 
 
+def _key_of(cached: Cached) -> str:
+    """The key of what a copy is wanted for."""
+    name = cached.dataset.name
+    if cached.copy:
+        return clone_key(namespace=NAMESPACE, name=name, copy=cached.copy)
+    return dataset_key(namespace=NAMESPACE, name=name)
+
+
 def spec_of(dataset: Dataset, *, scenario: Scenario) -> dict[str, object]:
     """The spec with which its owner applies a dataset: on so many nodes that it takes a bounded share of each."""
     count = math.ceil(dataset.size_bytes / max(scenario.cache_bytes * LARGEST_SHARE, 1.0))
+    limit = scenario.jobs_per_copy
+    access = {"maxConcurrentJobs": limit, "onLimit": "Clone" if scenario.clones else "Suspend"}
     return {
         "source": {"uri": "s3://bucket/" + dataset.name.replace("/", "-").lower()},
         "placement": {"mode": "Partition", "nodeCount": min(max(count, 1), scenario.nodes)},
+        **({"access": access} if limit else {}),
     }
 
 

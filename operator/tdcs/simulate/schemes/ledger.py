@@ -32,6 +32,9 @@ class Cached:
         last_used: when its use last began or ended.
         asked: when the last job of it was submitted.
         scores: of the nodes, as the extender has them; None when they have to be worked out.
+        copy: which further copy of the dataset it is; empty for the first.
+        clones: its further copies, by their ids.
+        idle_since: of a further copy, since when no job needs it; None while one does.
     """
 
     dataset: Dataset
@@ -50,6 +53,19 @@ class Cached:
     last_used: str | None = None
     asked: str | None = None
     scores: dict[str, int] | None = None
+    copy: str = ""
+    clones: dict[str, "Cached"] = field(default_factory=dict)
+    idle_since: str | None = None
+
+    @property
+    def reads(self) -> str:
+        """What its jobs read, as they call it."""
+        return f"{self.dataset.name}#{self.copy}" if self.copy else self.dataset.name
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all of it is loaded that has a place."""
+        return bool(self.nodes) and self.planned - self.filled <= 1.0
 
     @property
     def planned(self) -> float:

@@ -29,7 +29,8 @@ class Tdcs(CachePlan):
         for cached in self.loading.values():
             loaded = min(cached.rate * passed, cached.planned - cached.filled)
             cached.filled += loaded
-            self.loaded_bytes += loaded
+            if not cached.copy:
+                self.loaded_bytes += loaded  # further copies come from the nodes of the first
 
     def arrived(self, job: SimJob, *, now: float) -> None:
         """A dataset that is new to the cache is granted its part at once."""
@@ -39,10 +40,12 @@ class Tdcs(CachePlan):
         elif cached.planned < job.dataset.size_bytes - 1.0:
             self._plan_soon(now)
         self._waits(job, now=now)
+        if self.scenario.clones:
+            self._plan_at = now
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """The extender's scores of the nodes."""
-        cached = self.cached[job.dataset.name]
+        cached = self.cached[job.reads]
         if cached.scores is None:
             held = {node: int(size) for node, size in cached.nodes.items()}
             total = int(job.dataset.size_bytes)
@@ -51,30 +54,35 @@ class Tdcs(CachePlan):
 
     def started(self, job: SimJob, *, now: float) -> None:
         """The job reads the copy."""
-        cached = self.cached[job.dataset.name]
-        cached.waiting -= 1
+        cached, first = self.cached[job.reads], self.cached[job.dataset.name]
+        first.waiting -= 1
         cached.demand += job.compute
-        if len(self.cluster.readers[job.dataset.name]) == 1:
-            cached.last_used = time_at(now)
+        if self.active(job.dataset.name) == 1:
+            first.last_used = time_at(now)
         self._show_new(job, cached=cached, now=now)
         if cached.planned < job.dataset.size_bytes - 1.0:
             self._plan_soon(now)
 
     def finished(self, job: SimJob, *, now: float) -> None:
         """What the job read may leave once no job reads it."""
-        cached = self.cached[job.dataset.name]
+        cached = self.cached[job.reads]
         cached.demand = max(cached.demand - job.compute, 0.0)
         cached.away = max(cached.away - job.compute * job.cache_hit * (1.0 - job.cache_local), 0.0)
-        if job.dataset.name not in self.cluster.readers:
+        if job.reads not in self.cluster.readers:
             cached.demand = cached.away = 0.0
-            cached.last_used = time_at(now)
         elif cached.factor < 1.0:
-            self._changed.add(job.dataset.name)
+            self._changed.add(job.reads)
+        if not self.active(job.dataset.name):
+            self.cached[job.dataset.name].last_used = time_at(now)
+        if self.scenario.clones:
+            self._plan_at = now
 
     def update(self, *, now: float) -> Iterable[SimJob]:
         """Grant when it is time, and renew the jobs' view of what has changed."""
         if now >= self._plan_at:
             self._plan(now=now)
+        if self.scenario.clones:
+            self._pace_clones()
         for name, cached in list(self.loading.items()):
             full = cached.planned - cached.filled <= 1.0
             if full:
@@ -93,7 +101,9 @@ class Tdcs(CachePlan):
         """The datasets that are being loaded; bytes are counted in parts of the store."""
         found = []
         for name, cached in self.loading.items():
-            jobs = cached.waiting + len(self.cluster.readers.get(name, ()))
+            if cached.copy:
+                continue
+            jobs = cached.waiting + self.active(name)
             saved = allocation.saved_per_byte(size_bytes=cached.dataset.size_bytes, demand=float(jobs))
             found.append(
                 preload.Load(
@@ -125,6 +135,14 @@ class Tdcs(CachePlan):
         """Local bytes are hard links read at disk speed; the rest comes through FUSE."""
         return ledger.client_rate(local=local, native=self.scenario.native_rate, fuse=self.scenario.fuse_rate)
 
+    def _pace_clones(self) -> None:
+        """Further copies come over the links of the nodes of the first, once that is there."""
+        for cached in self.loading.values():
+            if cached.copy:
+                first = self.cached[cached.dataset.name]
+                links_ = min(len(first.nodes), len(cached.nodes)) if first.is_there else 0
+                cached.rate = links_ * self.scenario.nic_rate
+
     # --- the view of the jobs
 
     def _show_new(self, job: SimJob, *, cached: Cached, now: float) -> None:
@@ -137,12 +155,12 @@ class Tdcs(CachePlan):
             away=cached.away, holders=len(cached.nodes), nic_rate=self.scenario.nic_rate
         )
         if factor < 1.0:
-            self._changed.add(job.dataset.name)
+            self._changed.add(job.reads)
 
     def _show(self, cached: Cached, *, now: float) -> list[SimJob]:
         """Set what all jobs of a dataset see of it: the cached part, and what the holders' links give."""
         cached.shown = cached.filled
-        readers = list(self.cluster.readers.get(cached.dataset.name, {}).values())
+        readers = list(self.cluster.readers.get(cached.reads, {}).values())
         hit = throughput.no_evict_hit_ratio(fraction=cached.filled / cached.dataset.size_bytes)
         held, planned = cached.nodes, cached.planned
         locals_ = [links.share_on_nodes(job, held=held, total=planned) for job in readers]
