@@ -170,6 +170,27 @@ class Scaling(Model):
         return to_seconds(self.scale_down_delay or DEFAULT_DELAY)
 
 
+class Limits(Model):
+    """How large the sources of Datasets may be. One beyond a limit is not mounted, or not listed again."""
+
+    files: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Files of all sources of this CacheCluster together, for the master knows each of them; left out, as many as its
+    heap has room for, 1.5 KiB each: 262,144 with the built-in 384 MiB. For more give it a larger heap
+    (spec.master.jvmOptions)."""
+    files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Files of one source; left out, as many as of all."""
+    bytes_per_dataset: (
+        Annotated[
+            Quantity,
+            Field(
+                json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)
+            ),
+        ]
+        | None
+    ) = None
+    """Bytes of all files of one source; left out, any number."""
+
+
 class CacheClusterSpec(Model):
     """What the cache shall look like."""
 
@@ -218,6 +239,8 @@ class CacheClusterSpec(Model):
     """Which namespaces may use which stores, buckets and folders. Without a rule every namespace may use any S3 store
     that is not inside the cluster, nor on a loopback or link-local address, and no folder. With rules only what they
     allow. A Dataset that is not allowed any more is unmounted."""
+    limits: Limits = defaulted(Limits)
+    """How many files and bytes the sources of Datasets may have. Buckets are counted before they are mounted."""
     journal: Journal = defaulted(
         Journal,
         **rules(

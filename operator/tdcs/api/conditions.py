@@ -109,6 +109,7 @@ WARNINGS = frozenset(
         "InvalidSpec",
         "JobFailed",
         "KeysDiffer",
+        "LimitExceeded",
         "LoadFailed",
         "MountConflict",
         "MountLost",

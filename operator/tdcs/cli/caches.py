@@ -23,6 +23,7 @@ from tdcs.engine.protocol import WorkerInfo
 from tdcs.engine.read_failure_service import Report, read_failure_routes
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
+from tdcs.listing.source_size import check_size
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.trust.contexts import Contexts
 
@@ -53,6 +54,7 @@ def alluxio_caches(
         return Cache(
             engine=engine,
             agents=agents,
+            check_size=check_size,
             lister=ProcessLister(
                 master=master, folder=folder, gate=gate, secrets=lambda _path: engine.secrets
             ),

@@ -9,6 +9,7 @@ from typing import Protocol
 from tdcs.engine.agents import Agents, AgentState
 from tdcs.engine.protocol import Engine, WorkerInfo
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import CheckSize, uncounted
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
@@ -27,12 +28,14 @@ class Cache:
     """What of one cache cluster the operator talks to.
 
     Attributes:
+        check_size: counts sources before they are mounted.
         connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
     """
 
     engine: Engine
     agents: Agents
     lister: Lister
+    check_size: CheckSize = uncounted
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
 
 

@@ -174,6 +174,10 @@ class MountConflictError(EngineError):
     """The path, or the source, or a parent or child of it, is mounted already in another way."""
 
 
+class LimitExceededError(EngineError):
+    """The source has more files or bytes than a Dataset may have here."""
+
+
 class NoSuchPathError(EngineError):
     """The path is not mounted or does not exist."""
 

@@ -26,6 +26,7 @@ async def answer(request: Request) -> Listed | Failed:
                 engine=engine,
                 path=request.path,
                 refresh=request.refresh,
+                limit=request.limit,
                 folder=ManifestFolder(Path(request.folder)),
             )
         except EngineError as error:

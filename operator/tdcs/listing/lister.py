@@ -11,6 +11,7 @@ import msgspec
 
 from tdcs.engine.protocol import Engine, EngineError, NoSuchPathError
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import LimitCount, ListingLimit
 from tdcs.listing.result import Failed, Listed, Request, listed
 from tdcs.planning.manifest_builder import ManifestBuilder
 
@@ -24,20 +25,24 @@ _ERROR_BYTES: Final = 2000
 class Lister(Protocol):
     """Lists the mounts of one cache cluster."""
 
-    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         """Write the manifest of the mount's files into the folder. A caller that is cancelled ends the listing.
 
         Args:
             path: a mounted path.
             refresh: ask the source for files that were added or changed since the last listing.
+            limit: how much it may give; it ends there.
 
         Raises:
+            LimitExceededError: There is more.
             EngineError: As `tdcs.engine.protocol.Engine.files`.
         """
         ...
 
 
-async def list_mount(*, engine: Engine, path: str, refresh: bool, folder: ManifestFolder) -> Listed:
+async def list_mount(
+    *, engine: Engine, path: str, refresh: bool, folder: ManifestFolder, limit: ListingLimit | None = None
+) -> Listed:
     """List a mount of an engine in this process. Sorting and writing run in a thread; raises EngineError."""
     begun = time.monotonic()
     source = (await engine.mounts()).get(path)
@@ -49,7 +54,9 @@ async def list_mount(*, engine: Engine, path: str, refresh: bool, folder: Manife
             path=path,
         )
     builder = ManifestBuilder(path=path, source=source)
+    count = LimitCount(limit, what=source, path=path)
     async for page in engine.files(path=path, refresh=refresh):
+        count.add_page(page)
         builder.add(page)
 
     def write() -> Listed:
@@ -74,9 +81,11 @@ class LocalLister:
         self._engine: Final = engine
         self._folder: Final = folder
 
-    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         """See `Lister`."""
-        return await list_mount(engine=self._engine, path=path, refresh=refresh, folder=self._folder)
+        return await list_mount(
+            engine=self._engine, path=path, refresh=refresh, folder=self._folder, limit=limit
+        )
 
 
 class ProcessLister:
@@ -110,7 +119,7 @@ class ProcessLister:
         self._limit_seconds: Final = limit_seconds
         self._secrets: Final = secrets
 
-    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         """See `Lister`."""
         request = Request(
             master=self._master,
@@ -118,6 +127,7 @@ class ProcessLister:
             folder=str(self._folder.path),
             refresh=refresh,
             patience=self._patience,
+            limit=limit,
         )
         async with self._gate:
             return await self._run(request)

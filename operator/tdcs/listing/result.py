@@ -8,10 +8,12 @@ import msgspec
 from tdcs.engine.protocol import (
     EngineError,
     EngineUnavailableError,
+    LimitExceededError,
     MountConflictError,
     NoSuchPathError,
     SourceError,
 )
+from tdcs.listing.limit import ListingLimit
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import Skipped, Totals
 
@@ -62,7 +64,14 @@ def manifest_url(*, address: str, digest: str) -> str:
 
 _ERRORS = {
     each.__name__: each
-    for each in (EngineError, EngineUnavailableError, SourceError, MountConflictError, NoSuchPathError)
+    for each in (
+        EngineError,
+        EngineUnavailableError,
+        LimitExceededError,
+        SourceError,
+        MountConflictError,
+        NoSuchPathError,
+    )
 }
 
 
@@ -112,3 +121,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     refresh: bool
     patience: float
+    limit: ListingLimit | None = None

@@ -349,7 +349,9 @@ class Cluster:
             return
         if resource is CACHE_CLUSTERS:
             workers = (obj.get("status") or {}).get("workers") or ()
-            states = None if deleted else [(worker["node"], worker["state"]) for worker in workers]
+            # As the operator does it: Datasets follow the spec, with its rules and limits, and the workers.
+            view = (obj.get("spec"), [(worker["node"], worker["state"]) for worker in workers])
+            states = None if deleted else copy.deepcopy(view)
             if states != self._states.get(key.name, ...):
                 self._states[key.name] = states
                 for dataset in list(self.server.store(DATASETS)):

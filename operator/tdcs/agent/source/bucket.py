@@ -17,10 +17,10 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from tdcs.agent.source.reader import Extent, SourceFailureError, Write, changed, listed_time
-from tdcs.agent.source.signed_request import object_url
 from tdcs.api.source_uri import REGION, SourceUri, canonical_endpoint
 from tdcs.engine.agents import SourceAccess
 from tdcs.engine.redaction import redact
+from tdcs.engine.signed_request import object_url
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_REASON: Final = 300

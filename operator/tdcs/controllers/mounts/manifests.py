@@ -15,8 +15,9 @@ from tdcs.controllers.caches import Caches
 from tdcs.controllers.mounts import problem
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.agents import AgentState
-from tdcs.engine.protocol import EngineError, EngineUnavailableError, SourceError
+from tdcs.engine.protocol import EngineError, EngineUnavailableError, LimitExceededError, SourceError
 from tdcs.listing.folder import is_digest
+from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestUnavailableError
@@ -143,6 +144,8 @@ class MountManifests:
         self._listed_at = -math.inf
         self._again_at = -math.inf
         self._recovered = False
+        self._limit: ListingLimit | None = None
+        self._met: ListingLimit | None = None
         self._answered: dict[object, str | None] = {}
         self._totals: dict[tuple[str, ...], Totals] = {}
 
@@ -155,6 +158,11 @@ class MountManifests:
     def busy(self) -> bool:
         """Whether a listing goes on, or has ended and was not looked at."""
         return self._listing is not None
+
+    @property
+    def files(self) -> int:
+        """How many files the last version has, as far as it was looked at; 0 before the first."""
+        return self._known.listed.totals.files if self._known.listed is not None else 0
 
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
@@ -169,6 +177,7 @@ class MountManifests:
         urls: tuple[str, ...],
         unheard: bool,
         asked: dict[object, str | None],
+        limit: ListingLimit,
     ) -> None:
         """Begin to list the source when that is due.
 
@@ -179,7 +188,10 @@ class MountManifests:
             urls: where its manifest may be had.
             unheard: whether agents that may have it have not been heard of yet.
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
+            limit: how large the source may be. A higher one than that which a listing met is tried at once.
         """
+        if self._met is not None and self._met != limit:
+            self._again_at, self._met = -math.inf, None
         now, listed = self._clock(), self._known.listed
         if self._listing is not None or now < self._again_at:
             return
@@ -193,7 +205,8 @@ class MountManifests:
         if listed is None or due or changed:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or changed or not is_digest(digest)
-            work = self._gate.run(lambda: self._lister.list(path=self._path, refresh=refresh))
+            self._limit = limit
+            work = self._gate.run(lambda: self._lister.list(path=self._path, refresh=refresh, limit=limit))
             self._start(work, refresh=refresh, asked=asked)
 
     async def totals(
@@ -282,7 +295,10 @@ class MountManifests:
             if isinstance(error, EngineError)
             else problem.of_disk(error)
         )
-        pause = self._pause if isinstance(error, SourceError) else self._pause / 10
+        if isinstance(error, LimitExceededError):
+            self._met = self._limit
+        settled = isinstance(error, SourceError | LimitExceededError)
+        pause = self._pause if settled else self._pause / 10
         self._again_at = self._clock() + max(pause, CHANGED_SHARE * took)
         first = self._known.listed is None
         if first:

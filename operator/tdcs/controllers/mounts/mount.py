@@ -131,6 +131,12 @@ class Mounts:
             self._mounts[place] = self._made(cluster, path)
         return self._mounts[place]
 
+    def files_of_others(self, mount: Mount) -> int:
+        """Files of the other mounts of a mount's cluster, as far as these have been listed."""
+        return sum(
+            each.manifests.files for each in self if each.cluster == mount.cluster and each is not mount
+        )
+
     def assigner(self, cluster: str) -> Assigner:
         """What brings assignments to the agents of a cluster."""
         if cluster not in self._assigners:
@@ -163,6 +169,7 @@ class Mounts:
             path=path,
             engine=cache.engine,
             pause=self._pause,
+            check_size=cache.check_size,
             looked=lambda: self._looked(cluster),
             on_change=changed,
             clock=self._clock,

@@ -9,6 +9,7 @@ from tdcs.controllers.mounts import identity, problem
 from tdcs.controllers.mounts.identity import Mark
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.protocol import Engine, EngineError, MountConflictError, Source, SourceError
+from tdcs.listing.limit import CheckSize, ListingLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class MountUser:
         claimed: whether it has a volume that leads here: it was let in with keys that the source accepted.
         outranked: whether the mount has, or had before a restart, the keys of another one.
         conflict: says why its source cannot be mounted beside what is mounted; None when it can.
+        limit: how large its source may be.
     """
 
     key: WorkKey
@@ -30,6 +32,7 @@ class MountUser:
     claimed: bool
     outranked: bool
     conflict: Callable[[], str | None]
+    limit: ListingLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ class Mounting:
         path: engine path.
         engine: the cache.
         pause: seconds between two tries with the same keys.
+        check_size: counts a source before it is mounted; raises LimitExceededError for one that is too large.
         looked: looks at what the cache has mounted, after a change of that.
         on_change: called when a mount or unmount has ended.
         clock: seconds that only grow.
@@ -86,6 +90,7 @@ class Mounting:
         path: str,
         engine: Engine,
         pause: float,
+        check_size: CheckSize,
         looked: Callable[[], Awaitable[None]],
         on_change: Callable[[], None],
         clock: Callable[[], float],
@@ -93,6 +98,7 @@ class Mounting:
         self._path = path
         self._engine = engine
         self._pause = pause
+        self._check_size = check_size
         self._looked = looked
         self._on_change = on_change
         self._clock = clock
@@ -175,7 +181,7 @@ class Mounting:
             refusal = None
         needed = self._is_needed(user, mark=mark, there=there)
         if needed and self._attempt is None and (refusal is None or self._clock() >= refusal.again_at):
-            self._begin(user.key, source, anew=self._path not in mounts)
+            self._begin(user, source, anew=self._path not in mounts)
         if there and not user.claimed and self.mark != mark:
             return self._barred(user, busy=needed or self._attempt is not None)
         differs = there and self._source is not None and self.mark != mark and not needed
@@ -243,13 +249,15 @@ class Mounting:
         for each in (self._marks, self._failures, self._refusals):
             each.pop(key, None)
 
-    def _begin(self, by: WorkKey, source: Source, *, anew: bool) -> None:
+    def _begin(self, by: MountUser, source: Source, *, anew: bool) -> None:
         async def run() -> None:
+            if anew:
+                await self._check_size(source, by.limit, path=self._path)
             await self._engine.mount(path=self._path, source=source)
             await self._looked()
 
         work = BackgroundTask(run(), name="mount", on_done=self._on_change)
-        self._attempt = _Attempt(by=by, source=source, anew=anew, work=work)
+        self._attempt = _Attempt(by=by.key, source=source, anew=anew, work=work)
 
     def _take(self) -> None:
         """Take in how the last attempt ended; a failure is for the user that began it."""

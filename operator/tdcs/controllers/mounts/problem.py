@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from tdcs.engine.protocol import (
     EngineError,
     EngineUnavailableError,
+    LimitExceededError,
     MountConflictError,
     SourceError,
 )
 
 RETRY_SOON = 3.0
 RETRY_LATER = 30.0
+RETRY_SELDOM = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ def of_engine(error: EngineError, *, mounted: bool) -> Problem:
         return Problem(reason="CacheUnavailable", message=str(error), retry_after=RETRY_SOON)
     if isinstance(error, SourceError):
         return Problem(reason="SourceRefused", message=str(error), retry_after=RETRY_LATER)
+    if isinstance(error, LimitExceededError):
+        return Problem(reason="LimitExceeded", message=str(error), retry_after=RETRY_SELDOM, mounted=mounted)
     if isinstance(error, MountConflictError):
         return Problem(reason="MountConflict", message=str(error), retry_after=RETRY_LATER)
     retry = RETRY_SOON if error.retryable else RETRY_LATER

@@ -14,6 +14,7 @@ from tdcs.controllers.cachemanager import claimants
 from tdcs.controllers.cachemanager.bandwidth import store_of, worth
 from tdcs.controllers.cachemanager.quotas import counting, payers, quota_bytes
 from tdcs.controllers.mounts import placement, problem, readers
+from tdcs.controllers.mounts.access.limits import listing_limit
 from tdcs.controllers.mounts.manifests import manifest_of, manifest_urls
 from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.mounting import MountUser
@@ -24,6 +25,7 @@ from tdcs.controllers.mounts.report import LastPass, MountDecision, MountReport
 from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, World, rests
 from tdcs.engine.agents import FileFailure, SourceAccess
 from tdcs.engine.protocol import EngineError, Source
+from tdcs.listing.limit import ListingLimit
 from tdcs.listing.result import Listed
 from tdcs.planning import holdings
 from tdcs.planning.assignments import AssignmentInput, assign
@@ -85,6 +87,7 @@ async def _pass(world: World, mount: Mount, asked: MountRequest, users: Sequence
         urls=manifest_urls(world.caches.manifest_url, mount.path, holders, digest=published),
         unheard=not heard and world.clock() - view.since < context.settings.return_seconds,
         asked=dict(asked.answers),
+        limit=_limit(world, mount),
     )
     versions = mount.manifests.view()
     before = replace(before, trouble=before.trouble or versions.trouble, checked=versions.checked)
@@ -319,7 +322,14 @@ def _user(
         outranked=not readers.has_keys(asked.me)
         and any(readers.has_keys(user) for user in users if user.key != asked.me.key),
         conflict=conflict,
+        limit=_limit(world, mount),
     )
+
+
+def _limit(world: World, mount: Mount) -> ListingLimit:
+    """How large the source of a mount may be."""
+    spec = world.spec_of(mount.cluster)
+    return listing_limit(spec, cluster=mount.cluster, others=world.mounts.files_of_others(mount))
 
 
 def _access(source: Source | None) -> SourceAccess | None:

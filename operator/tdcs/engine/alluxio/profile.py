@@ -242,12 +242,22 @@ def memory_bytes(options: Sequence[str]) -> int:
 
     Without a limit of its own, direct memory may grow as large as the heap.
     """
-    sizes: dict[str, int] = {}
-    for option in options:
-        if found := _SIZE.fullmatch(option):
-            sizes[option[:4]] = int(found[1]) * _UNITS[found[2].lower()]
+    sizes = _sizes(options)
     heap = sizes.get("-Xmx", 0)
     return heap + sizes.get("-XX:", heap) + _OVERHEAD
+
+
+def heap_bytes(options: Sequence[str]) -> int:
+    """The largest heap of a JVM with these options; 0 when none says."""
+    return _sizes(options).get("-Xmx", 0)
+
+
+def _sizes(options: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for option in options:
+        if size := _SIZE.fullmatch(option):
+            found[option[:4]] = int(size[1]) * _UNITS[size[2].lower()]
+    return found
 
 
 def render_properties(properties: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ from tdcs.csi.volume import Volume
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Source
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.result import Listed
 from tdcs.listing.transfer import manifest_routes
@@ -36,9 +37,9 @@ class CountingLister(LocalLister):
         super().__init__(engine=engine, folder=folder)
         self._listings = listings
 
-    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         self._listings.append(path)
-        return await super().list(path=path, refresh=refresh)
+        return await super().list(path=path, refresh=refresh, limit=limit)
 
 
 class World:

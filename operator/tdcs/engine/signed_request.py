@@ -1,4 +1,5 @@
-"""Addresses of S3 objects with a signature in them, for names that the client library refuses to ask for.
+"""Addresses of S3 objects and listings with a signature in them, for what the client library does not do: names that it
+refuses to ask for, and listings that follow no redirection and stop at any page.
 
 Signature version 4 in the query, as in "Authenticating Requests: Using Query Parameters" of the S3 API reference.
 """
@@ -9,9 +10,12 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
 VALID_SECONDS = 3600
+
+_NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
 def object_url(
@@ -24,24 +28,27 @@ def object_url(
     access_key_id: str,
     secret_access_key: str,
     now: datetime,
+    query: Mapping[str, str] = _NO_QUERY,
 ) -> str:
     """A URL that reads an object; without a signature when there is no key pair.
 
     Args:
         endpoint: of the store, with its scheme; empty for AWS.
-        key: of the object, as it is: any character.
+        key: of the object, as it is: any character. Empty with a query: the bucket.
         now: in UTC.
+        query: further parameters, such as those of ListObjectsV2.
     """
     base = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
     host = base.netloc if path_style else f"{bucket}.{base.netloc}"
     path = quote(f"/{bucket}/{key}" if path_style else f"/{key}", safe="/-_.~")
     address = f"{base.scheme}://{host}{path}"
     if not access_key_id:
-        return address
+        return f"{address}?{_query(query)}" if query else address
     day, time = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{day}/{region}/s3/aws4_request"
-    query = _query(
+    signed = _query(
         {
+            **query,
             "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
             "X-Amz-Credential": f"{access_key_id}/{scope}",
             "X-Amz-Date": time,
@@ -49,12 +56,12 @@ def object_url(
             "X-Amz-SignedHeaders": "host",
         }
     )
-    request = f"GET\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+    request = f"GET\n{path}\n{signed}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
     text = f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     signing = f"AWS4{secret_access_key}".encode()
     for part in (day, region, "s3", "aws4_request"):
         signing = _hmac(signing, part)
-    return f"{address}?{query}&X-Amz-Signature={_hmac(signing, text).hex()}"
+    return f"{address}?{signed}&X-Amz-Signature={_hmac(signing, text).hex()}"
 
 
 def _query(values: Mapping[str, str]) -> str:

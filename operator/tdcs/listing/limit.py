@@ -1,0 +1,79 @@
+"""How many files and bytes a source may have, counted while it is listed, so that a listing ends where the limit is."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from tdcs.engine.protocol import CachedFile, LimitExceededError, Source
+
+
+class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listing may give.
+
+    Attributes:
+        files: at most so many.
+        bytes: of all files together; None: any.
+        files_field: where the number of files was set, for people: a field of a CacheCluster.
+        bytes_field: the same of the bytes.
+    """
+
+    files: int
+    bytes: int | None = None
+    files_field: str = "spec.limits"
+    bytes_field: str = "spec.limits.bytesPerDataset"
+
+
+class CheckSize(Protocol):
+    """Counts a source before a cache learns its names, as far as the limit."""
+
+    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> None:
+        """Raises LimitExceededError when it has more; what it cannot count passes."""
+        ...
+
+
+async def uncounted(source: Source, limit: ListingLimit, *, path: str) -> None:
+    """`CheckSize` for a cache without real sources."""
+
+
+class LimitCount:
+    """Counts what comes of a listing.
+
+    Args:
+        limit: None: nothing is too much.
+        what: is listed, for the message.
+        path: its place in the cache.
+    """
+
+    def __init__(self, limit: ListingLimit | None, *, what: str, path: str) -> None:
+        self._limit = limit
+        self._what = what
+        self._path = path
+        self.files = 0
+        self.bytes = 0
+
+    def add(self, *, files: int, size: int) -> None:
+        """Count further files with so many bytes together; raises LimitExceededError beyond the limit."""
+        self.files += files
+        self.bytes += size
+        limit = self._limit
+        if limit is None:
+            return
+        if self.files > limit.files:
+            raise self._error(f"it has more than {limit.files} files", limit.files_field)
+        if limit.bytes is not None and self.bytes > limit.bytes:
+            raise self._error(f"its files have more than {limit.bytes} bytes", limit.bytes_field)
+
+    def add_page(self, page: Iterable[CachedFile]) -> None:
+        """Count a page of a listing; raises LimitExceededError."""
+        found = [file.length for file in page]
+        self.add(files=len(found), size=sum(found))
+
+    def _error(self, reason: str, field: str) -> LimitExceededError:
+        return LimitExceededError(
+            attempted=f"list {self._what}",
+            reason=f"{reason}: {field}",
+            remedy="Name a folder with less in spec.source.uri, pack small files together, or ask the administrator of "
+            "the CacheCluster for a higher limit, for which its master may need a larger heap (spec.master.jvmOptions)",
+            path=self._path,
+        )

@@ -1,0 +1,222 @@
+"""A Dataset of too many names, or bytes: it is refused before a cache learns them, and says which limit it met."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.unit.controllers.cluster import Cluster
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.mounts.access.limits import listing_limit
+from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import Credentials, EngineUnavailableError, LimitExceededError, Source
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import ListingLimit
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.result import Failed
+from tdcs.listing.source_size import check_size
+
+MB = 1_000_000
+PATH = "/datasets/1f"
+KEYS = Credentials(access_key_id="AKIA", secret_access_key="s3cr3t")
+
+
+@dataclass
+class Store:
+    """A store that gives pages of names: what it answers for each is chosen by the test.
+
+    Attributes:
+        page: gives status, headers and text for the number of a page.
+    """
+
+    page: Callable[[int], tuple[int, dict[str, str], bytes]]
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def source(self) -> Source:
+        return Source(
+            uri="s3://bucket/many",
+            options={"endpoint": f"http://127.0.0.1:{self.port}", "pathStyle": "true"},
+            credentials=KEYS,
+        )
+
+    def __enter__(self) -> Store:
+        store = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                store.asked.append(self.path)
+                query = parse_qs(urlsplit(self.path).query)
+                status, headers, text = store.page(int(query.get("continuation-token", ["0"])[0]))
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(text)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                try:
+                    self.wfile.write(text)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=lambda: self._server.serve_forever(0.01), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def listing(number: int, *, names: int = 1000, size: int = 5, more: bool = True) -> bytes:
+    items = b"".join(
+        b"<Contents><Key>%d//&amp;</Key><Size>%d</Size></Contents>" % (n, size) for n in range(names)
+    )
+    token = b"<NextContinuationToken>%d</NextContinuationToken>" % (number + 1) if more else b""
+    return b"<ListBucketResult>" + items + token + b"</ListBucketResult>"
+
+
+def check(store: Store, **limit: int) -> None:
+    asyncio.run(check_size(store.source, ListingLimit(**limit), path=PATH))  # type: ignore[arg-type]
+
+
+def test_of_a_bucket_with_names_without_end_no_more_pages_are_asked_for_than_the_limit_takes() -> None:
+    with Store(page=lambda number: (200, {}, listing(number))) as store:
+        with pytest.raises(LimitExceededError, match="more than 2500 files"):
+            check(store, files=2500)
+        assert len(store.asked) == 3
+        assert all("list-type=2" in path and "prefix=many%2F" in path for path in store.asked)
+        with pytest.raises(LimitExceededError, match="more than 4999 bytes"):
+            check(store, files=10**6, bytes=4999)
+        assert len(store.asked) == 4
+
+
+def test_a_bucket_within_its_limits_passes_and_its_last_page_is_the_last_that_is_asked_for() -> None:
+    with Store(page=lambda number: (200, {}, listing(number, more=number < 2))) as store:
+        check(store, files=3000, bytes=15_000)
+        assert len(store.asked) == 3
+
+
+@pytest.mark.parametrize("status", [301, 307, 403, 500])
+def test_a_store_that_gives_no_listing_is_left_to_the_cache_and_no_redirection_is_followed(
+    status: int,
+) -> None:
+    with (
+        Store(page=lambda number: (200, {}, listing(number))) as elsewhere,
+        Store(page=lambda _: (status, {"Location": elsewhere.source.options["endpoint"]}, b"")) as store,
+    ):
+        check(store, files=10)
+        assert (len(store.asked), len(elsewhere.asked)) == (1, 0)
+
+
+def test_a_store_that_gives_pages_without_names_for_ever_ends_the_count() -> None:
+    with Store(page=lambda number: (200, {}, listing(number, names=0))) as store:
+        check(store, files=10)
+        assert len(store.asked) == 100
+
+
+def test_a_page_without_end_is_read_no_further_than_a_page_can_be() -> None:
+    """Takes as long as 16 MiB take on loopback."""
+    text = b"<Size>1</Size>" + b"x" * (24 << 20)
+    with Store(page=lambda _: (200, {}, text)) as store:
+        check(store, files=10)
+
+
+def test_an_endpoint_that_is_away_passes() -> None:
+    with Store(page=lambda number: (200, {}, listing(number))) as store:
+        source = store.source
+    asyncio.run(check_size(source, ListingLimit(files=1), path=PATH))
+
+
+def test_a_folder_is_not_counted_here() -> None:
+    asyncio.run(check_size(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH))
+
+
+async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) -> None:
+    engine = MemoryEngine(sources={"s3://many": {str(n): 5 for n in range(100)}}, workers={"a": MB})
+    await engine.mount(path=PATH, source=Source(uri="s3://many"))
+    lister = LocalLister(engine=engine, folder=ManifestFolder(tmp_path))
+    assert (await lister.list(path=PATH, limit=ListingLimit(files=100, bytes=500))).totals.files == 100
+    written = ManifestFolder(tmp_path).digests()
+    for limit in (ListingLimit(files=99), ListingLimit(files=100, bytes=499)):
+        with pytest.raises(LimitExceededError, match=r"spec\.limits"):
+            await lister.list(path=PATH, limit=limit)
+    assert ManifestFolder(tmp_path).digests() == written
+
+
+@pytest.fixture
+def many() -> MemoryEngine:
+    files = {str(number): MB // 100 for number in range(100)}
+    sources = {"s3://pictures": files, "s3://others": dict(list(files.items())[:60])}
+    return MemoryEngine(sources=sources, workers={"a": 100 * MB})
+
+
+async def set_limits(cluster: Cluster, **limits: object) -> None:
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"limits": limits}}
+    )
+
+
+async def test_a_dataset_beyond_a_limit_names_it_with_the_remedy_and_a_higher_one_lets_it_in(
+    many: MemoryEngine,
+) -> None:
+    async with Cluster(engine=many, nodes={"a": {}}) as cluster:
+        await cluster.create_cache(limits={"filesPerDataset": 99})
+        await cluster.create_keys()
+        await cluster.create_dataset()
+        await cluster.until(lambda: cluster.condition("Ready").get("reason") == "LimitExceeded")
+        text = cluster.condition("Ready")["message"]
+        assert "spec.limits.filesPerDataset of CacheCluster default" in text
+        assert re.search(r"more than 99 files.*Name a folder with less.*higher limit", text)
+        # One of the limit's size is served beside it.
+        await cluster.create_dataset("others", source={"uri": "s3://others"})
+        await cluster.until_state("Ready", "others")
+        await set_limits(cluster, filesPerDataset=100, bytesPerDataset="999999")
+        await cluster.until(lambda: "bytesPerDataset" in cluster.condition("Ready")["message"])
+        # All sources together: 60 files of the other one leave 99 of 159.
+        await set_limits(cluster, filesPerDataset=None, bytesPerDataset=None, files=159)
+        await cluster.until(lambda: "what spec.limits.files" in cluster.condition("Ready")["message"])
+        await set_limits(cluster, files=160)
+        await cluster.until_state("Ready")
+
+
+async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_so(many: MemoryEngine) -> None:
+    async with Cluster(engine=many, nodes={"a": {}}) as cluster:
+        await cluster.create_cache(limits={"filesPerDataset": 100})
+        await cluster.create_keys()
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        many.sources["s3://pictures"] = {str(number): MB // 100 for number in range(101)}
+        asked = {"metadata": {"annotations": {names.ANNOTATION_REFRESH: "1"}}}
+        await cluster.server.merge(DATASETS, name="pictures", namespace="n", patch=asked)
+        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "LimitExceeded")
+        assert cluster.status()["totalFiles"] == 100
+        assert cluster.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [([], 262_144), (["-Xmx3g"], 2_097_152), (["-Xmx1536k"], 1024), (["-Xss1m"], 262_144)],
+)
+def test_where_nothing_is_set_the_masters_heap_is_the_limit(options: list[str], files: int) -> None:
+    spec = CacheClusterSpec.model_validate({"master": {"jvmOptions": options}})
+    assert listing_limit(spec, cluster="c", others=0).files == files
+    assert listing_limit(spec, cluster="c", others=files + 1).files == 0
+
+
+def test_a_limit_crosses_to_the_listing_process_and_its_error_back() -> None:
+    error = LimitExceededError(attempted="a", reason="r", remedy="m")
+    assert type(Failed.of(error).error()) is LimitExceededError
+    assert not isinstance(error, EngineUnavailableError)
