@@ -34,7 +34,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def loader_of(asked: argparse.Namespace, samples: Sequence[Sample], *, rank: int
     )
 
 
-def forever(loader: Loader, *, after: int) -> Iterator[Any]:
+def forever(loader: Loader, *, after: int) -> Generator[Any, None, None]:
     """The mini-batches of one epoch after another, without the first `after` ones."""
     epochs, passed = divmod(after, len(loader))
     for epoch in itertools.count(epochs + 1):
@@ -201,7 +201,8 @@ def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
             )
             if asked.checkpoints:
                 pipeline.save(asked.checkpoints)
-    if loader is not None:
+    if own is not None and loader is not None:
+        own.close()  # an epoch that stands still in the middle has threads
         loader.close()
     say_done(rank, losses, started)
 

@@ -1,5 +1,6 @@
 """Runs the actors of one machine."""
 
+import sys
 import threading
 from collections.abc import Mapping
 from time import monotonic_ns
@@ -151,8 +152,12 @@ class Runtime:
         self._over.set()
         for thread in self._threads.values():
             thread.stop()
+        if (
+            not wait or sys.is_finalizing()
+        ):  # an interpreter that ends has frozen these threads: they never end
+            return
         for thread in self._threads.values():
-            if wait and thread is not threading.current_thread() and thread.is_alive():
+            if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
     def accounts(self) -> Mapping[str, Account]:
