@@ -82,9 +82,10 @@ simulation-quick: venv ## a part of the sweep, about ten minutes, into the page;
 	@$(BIN)/python -m bench.simulation_page
 
 PROFILES ?= ../shared/data/pipedream
-training-docs: venv ## rerun the benchmarks of tdcs-train and write docs/training-results.md; minutes; PROFILES=FOLDER
+training-docs: venv ## rerun the benchmarks of tdcs-train and write docs/training-results.md; half an hour, as root; PROFILES=FOLDER TENSORFLOW=PYTHON
 	@$(BIN)/python -m bench.training.plans --profiles $(PROFILES)
 	@$(BIN)/python -m bench.training.orders --profiles $(PROFILES)
 	@$(BIN)/python -m bench.training.actors
-	@$(BIN)/python -m bench.training.loader
+	@$(BIN)/python -m bench.training.loader $(if $(TENSORFLOW),--tensorflow=$(TENSORFLOW))
+	@for name in links bubbles digits transfers; do PYTHONPATH=deploy/local $(BIN)/python -m bench.training.$$name || exit 1; done
 	@$(BIN)/python -m bench.training.page

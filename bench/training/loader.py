@@ -3,10 +3,12 @@
     python -m bench.training.loader
 
 Runs inside the root of the image train-pytorch, from a local folder. Both use the same decoder and give batches of
-bytes; each is run in turn, five times after one that does not count. Writes results/loader.jsonl.
+bytes; each is run in turn, five times after one that does not count. With `--tensorflow PYTHON`, an interpreter that
+has TensorFlow, tf.data reads the same files afterwards, with its own decoder. Writes results/loader.jsonl.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -40,8 +42,8 @@ def make(folder: Path) -> int:
     return round(statistics.mean(sizes))
 
 
-def inside() -> None:
-    """The measurement itself, where PyTorch is."""
+def inside(folder: Path) -> None:
+    """The measurement itself, where PyTorch is; the files are left in the folder."""
     import numpy
     import torch
     from torch.utils.data import DataLoader, Dataset
@@ -63,11 +65,12 @@ def inside() -> None:
             return torch.from_numpy(pixels), sample.label
 
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name:
-        size = make(Path(name))
-        samples, _ = find_images(Path(name))
+    with contextlib.ExitStack() as stack:
+        size = make(folder)
+        samples, _ = find_images(folder)
         # made before any thread: its decoders are forked
         own = Loader(samples, batch=BATCH, shape=SHAPE, decoders=DECODERS)
+        stack.callback(own.close)
         theirs = DataLoader(
             Files(samples), batch_size=BATCH, shuffle=True, num_workers=DECODERS, drop_last=True,
             persistent_workers=True,
@@ -103,14 +106,55 @@ def inside() -> None:
             print(json.dumps(row), flush=True)
 
 
+def with_tensorflow(folder: Path) -> None:
+    """The same files read by tf.data, where TensorFlow is."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    files = sorted(str(path) for path in folder.glob("*/*.jpg"))
+
+    def decode(path: Any) -> Any:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=SHAPE[2])
+        return tf.cast(tf.image.resize(image, SHAPE[:2]), tf.uint8)
+
+    data = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), reshuffle_each_iteration=True)
+    data = data.map(decode, num_parallel_calls=DECODERS).batch(BATCH, drop_remainder=True).prefetch(2)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.threading.private_threadpool_size = DECODERS
+    rates: list[float] = []
+    for turn in range(ROUNDS + 1):
+        begin, count = time.monotonic(), 0
+        for batch in data.with_options(options):
+            count += len(batch)
+        if turn:
+            rates.append(count / (time.monotonic() - begin))
+    row = {
+        "loader": "tf.data",
+        "decodes in": "threads",
+        "images a second (median)": round(statistics.median(rates), 1),
+        "lowest": round(min(rates), 1),
+        "highest": round(max(rates), 1),
+        "bytes a file": round(statistics.mean(Path(path).stat().st_size for path in files)),
+        "decoders": DECODERS,
+    }
+    print(json.dumps(row), flush=True)
+
+
 def main() -> None:
     """Run it inside the root, and keep what it prints."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    if parser.parse_args().inside:
-        inside()
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--with-tensorflow", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--tensorflow", help="a Python with TensorFlow, to measure tf.data, too")
+    asked = parser.parse_args()
+    if asked.inside:
+        inside(asked.inside)
+        return
+    if asked.with_tensorflow:
+        with_tensorflow(asked.with_tensorflow)
         return
     from bench.training.records import keep
 
@@ -121,12 +165,18 @@ def main() -> None:
             "--environment=PYTHONPATH=/checkout/training:/checkout",
             "--",
         ]
-        words += ["python3", "-m", "bench.training.loader", "--inside"]
-        variables = {**os.environ, "PYTHONPATH": "deploy/local"}
-        result = subprocess.run(words, env=variables, capture_output=True, text=True)
-    if result.returncode:
-        sys.exit(f"the benchmark failed: {result.stderr[-3000:]}")
-    keep("loader", [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")])
+        words += ["python3", "-m", "bench.training.loader", "--inside", "/results"]
+        commands = [(words, {**os.environ, "PYTHONPATH": "deploy/local"})]
+        if asked.tensorflow:
+            more = [asked.tensorflow, "-m", "bench.training.loader", "--with-tensorflow", scratch]
+            commands.append((more, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}))
+        printed = ""
+        for command, variables in commands:
+            result = subprocess.run(command, env=variables, capture_output=True, text=True)
+            if result.returncode:
+                sys.exit(f"the benchmark failed: {result.stderr[-3000:]}")
+            printed += result.stdout
+    keep("loader", [json.loads(line) for line in printed.splitlines() if line.startswith("{")])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,11 @@ def keep(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     print("\n".join(lines))
 
 
+def exists(name: str) -> bool:
+    """Whether a benchmark has left rows."""
+    return (FOLDER / f"{name}.jsonl").exists()
+
+
 def read(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The machine and the rows of a benchmark."""
     first, *rest = (json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines())

