@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help package docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e crds lock simulation-docs simulation-quick training-docs
+.PHONY: help ecosystem package docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -52,6 +52,9 @@ crds: venv ## regenerate crds/ and the references of resources, metrics and role
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 	@$(BIN)/tdcs roles --output docs/reference/roles.md
+
+ecosystem: venv ## tests with the definitions of other projects (Kueue), which are fetched; `make test` runs them where they are at hand
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/test_kueue_checks.py
 
 package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
 	@$(LOCAL) package --url "$(RELEASE_URL)"

@@ -124,6 +124,11 @@ from tdcs.trust.settings import TrustSettings
     help="How the names of the Secrets with certificates begin, in that namespace.",
 )
 @click.option(
+    "--kueue",
+    is_flag=True,
+    help=f"Answer the AdmissionChecks of Kueue with the controller {names.KUEUE_CONTROLLER}.",
+)
+@click.option(
     "--lease",
     default="tdcs-operator",
     show_default=True,
@@ -188,6 +193,7 @@ def command(
     internal_networks: tuple[str, ...],
     trust: Literal["off", "selfSigned", "existing"],
     trust_prefix: str,
+    kueue: bool,
     lease: str,
     health_port: int,
     metrics_port: int,
@@ -236,6 +242,7 @@ def command(
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,
             service_account=service_account,
+            kueue=kueue,
             internal_networks=(
                 *internal_networks,
                 *filter(None, [os.environ.get("KUBERNETES_SERVICE_HOST")]),

@@ -47,6 +47,7 @@ class Settings:
         internal_networks: of the cluster, beside what its nodes say: of Services, say. A store there must be named by a
             rule of the CacheCluster.
         clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
+        kueue: whether the AdmissionChecks of Kueue that ask for data are answered.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
 
@@ -70,6 +71,7 @@ class Settings:
     internal_networks: tuple[str, ...] = ()
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
+    kueue: bool = False
 
     @property
     def scope(self) -> Scope:

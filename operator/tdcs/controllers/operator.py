@@ -19,6 +19,7 @@ from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
+from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.mounts.access.service_networks import ServiceNetworks
 from tdcs.controllers.preload.controller import PreloadController
@@ -316,6 +317,8 @@ class Operator:
             for _ in range(count)
         ]
         self._workers.append(asyncio.create_task(self._resync()))
+        if self.context.settings.kueue:
+            self._workers.append(asyncio.create_task(KueueChecks(context=self.context).run()))
         if self._certificates is not None:
             self._workers.append(asyncio.create_task(self._certificates.keep()))
         self._tasks += self._workers

@@ -61,6 +61,23 @@ CACHE_CLUSTERS = _own(plural="cacheclusters", kind=names.KIND_CACHE_CLUSTER)
 DATASETS = _own(plural="datasets", kind=names.KIND_DATASET)
 PRELOADS = _own(plural="preloads", kind=names.KIND_PRELOAD)
 TRAINING_JOBS = _own(plural="trainingjobs", kind=names.KIND_TRAINING_JOB)
+DATA_CHECKS = Resource(
+    group=names.GROUP,
+    version=names.VERSION,
+    plural="datachecks",
+    kind=names.KIND_DATA_CHECK,
+    namespaced=False,
+)
+
+# Of Kueue, 0.19 or later.
+WORKLOADS = Resource(group="kueue.x-k8s.io", version="v1beta2", plural="workloads", kind="Workload")
+ADMISSION_CHECKS = Resource(
+    group="kueue.x-k8s.io",
+    version="v1beta2",
+    plural="admissionchecks",
+    kind="AdmissionCheck",
+    namespaced=False,
+)
 
 NAMESPACES = Resource(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False)

@@ -50,10 +50,14 @@ def test_every_field_is_described_and_has_one_type(kind: crd.Kind) -> None:
         if not path.endswith(".template.spec.containers[].name"):
             assert found.get("description"), f"{path} has no description"
         assert "type" in found or found.get("x-kubernetes-int-or-string"), f"{path} has no type"
-    assert version["subresources"]["status"] == {}
+    assert version["subresources"].get("status") == ({} if "status" in kind.model.model_fields else None)
 
 
-@pytest.mark.parametrize("kind", crd.KINDS, ids=lambda kind: kind.model.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in crd.KINDS if "status" in kind.model.model_fields],
+    ids=lambda kind: kind.model.__name__,
+)
 def test_the_server_invents_no_status(kind: crd.Kind) -> None:
     schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     status = schema["properties"]["status"]

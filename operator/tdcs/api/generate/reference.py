@@ -32,7 +32,7 @@ def _kind(kind: crd.Kind) -> str:
         "\n`kubectl get` shows:\n",
         *columns,
     ]
-    for part in ("spec", "status"):
+    for part in [each for each in ("spec", "status") if each in schema["properties"]]:
         rows = list(_rows(schema["properties"][part], part))
         parts += [
             f"\n### {name} {part}\n",

@@ -1,0 +1,1 @@
+"""What TDCS adds to the API of Kueue."""

@@ -1,0 +1,226 @@
+"""Answers the AdmissionChecks of Kueue that ask for data, and has loaded ahead what the first Workloads lack.
+
+Nothing is remembered but when a sentence was last written: a restart reads the states from the Workloads.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tdcs.api import names
+from tdcs.api.dataset import Dataset
+from tdcs.api.kueue.datacheck import DataCheckSpec
+from tdcs.controllers.context import Context
+from tdcs.controllers.humanize import explain_invalid
+from tdcs.controllers.kueue.verdict import KnownDataset, Verdict, to_load_ahead, verdict
+from tdcs.controllers.kueue.workload import CheckedWorkload, checked_workload
+from tdcs.kube.api import Object
+from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
+from tdcs.kube.informer import Informer
+from tdcs.kube.objects import Key
+from tdcs.kube.resources import ADMISSION_CHECKS, DATA_CHECKS, PRELOADS, WORKLOADS
+
+_log = logging.getLogger(__name__)
+
+PASS_SECONDS = 2.0
+"""Between two looks at all Workloads that wait."""
+
+ABSENT_SECONDS = 30.0
+"""Until it is asked again whether Kueue is there."""
+
+SENTENCE_SECONDS = 15.0
+"""A sentence whose state stays is renewed at most so often: the share that is cached changes all the time."""
+
+AHEAD_TTL_SECONDS = 600
+"""After so long a Preload that loaded ahead goes."""
+
+
+class KueueChecks:
+    """The controller `tdcs.io/data`.
+
+    Args:
+        context: of the operator.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, *, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._clock = clock
+        self._said: dict[tuple[str, str], float] = {}
+        api = context.api
+        self._checks = Informer(api=api, resource=ADMISSION_CHECKS)
+        self._parameters = Informer(api=api, resource=DATA_CHECKS)
+        self._workloads = Informer(api=api, resource=WORKLOADS)
+
+    async def run(self) -> None:
+        """Work until cancelled. Kueue may come later, or go."""
+        await self._installed()
+        informers = [self._checks, self._parameters, self._workloads]
+        async with asyncio.TaskGroup() as tasks:
+            for each in informers:
+                tasks.create_task(each.run())
+            for each in informers:
+                await each.synced.wait()
+            while True:
+                try:
+                    await self.look()
+                except KubeError as error:
+                    _log.warning("the AdmissionChecks for data: %s; they are looked at again", error)
+                except Exception:
+                    _log.exception("the AdmissionChecks for data: a pass failed by a defect of the operator")
+                await asyncio.sleep(PASS_SECONDS)
+
+    async def _installed(self) -> None:
+        said = False
+        while True:
+            try:
+                await self._context.api.list(WORKLOADS)
+            except NotFoundError:
+                if not said:
+                    _log.warning(
+                        "there is no Kueue with %s (0.19 or later): install it, or set the chart's value kueue.enabled "
+                        "to false",
+                        WORKLOADS.api_version,
+                    )
+                said = True
+            except KubeError as error:
+                _log.warning("whether there is a Kueue is not known: %s", error)
+            else:
+                return
+            await asyncio.sleep(ABSENT_SECONDS)
+
+    async def look(self) -> None:
+        """One pass over all checks of ours, and the Workloads that have them."""
+        datasets = self._datasets()
+        for (_, name), check in sorted(self._checks.store.items()):
+            if (check.get("spec") or {}).get("controllerName") != names.KUEUE_CONTROLLER:
+                continue
+            spec, problem = self._spec_of(check)
+            await self._report_active(check, problem=problem)
+            if spec is None:
+                continue
+            workloads = [
+                found
+                for obj in self._workloads.store.values()
+                if (found := checked_workload(obj, check=name)) is not None
+            ]
+            for workload in workloads:
+                await self._answer(workload, check=name, spec=spec, datasets=datasets)
+            for workload, dataset in to_load_ahead(workloads, spec=spec, datasets=datasets):
+                await self._load_ahead(workload, dataset=dataset)
+            there = {each.uid for each in workloads}
+            self._said = {key: at for key, at in self._said.items() if key[0] != name or key[1] in there}
+
+    def _datasets(self) -> dict[Key, KnownDataset]:
+        found = {}
+        for key, obj in self._context.stores.datasets.items():
+            try:
+                dataset = Dataset.model_validate(obj)
+            except ValidationError:
+                dataset = None  # its own status says what is wrong
+            found[key] = KnownDataset(
+                dataset=dataset, deleting=bool(obj["metadata"].get("deletionTimestamp"))
+            )
+        return found
+
+    def _spec_of(self, check: Object) -> tuple[DataCheckSpec | None, str]:
+        """What a check asks for, or why that cannot be known."""
+        reference = check["spec"].get("parameters")
+        if reference is None:
+            return DataCheckSpec(), ""
+        if (reference.get("apiGroup"), reference.get("kind")) != (names.GROUP, names.KIND_DATA_CHECK):
+            text = f"spec.parameters names a {reference.get('kind')} of {reference.get('apiGroup')}"
+            return None, f"{text}; name a {names.KIND_DATA_CHECK} of {names.GROUP}, or leave parameters out"
+        found = self._parameters.store.get(("", str(reference.get("name"))))
+        if found is None:
+            text = f"there is no {names.KIND_DATA_CHECK} {reference.get('name')}"
+            return None, f"{text}, which spec.parameters names; create it, or correct the name"
+        try:
+            return DataCheckSpec.model_validate(found.get("spec") or {}), ""
+        except ValidationError as error:
+            return None, f"{names.KIND_DATA_CHECK} {reference.get('name')}: {explain_invalid(error)}"
+
+    async def _report_active(self, check: Object, *, problem: str) -> None:
+        """Kueue stops a queue with a check that is not Active."""
+        wanted: dict[str, Any] = {
+            "type": "Active",
+            "status": "False" if problem else "True",
+            "reason": "BadParameters" if problem else "Active",
+            "message": problem or f"the operator of TDCS answers ({names.KUEUE_CONTROLLER})",
+            "observedGeneration": check["metadata"].get("generation", 0),
+        }
+        conditions = (check.get("status") or {}).get("conditions") or ()
+        known: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Active"), {})
+        if {key: known.get(key) for key in wanted} == wanted:
+            return
+        same = known.get("status") == wanted["status"] and known.get("lastTransitionTime")
+        condition = {**wanted, "lastTransitionTime": same or self._context.now()}
+        await self._write(ADMISSION_CHECKS, check["metadata"], {"conditions": [condition]})
+
+    async def _answer(
+        self,
+        workload: CheckedWorkload,
+        *,
+        check: str,
+        spec: DataCheckSpec,
+        datasets: Mapping[Key, KnownDataset],
+    ) -> None:
+        namespace, name = workload.key
+        own = {key[1]: found for key, found in datasets.items() if key[0] == namespace}
+        found = verdict(workload, spec=spec, datasets=own, now=self._context.now())
+        if found is None or not self._is_news(workload, found, check=check):
+            return
+        same = found.state == workload.state and workload.since
+        state: dict[str, Any] = {
+            "name": check,
+            "state": found.state.value,
+            "message": found.message[:2000],
+            "lastTransitionTime": same or self._context.now(),
+        }
+        if found.requeue_after_seconds is not None:
+            state["requeueAfterSeconds"] = found.requeue_after_seconds
+        metadata = {"namespace": namespace, "name": name, "uid": workload.uid}
+        await self._write(WORKLOADS, metadata, {"admissionChecks": [state]})
+        self._said[check, workload.uid] = self._clock()
+
+    def _is_news(self, workload: CheckedWorkload, found: Verdict, *, check: str) -> bool:
+        if found.state != workload.state:
+            return True
+        last = self._said.get((check, workload.uid))
+        return found.message != workload.message and (
+            last is None or self._clock() - last >= SENTENCE_SECONDS
+        )
+
+    async def _write(self, resource: Any, metadata: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        kept = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
+        try:
+            await self._context.api.apply_status(resource, obj={"metadata": kept, "status": status})
+        except (ConflictError, NotFoundError) as error:
+            _log.info("%s; it is gone, or another one by now", error)
+
+    async def _load_ahead(self, workload: CheckedWorkload, *, dataset: str) -> None:
+        """A Preload of a Dataset, which makes it one that is waited for; it goes with its Workload."""
+        namespace, name = workload.key[0], f"ahead-{dataset}"[:63].rstrip("-")
+        if (namespace, name) in self._context.stores.preloads:
+            return
+        owner = {
+            "apiVersion": WORKLOADS.api_version,
+            "kind": WORKLOADS.kind,
+            "name": workload.key[1],
+            "uid": workload.uid,
+        }
+        made = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND_PRELOAD,
+            "metadata": {"namespace": namespace, "name": name, "ownerReferences": [owner]},
+            "spec": {"datasetRef": {"name": dataset}, "ttlSecondsAfterFinished": AHEAD_TTL_SECONDS},
+        }
+        try:
+            await self._context.api.create(PRELOADS, obj=made)
+        except ConflictError:
+            return  # it is there, and has not been seen yet
+        _log.info("Dataset %s/%s is loaded ahead for Workload %s", namespace, dataset, workload.key[1])

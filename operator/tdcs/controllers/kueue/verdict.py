@@ -1,0 +1,132 @@
+"""Whether a Workload's data lets it start: the states of the AdmissionCheck tdcs.io/data. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tdcs.api.dataset import Dataset
+from tdcs.api.durations import seconds_between
+from tdcs.api.kueue.datacheck import DataCheckSpec
+from tdcs.api.trainingjob import DatasetUse, Readiness
+from tdcs.controllers.kueue.workload import CheckedWorkload
+from tdcs.controllers.trainingjob.decision import readiness
+from tdcs.policy.admission import DatasetReadiness, decide
+
+UNKNOWN_SECONDS = 60
+"""A Workload whose data comes at an unknown speed comes again after so long."""
+
+LONGEST_SECONDS = 3600
+"""One whose data takes longer is asked about again all the same: estimates err."""
+
+
+class DataState(StrEnum):
+    """What Kueue makes of the check: it admits, keeps the quota, or takes it back until the Workload comes again."""
+
+    READY = "Ready"
+    PENDING = "Pending"
+    RETRY = "Retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A state, a sentence that says why, and with Retry the seconds until the Workload comes again."""
+
+    state: DataState
+    message: str
+    requeue_after_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDataset:
+    """A Dataset of a Workload's namespace. `dataset` is None when it cannot be understood."""
+
+    dataset: Dataset | None
+    deleting: bool = False
+
+
+def verdict(
+    workload: CheckedWorkload, *, spec: DataCheckSpec, datasets: Mapping[str, KnownDataset], now: str
+) -> Verdict | None:
+    """What to say of a Workload; None: nothing, for it holds no quota, or the answer stands.
+
+    Args:
+        workload: as it is.
+        spec: of the DataCheck.
+        datasets: those of its namespace, by name. Claims of other names are other volumes.
+        now: the time.
+    """
+    if (
+        workload.closed
+        or workload.reserved_since is None
+        or workload.state in (DataState.READY, DataState.RETRY)
+    ):
+        return None
+    mounted = [name for name in workload.claims if name in datasets]
+    if not mounted:
+        return Verdict(state=DataState.READY, message="its pods mount no Dataset")
+    found = [_readiness(name, datasets[name], percent=spec.percent) for name in mounted]
+    answer = decide(suspended=False, datasets=found)
+    if answer.admitted:
+        return Verdict(state=DataState.READY, message=answer.message)
+    waited = seconds_between(workload.created, now)
+    most = spec.max_wait_seconds
+    if most is not None and waited >= most:
+        text = f"it has waited for {spec.max_wait} (maxWait), and starts with what is there: {answer.message}"
+        return Verdict(state=DataState.READY, message=text)
+    left = spec.hold_seconds - seconds_between(workload.reserved_since, now)
+    missing = [
+        name
+        for name, each in zip(mounted, found, strict=True)
+        if not decide(suspended=False, datasets=[each]).admitted
+    ]
+    expected = seconds_to_load([datasets[name].dataset for name in missing], percent=spec.percent)
+    if most is not None and expected is not None:
+        expected = min(expected, most - waited)
+    if left > 0 and (expected is None or expected <= left):
+        when = "" if expected is None else f", in about {math.ceil(expected)} s"
+        text = f"{answer.message}{when}; it keeps its quota for at most {spec.hold_quota} (holdQuota)"
+        return Verdict(state=DataState.PENDING, message=text)
+    again = UNKNOWN_SECONDS if expected is None else min(max(math.ceil(expected), 1), LONGEST_SECONDS)
+    text = f"{answer.message}; it gives its quota back, and comes again in {again} s"
+    return Verdict(state=DataState.RETRY, message=text, requeue_after_seconds=again)
+
+
+def seconds_to_load(datasets: Sequence[Dataset | None], *, percent: int) -> float | None:
+    """Until so much of each of them is there, at the rate at which they are loaded now; None when one is not."""
+    longest = 0.0
+    for each in datasets:
+        status = None if each is None else each.status
+        rate = 0 if status is None else status.bytes_per_second + status.copied_bytes_per_second
+        if status is None or rate <= 0:
+            return None
+        longest = max(longest, (status.wanted_bytes * percent / 100 - status.loaded_bytes) / rate)
+    return longest
+
+
+def to_load_ahead(
+    workloads: Sequence[CheckedWorkload],
+    *,
+    spec: DataCheckSpec,
+    datasets: Mapping[tuple[str, str], KnownDataset],
+) -> list[tuple[CheckedWorkload, str]]:
+    """What of the Datasets of the first Workloads that wait for quota is to be loaded meanwhile, each once."""
+    waiting = sorted(
+        (each for each in workloads if not each.closed and each.reserved_since is None),
+        key=lambda each: each.order,
+    )
+    found: dict[tuple[str, str], CheckedWorkload] = {}
+    for workload in waiting[: spec.look_ahead]:
+        for name in workload.claims:
+            key = (workload.key[0], name)
+            known = datasets.get(key)
+            if known is None or known.deleting or known.dataset is None or key in found:
+                continue
+            if _readiness(name, known, percent=spec.percent).lacks:
+                found[key] = workload
+    return [(workload, name) for (_, name), workload in found.items()]
+
+
+def _readiness(name: str, known: KnownDataset, *, percent: int) -> DatasetReadiness:
+    use = DatasetUse(name=name, mount_path="/", readiness=Readiness(percent=percent))
+    return readiness(use, known.dataset, present=True, deleting=known.deleting)

@@ -1,0 +1,207 @@
+"""The controller of AdmissionChecks on an API server in memory: what it writes, and what not."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from tests.support.caches import MemoryCaches
+from tests.unit.controllers.builders import NOW
+from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.kueue.test_verdict import at, known, workload
+from tests.unit.kube.fake import error
+
+from tdcs.controllers.context import Context, Stores
+from tdcs.controllers.kueue import controller
+from tdcs.controllers.kueue.controller import KueueChecks
+from tdcs.engine.memory import MemoryEngine
+from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.apply import Applier
+from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.kube.events import EventRecorder
+from tdcs.kube.queue import KeyedQueue
+from tdcs.kube.resources import ADMISSION_CHECKS, DATA_CHECKS, DATASETS, PRELOADS, WORKLOADS, Resource
+
+
+class KueueServer(Server):
+    """A status that is applied keeps what others have written beside it."""
+
+    async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
+        known = self.store(resource).get((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+        before = (known or {}).get("status") or {}
+        return await super().apply_status(resource, obj={**obj, "status": {**before, **obj["status"]}})
+
+
+class World:
+    """A Kueue that does nothing by itself, and the controller."""
+
+    def __init__(self) -> None:
+        self.server = KueueServer()
+        self.second, self.seconds = 110, 0.0
+        api = cast("KubeApi", self.server)
+        context = Context(
+            api=api,
+            applier=Applier(api=api),
+            recorder=EventRecorder(api=api, component="test", now=lambda: NOW),
+            caches=MemoryCaches(MemoryEngine(sources={}, workers={})),
+            stores=Stores(datasets=self.server.store(DATASETS), preloads=self.server.store(PRELOADS)),
+            queue=KeyedQueue(),
+            now=lambda: at(self.second),
+        )
+        self.checks = KueueChecks(context=context, clock=lambda: self.seconds)
+        for informer, resource in (
+            (self.checks._checks, ADMISSION_CHECKS),
+            (self.checks._parameters, DATA_CHECKS),
+            (self.checks._workloads, WORKLOADS),
+        ):
+            informer.store = self.server.store(resource)
+        self.put(
+            ADMISSION_CHECKS,
+            {"metadata": {"name": "data", "uid": "c"}, "spec": {"controllerName": "tdcs.io/data"}},
+        )
+
+    def put(self, resource: Resource, obj: Object) -> None:
+        self.server.store(resource)[obj["metadata"].get("namespace", ""), obj["metadata"]["name"]] = obj
+
+    def dataset(self, name: str, cached: int, **more: Any) -> None:
+        made = known(cached, **more).dataset
+        assert made is not None
+        document = made.model_dump(by_alias=True, mode="json")
+        self.put(DATASETS, {**document, "metadata": {"namespace": "n", "name": name, "uid": name}})
+
+    def look(self) -> list[str]:
+        """One pass; what it wrote."""
+        self.server.writes.clear()
+        asyncio.run(self.checks.look())
+        return list(self.server.writes)
+
+    def state(self, name: str = "w") -> Object:
+        found: Object = self.server.store(WORKLOADS)["n", name]["status"]["admissionChecks"][0]
+        return found
+
+    def active(self) -> Object:
+        found: Object = self.server.store(ADMISSION_CHECKS)["", "data"]["status"]["conditions"][0]
+        return found
+
+
+def test_a_warm_job_is_ready_while_a_cold_one_before_it_gives_its_quota_back() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    world.dataset("warm", 100)
+    world.put(DATA_CHECKS, {"metadata": {"name": "soon"}, "spec": {"holdQuota": "5s"}})
+    parameters = {"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "soon"}
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["parameters"] = parameters
+    world.put(WORKLOADS, workload("first", "cold"))
+    world.put(WORKLOADS, workload("second", "warm"))
+    world.look()
+
+    assert (world.state("first")["state"], world.state("first")["requeueAfterSeconds"]) == ("Retry", 60)
+    assert world.state("second")["state"] == "Ready"
+    assert world.active()["status"] == "True"
+
+
+def test_a_pass_over_answered_checks_writes_nothing_and_sentences_seldom() -> None:
+    world = World()
+    world.dataset("pictures", 40)
+    world.put(WORKLOADS, workload("w", "pictures", state=""))
+    assert world.look()
+    entered = world.state()["lastTransitionTime"]
+    assert world.look() == []
+    world.dataset("pictures", 50)
+    assert world.look() == []
+    world.seconds, world.second = 20.0, 130
+    assert len(world.look()) == 1
+    assert "50%" in world.state()["message"]
+    assert world.state()["lastTransitionTime"] == entered
+    world.dataset("pictures", 100)
+    world.look()
+    assert (world.state()["state"], world.state()["lastTransitionTime"]) == ("Ready", at(130))
+    assert world.look() == []
+
+
+def test_what_the_first_that_waits_lacks_is_preloaded_once_and_goes_with_it() -> None:
+    world = World()
+    world.dataset("pictures", 40)
+    world.put(WORKLOADS, workload("w", "pictures", reserved=None))
+    world.look()
+
+    (made,) = world.server.store(PRELOADS).values()
+    assert made["metadata"]["name"] == "ahead-pictures"
+    assert made["spec"] == {"datasetRef": {"name": "pictures"}, "ttlSecondsAfterFinished": 600}
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Workload", "w", "uid-w")
+    assert world.look() == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "spec", "message"),
+    [
+        ({"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "none"}, None, "there is no DataCheck none"),
+        ({"apiGroup": "other", "kind": "DataCheck", "name": "x"}, None, "names a DataCheck of other"),
+        ({"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "bad"}, {"percent": 300}, "spec.percent"),
+    ],
+)
+def test_bad_parameters_stop_the_check_and_say_why(
+    parameters: dict[str, str], spec: Object | None, message: str
+) -> None:
+    world = World()
+    if spec is not None:
+        world.put(DATA_CHECKS, {"metadata": {"name": "bad"}, "spec": spec})
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["parameters"] = parameters
+    world.put(WORKLOADS, workload("w", state=""))
+    world.look()
+
+    assert world.active()["status"] == "False"
+    assert message.removeprefix("spec.") in world.active()["message"]
+    assert world.state()["state"] == ""
+    assert world.look() == []
+
+
+def test_checks_of_other_controllers_are_left_alone() -> None:
+    world = World()
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["controllerName"] = "kueue.x-k8s.io/multikueue"
+    world.put(WORKLOADS, workload("w", state=""))
+    assert world.look() == []
+
+
+def test_a_workload_that_is_gone_by_now_stops_nothing_and_a_lost_right_is_said() -> None:
+    world = World()
+    world.put(WORKLOADS, workload("a", state=""))
+    world.put(WORKLOADS, workload("b", state=""))
+    seen = dict(world.server.store(WORKLOADS))
+    world.checks._workloads.store = seen
+    del world.server.store(WORKLOADS)["n", "a"]
+    world.look()
+    assert world.state("b")["state"] == "Ready"
+
+    def refuse(verb: str, _: Resource) -> None:
+        raise error(ForbiddenError)
+
+    world.server.refuse = refuse
+    world.put(WORKLOADS, workload("c", "pictures", reserved=None))
+    world.dataset("pictures", 0)
+    world.checks._workloads.store = world.server.store(WORKLOADS)
+    with pytest.raises(KubeError):
+        asyncio.run(world.checks.look())
+
+
+async def test_kueue_may_come_after_the_operator(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+
+    world = World()
+    monkeypatch.setattr(controller, "ABSENT_SECONDS", 0.01)
+    there = asyncio.Event()
+    real = world.server.list
+
+    async def listed(resource: Resource, **more: Any) -> Any:
+        if not there.is_set():
+            raise error(NotFoundError)
+        return await real(resource, **more)
+
+    monkeypatch.setattr(world.server, "list", listed)
+    waits = asyncio.create_task(world.checks._installed())
+    await asyncio.sleep(0.05)
+    assert not waits.done()
+    there.set()
+    await asyncio.wait_for(waits, 5)
+    assert caplog.text.count("there is no Kueue with kueue.x-k8s.io/v1beta2") == 1

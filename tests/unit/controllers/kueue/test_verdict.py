@@ -1,0 +1,217 @@
+"""When a Workload of Kueue may start, by its data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.controllers.builders import dataset
+
+from tdcs.api.kueue.datacheck import DataCheckSpec
+from tdcs.controllers.kueue.verdict import (
+    DataState,
+    KnownDataset,
+    Verdict,
+    seconds_to_load,
+    to_load_ahead,
+    verdict,
+)
+from tdcs.controllers.kueue.workload import CheckedWorkload, checked_workload
+from tdcs.kube.api import Object
+
+CHECK = "data"
+
+
+def at(second: int) -> str:
+    return f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
+
+
+def workload(
+    name: str = "w",
+    *claims: str,
+    reserved: int | None = 100,
+    created: int = 0,
+    state: str = "Pending",
+    true: tuple[str, ...] = (),
+    **spec: Any,
+) -> Object:
+    """A Workload that mounts these claims; `reserved`: when it got its quota, None: it has none."""
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": at(0)} for kind in true]
+    if reserved is not None:
+        conditions.append({"type": "QuotaReserved", "status": "True", "lastTransitionTime": at(reserved)})
+    check = {"name": CHECK, "state": state, "message": "", "lastTransitionTime": at(reserved or 0)}
+    return {
+        "metadata": {"namespace": "n", "name": name, "uid": f"uid-{name}", "creationTimestamp": at(created)},
+        "spec": {
+            "podSets": [{"name": "main", "count": 2, "template": {"spec": {"volumes": volumes}}}],
+            **spec,
+        },
+        "status": {"conditions": conditions, "admissionChecks": [check]},
+    }
+
+
+def checked(obj: Object) -> CheckedWorkload:
+    found = checked_workload(obj, check=CHECK)
+    assert found is not None
+    return found
+
+
+def known(cached: int = 100, *, rate: int = 0, mounted: bool = True, deleting: bool = False) -> KnownDataset:
+    """A Dataset of which so much of 100 bytes is there."""
+    made = dataset(total=100, cached=cached, Mounted=mounted)
+    assert made.status is not None
+    status = made.status.model_copy(
+        update={"wanted_bytes": 100, "loaded_bytes": cached, "bytes_per_second": rate}
+    )
+    return KnownDataset(dataset=made.model_copy(update={"status": status}), deleting=deleting)
+
+
+def judged(
+    obj: Object, datasets: Mapping[str, KnownDataset], *, now: int = 110, **spec: Any
+) -> Verdict | None:
+    return verdict(checked(obj), spec=DataCheckSpec.model_validate(spec), datasets=datasets, now=at(now))
+
+
+def test_a_workload_starts_when_nothing_of_a_dataset_is_mounted_or_enough_is_there() -> None:
+    for obj in (workload(), workload("w", "checkpoints")):
+        found = judged(obj, {"pictures": known(0)})
+        assert found == Verdict(state=DataState.READY, message="its pods mount no Dataset")
+    ready = judged(workload("w", "pictures"), {"pictures": known(100)})
+    assert ready == Verdict(state=DataState.READY, message="1 dataset ready")
+    most = judged(workload("w", "pictures"), {"pictures": known(80)}, percent=80)
+    assert most is not None
+    assert most.state is DataState.READY
+
+
+def test_what_arrives_within_hold_quota_is_waited_for_with_the_quota() -> None:
+    found = judged(workload("w", "pictures"), {"pictures": known(40, rate=2)}, holdQuota="60s")
+    assert found == Verdict(
+        state=DataState.PENDING,
+        message="Dataset pictures has 40% of its bytes cached, the job waits for 100%, in about 30 s; it keeps its "
+        "quota for at most 60s (holdQuota)",
+    )
+
+
+def test_what_takes_longer_gives_the_quota_back_for_as_long_as_it_takes() -> None:
+    found = judged(workload("w", "pictures"), {"pictures": known(40, rate=1)}, holdQuota="30s")
+    assert found is not None
+    assert (found.state, found.requeue_after_seconds) == (DataState.RETRY, 60)
+    assert found.message.endswith("it gives its quota back, and comes again in 60 s")
+
+
+def test_no_quota_is_held_longer_than_hold_quota_at_whatever_speed() -> None:
+    for rate in (0, 1_000_000):
+        obj, there = workload("w", "pictures"), {"pictures": known(40, rate=rate)}
+        assert getattr(judged(obj, there, now=129, holdQuota="30s"), "state", None) is DataState.PENDING
+        late = judged(obj, there, now=130, holdQuota="30s")
+        assert late is not None
+        assert late.state is DataState.RETRY
+        assert late.requeue_after_seconds == (60 if rate == 0 else 1)
+
+
+def test_after_max_wait_it_starts_with_what_is_there() -> None:
+    found = judged(workload("w", "pictures"), {"pictures": known(40)}, now=200, maxWait="200s")
+    assert found is not None
+    assert found.state is DataState.READY
+    assert found.message.startswith("it has waited for 200s (maxWait), and starts with what is there: ")
+    # It comes again no later than that.
+    soon = judged(
+        workload("w", "pictures"), {"pictures": known(40, rate=1)}, now=110, maxWait="130s", holdQuota="5s"
+    )
+    assert soon is not None
+    assert soon.requeue_after_seconds == 20
+
+
+@pytest.mark.parametrize(
+    "dataset", [known(100, deleting=True), known(100, mounted=False), KnownDataset(dataset=None)]
+)
+def test_a_dataset_that_cannot_be_read_is_waited_for(dataset: KnownDataset) -> None:
+    found = judged(workload("w", "pictures"), {"pictures": dataset})
+    assert found is not None
+    assert found.state is DataState.PENDING
+    assert "Dataset pictures is" in found.message
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        workload("w", "pictures", reserved=None),
+        workload("w", "pictures", true=("Evicted",)),
+        workload("w", "pictures", true=("Finished",)),
+        workload("w", "pictures", true=("Admitted",)),
+        workload("w", "pictures", active=False),
+        workload("w", "pictures", state="Ready"),
+        workload("w", "pictures", state="Retry"),
+        workload("w", "pictures", state="Rejected", true=("Evicted",)),
+    ],
+)
+def test_nothing_is_said_of_a_workload_without_quota_or_with_an_answer(obj: Object) -> None:
+    assert judged(obj, {"pictures": known(0)}) is None
+
+
+def test_a_workload_without_our_check_is_none_of_ours() -> None:
+    assert checked_workload(workload(), check="another") is None
+    assert checked_workload({"metadata": {"namespace": "n", "name": "w"}}, check=CHECK) is None
+
+
+def test_the_slowest_dataset_says_how_long_it_takes() -> None:
+    both = [known(40, rate=2).dataset, known(90, rate=1).dataset]
+    assert seconds_to_load(both, percent=100) == 30
+    assert seconds_to_load(both, percent=50) == 5
+    assert seconds_to_load([*both, known(40).dataset], percent=100) is None
+    assert seconds_to_load([None], percent=100) is None
+
+
+def test_for_the_first_that_wait_for_quota_what_lacks_is_loaded_ahead_once() -> None:
+    waiting = [
+        workload("late", "pictures", reserved=None, created=9),
+        workload("first", "texts", "pictures", "checkpoints", reserved=None, created=5),
+        workload("urgent", "pictures", reserved=None, created=8, priority=7),
+        workload("last", "sounds", reserved=None, created=20),
+        workload("holds", "sounds", created=1),
+        workload("ended", "sounds", reserved=None, true=("Finished",)),
+    ]
+    datasets = {
+        ("n", "pictures"): known(40),
+        ("n", "texts"): known(100),
+        ("n", "sounds"): known(0),
+        ("other", "checkpoints"): known(0),
+    }
+    found = to_load_ahead(
+        [checked(each) for each in waiting], spec=DataCheckSpec(look_ahead=3), datasets=datasets
+    )
+    assert [(each.key[1], name) for each, name in found] == [("urgent", "pictures")]
+    more = to_load_ahead(
+        [checked(each) for each in waiting], spec=DataCheckSpec(look_ahead=4), datasets=datasets
+    )
+    assert [(each.key[1], name) for each, name in more] == [("urgent", "pictures"), ("last", "sounds")]
+    assert not to_load_ahead(
+        [checked(each) for each in waiting], spec=DataCheckSpec(look_ahead=0), datasets=datasets
+    )
+
+
+@given(
+    cached=st.integers(0, 99),
+    rate=st.integers(0, 50),
+    held=st.integers(0, 600),
+    hold=st.integers(0, 300),
+    percent=st.integers(0, 100),
+    most=st.none() | st.integers(0, 900),
+)
+def test_whatever_is_there_quota_is_held_in_bounds_and_no_workload_waits_for_ever(
+    cached: int, rate: int, held: int, hold: int, percent: int, most: int | None
+) -> None:
+    spec = {"percent": percent, "holdQuota": f"{hold}s", **({} if most is None else {"maxWait": f"{most}s"})}
+    found = judged(workload("w", "pictures"), {"pictures": known(cached, rate=rate)}, now=100 + held, **spec)
+    assert found is not None
+    if cached >= percent or (most is not None and 100 + held >= most):
+        assert found.state is DataState.READY
+    elif found.state is DataState.PENDING:
+        assert held < hold
+        assert found.requeue_after_seconds is None
+    else:
+        assert found.state is DataState.RETRY
+        assert found.requeue_after_seconds is not None
+        assert 1 <= found.requeue_after_seconds <= 3600
