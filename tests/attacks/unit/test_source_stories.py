@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -217,3 +218,18 @@ async def test_no_message_names_a_dataset_of_another_namespace(cluster: Cluster)
         text = str(cluster.server.store(DATASETS)["stranger", name]["status"])
         assert "n/pictures" not in text
         assert "Dataset n" not in text
+
+
+async def test_the_log_says_who_mounted_which_source_and_when_it_went_without_keys(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="tdcs.audit"):
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+        await cluster.until(lambda: not cluster.engine.state.mounts)
+        await cluster.until(lambda: len(caplog.messages) >= 2)
+    mounted, gone = caplog.messages
+    assert mounted.startswith("Dataset n/pictures mounted s3://pictures at /datasets/")
+    assert gone.endswith("it is unmounted")
+    assert "s3cr3t" not in caplog.text

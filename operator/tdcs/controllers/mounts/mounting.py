@@ -1,5 +1,6 @@
 """Mounting a source: which Dataset does it, with which keys, and when again. It goes on in the background."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from tdcs.controllers.mounts.identity import Mark
 from tdcs.controllers.mounts.problem import Problem
 from tdcs.engine.protocol import Engine, EngineError, MountConflictError, Source, SourceError
 from tdcs.listing.limit import CheckSize, ListingLimit
+
+_audit = logging.getLogger("tdcs.audit")
+"""Who had which source mounted, and when it went."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +237,7 @@ class Mounting:
                 await attempt.work.cancel()
             await before()
             await self._engine.unmount(path=self._path)
+            _audit.info("no Dataset reads %s any more: it is unmounted", self._path)
             await self._looked()
 
         self._unmount = BackgroundTask(run(), name="unmount", on_done=self._on_change)
@@ -254,6 +259,7 @@ class Mounting:
             if anew:
                 await self._check_size(source, by.limit, path=self._path)
             await self._engine.mount(path=self._path, source=source)
+            _audit.info("%s mounted %s at %s", by.key, source.uri, self._path)
             await self._looked()
 
         work = BackgroundTask(run(), name="mount", on_done=self._on_change)
