@@ -120,7 +120,9 @@ def test_workers_that_no_node_takes_in_time_are_given_back_and_the_job_runs_on(j
         jobs.run_pods(count=6)
 
 
-def test_the_data_is_on_the_nodes_of_the_workers_that_came_and_is_not_read_again(jobs: JobWorld) -> None:
+def test_the_data_is_on_the_nodes_of_new_workers_before_these_come_and_is_not_read_again(
+    jobs: JobWorld,
+) -> None:
     jobs.create_cluster()
     jobs.create_dataset(placement={"mode": "Auto"})
     with jobs.operator():
@@ -135,7 +137,9 @@ def test_the_data_is_on_the_nodes_of_the_workers_that_came_and_is_not_read_again
             datasets=[{"name": "pictures", "mountPath": "/data"}],
         )
         jobs.run_pods(count=1)
-        scale(jobs, 2)
+        with jobs.plane.process("kube-scheduler").away():  # no pod gets a node
+            scale(jobs, 2)
+            jobs.wait(lambda: nodes_of(jobs.dataset()) == dict.fromkeys(jobs.nodes, TOTAL))
+            assert jobs.bound() == 1
         jobs.run_pods(count=2)
-        jobs.wait(lambda: nodes_of(jobs.dataset()) == dict.fromkeys(jobs.nodes, TOTAL))
     assert jobs.engine.source_bytes_read == TOTAL

@@ -3,7 +3,7 @@
 Only what counts is kept of a pod, because a large cluster has a hundred thousand of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -93,6 +93,7 @@ class Usage:
     ) -> None:
         self._claims: dict[Key, dict[Key, str]] = {}
         self._claims_of: dict[Key, tuple[Key, ...]] = {}
+        self._expected: dict[Key, tuple[frozenset[Key], frozenset[str]]] = {}
         self._on_claim = on_claim
         self._pods: dict[Key, tuple[str, Amounts, bool]] = {}
         self._nodes: dict[str, dict[str, int]] = {}
@@ -113,8 +114,20 @@ class Usage:
         return bool(self._claims.get(claim))
 
     def nodes_of(self, claim: Key) -> frozenset[str]:
-        """The nodes of the pods that mount a claim."""
-        return frozenset(self._claims.get(claim, {}).values())
+        """The nodes of the pods that mount a claim, and those on which pods are expected that will."""
+        expected = (nodes for claims, nodes in self._expected.values() if claim in claims)
+        return frozenset(self._claims.get(claim, {}).values()).union(*expected)
+
+    def expect(self, job: Key, *, claims: Collection[Key], nodes: Collection[str]) -> None:
+        """Further pods of a job will come to nodes, and mount these claims there; none are expected any more without
+        nodes."""
+        before = {claim: self.nodes_of(claim) for claim in (*claims, *self._expected.get(job, ((), ()))[0])}
+        self._expected.pop(job, None)
+        if nodes:
+            self._expected[job] = (frozenset(claims), frozenset(nodes))
+        for claim in sorted(before):
+            if self.nodes_of(claim) != before[claim]:
+                self._on_claim(claim)
 
     def job_pods(self) -> Iterator[JobPod]:
         """The pods of TrainingJobs that have a node; one that is being deleted is none any more."""

@@ -25,7 +25,7 @@ from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import TRAINING_JOBS
 from tdcs.policy.admission import MAX_PASSES, Admission, Reason
-from tdcs.policy.fitting import PodGroup, most_that_fit, place_most
+from tdcs.policy.fitting import PodGroup, most_that_fit, place_most, room_for
 
 _log = logging.getLogger(__name__)
 
@@ -230,6 +230,15 @@ class GangQueue:
                     place_most(groups=reserved, free=free, scarce=names.GPU_RESOURCE)
             found[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
         return found
+
+    def worker_room(self, obj: Object) -> dict[str, int]:
+        """How many further workers of a job each node has room for that they may run on."""
+        demand = self._demands.of(obj)
+        if demand is None:
+            return {}
+        nodes = self._room.eligible(demand.spec.worker.template["spec"])
+        request = demand.requests["Worker"]
+        return {node: room_for(request=request, free=free) for node, free in self._room.free(nodes).items()}
 
     def _set_timer(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._run)

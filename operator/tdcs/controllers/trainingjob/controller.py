@@ -24,6 +24,7 @@ from tdcs.controllers.trainingjob.copy_choice import CopyChoices
 from tdcs.controllers.trainingjob.data_location import wanted_near
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome
 from tdcs.controllers.trainingjob.gang import Gangs
+from tdcs.controllers.trainingjob.growth import LOOK_SECONDS, GrowthHold
 from tdcs.controllers.trainingjob.observed import Observed, job_view, predicted_seconds
 from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view
@@ -63,6 +64,7 @@ class TrainingJobController:
         self._context = context
         self._gangs = gangs
         self._places = Gangs(context=context, queue=gangs)
+        self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
         self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
@@ -73,6 +75,7 @@ class TrainingJobController:
             self._context.gone(key)
             self._services.pop((key.namespace, key.name), None)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
+            self._growth.forget((key.namespace, key.name))
             return None  # the garbage collector deletes the children
         try:
             job = TrainingJob.model_validate(obj)
@@ -83,6 +86,7 @@ class TrainingJobController:
         live = await self._live(obj, job)
         seen = self._observe(obj, job, live)
         if seen.ended:
+            self._growth.forget((key.namespace, key.name))
             if seen.known.observed_generation != obj["metadata"].get("generation", 0):
                 obj = await self._publish(obj, seen.known, [])  # its time to live may have changed, say
             await self._clean(obj, seen, live)
@@ -103,10 +107,13 @@ class TrainingJobController:
             if self._must_report_first(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
-            await self._steer(seen, own, decision, now=now)
+            workers = self._workers_now(obj, seen, own, decision)
+            await self._steer(seen, own, decision, workers=workers, now=now)
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
         await self._report(obj, seen, decision, outcome, now=now)
+        if self._growth.is_held((key.namespace, key.name), made=_made(own.get("Worker", {}))):
+            again = _soonest(again, LOOK_SECONDS)
         # A job that has just ended is looked at once more, which then cleans up and counts its time to live.
         return 0.0 if outcome is not None else _soonest(again, self._due(obj, seen, now=now))
 
@@ -270,9 +277,15 @@ class TrainingJobController:
         return found
 
     async def _steer(
-        self, seen: Observed, live: Mapping[Role, Object], decision: Decision, *, now: str
+        self,
+        seen: Observed,
+        live: Mapping[Role, Object],
+        decision: Decision,
+        *,
+        workers: int | None,
+        now: str,
     ) -> None:
-        """Let the Jobs run or not, and follow what may change in them."""
+        """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now."""
         begins = start_order.may_start(seen, now=now) if decision.admitted else frozenset()
         preferred = self._preferred(seen, decision.copies) if decision.admitted else None
         for role, found in live.items():
@@ -282,11 +295,20 @@ class TrainingJobController:
                     spec=seen.spec,
                     role=role,
                     suspended=role not in begins,
-                    replicas=seen.replicas(role),
+                    replicas=seen.replicas(role) if role != "Worker" or workers is None else workers,
                     preferred=preferred,
                     copies=decision.copies,
                 )
                 await self._change(found, change)
+
+    def _workers_now(
+        self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
+    ) -> int | None:
+        """How many workers there may be for now; None: as many as were admitted."""
+        if not decision.admitted or "Worker" not in live:
+            self._growth.forget((seen.namespace, seen.name))
+            return None
+        return self._growth.workers_now(obj, seen, made=_made(live["Worker"]))
 
     async def _change(self, live: Object, change: Object) -> None:
         if change:
@@ -343,6 +365,11 @@ class TrainingJobController:
         return await publish_status(
             context=self._context, resource=TRAINING_JOBS, obj=obj, status=wanted, findings=findings
         )
+
+
+def _made(job: Object) -> int:
+    """How many pods a Job makes."""
+    return int((job.get("spec") or {}).get("parallelism") or 0)
 
 
 def _soonest(*seconds: float | None) -> float | None:
