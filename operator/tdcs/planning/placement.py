@@ -296,9 +296,9 @@ def _plans(
             )
             # Fewer of the chosen nodes may be enough: a later look, which ranks these first, would find out.
             chosen = frozenset(node.name for node in plan.nodes)
-            if chosen == own or not chosen:
+            if chosen == own or len(chosen) < 2 or count is not None or want.mode == "Replicate":
                 break
-            own = chosen
+            own, left = chosen, [node for node in left if node.name in chosen]
         if not plan.nodes:
             return
         yield copy_id, plan

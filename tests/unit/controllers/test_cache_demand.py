@@ -135,6 +135,13 @@ def test_no_more_copies_are_made_than_the_spec_allows() -> None:
     assert made(Access(max_concurrent_jobs=2), jobs=9) == []
 
 
+def test_fewer_copies_than_there_are_let_those_stay_that_jobs_read() -> None:
+    fewer = CLONE.model_copy(update={"max_copies": 1})
+    known = tuple(Copy(id=f"clone-{number}", idle_since=EARLIER) for number in (1, 2))
+    assert made(fewer, jobs=9, known=known, readers={"clone-2": 1}) == ["clone-2"]
+    assert made(fewer, jobs=9, known=known) == []
+
+
 def test_a_clone_that_is_read_stays_and_one_that_nobody_needs_goes_after_a_while() -> None:
     known = tuple(Copy(id=f"clone-{number}") for number in (1, 2))
     assert made(CLONE, jobs=1, known=known, readers={"clone-2": 1}) == ["clone-1", "clone-2"]
