@@ -15,7 +15,7 @@ START, END = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 
 
 def reported(*, predicted: int | None, succeeded: bool = True, **known: Any) -> TrainingJobStatus:
-    before = TrainingJobStatus.model_validate({"startTime": START, **known})
+    before = TrainingJobStatus.model_validate({"startTime": START} | known)
     seen = Observed(spec=job_spec(), known=before, name="train", created=START, predicted=predicted)
     decision = Decision(admitted=True, reason=Reason.FITS, message="", data=data(seen, now=END))
     outcome = JobOutcome(succeeded=succeeded, reason="Completed", message="", time=END)
@@ -28,6 +28,12 @@ def test_the_error_is_the_prediction_less_the_time_that_the_job_took() -> None:
     assert (found.predicted_seconds, found.run_seconds, found.error_percent) == (450, 600, -25)
     again = reported(predicted=999, prediction=found.model_dump(by_alias=True)).prediction
     assert again == found
+
+
+def test_a_job_that_ends_within_its_first_second_counts_as_one_second() -> None:
+    found = reported(predicted=3, startTime=END).prediction
+    assert found is not None
+    assert (found.run_seconds, found.error_percent) == (1, 200)
 
 
 def test_without_a_prediction_or_a_comparable_time_there_is_no_error() -> None:

@@ -192,9 +192,9 @@ def _prediction(
     """How wrong the prediction was; None without one, or where the times do not compare."""
     if outcome is None or not outcome.succeeded or seen.predicted is None or not (start and completion):
         return None
-    took = round(seconds_between(start, completion))
-    if took <= 0 or seen.known.suspended_seconds or is_true(seen.known.conditions, names.SUSPENDED):
+    if seen.known.suspended_seconds or is_true(seen.known.conditions, names.SUSPENDED):
         return None
+    took = max(round(seconds_between(start, completion)), 1)  # times of Kubernetes are whole seconds
     return PredictionCheck(
         predicted_seconds=seen.predicted,
         run_seconds=took,
