@@ -138,7 +138,6 @@ class Comparison:
         length = int(ledger.manifest.block_lengths[block])
         for offset in range(0, length, PIECE_BYTES):
             piece = min(PIECE_BYTES, length - offset)
-            if delay := mount.limit.take(piece):
-                self._stopped.wait(delay)
+            mount.limit.wait(piece, stopped=self._stopped)
             source.read(extent_of(ledger, block, offset=offset, length=piece), sink)
             mount.source_answered(piece)

@@ -39,42 +39,63 @@ class InFlight:
 class RateLimit:
     """A token bucket of bytes. Thread-safe.
 
-    What is taken beyond what is there is owed: the next ones wait for it, so any size can be taken.
+    What is taken beyond what is there is owed: the next ones wait for it, so any size can be taken. Who waits follows a
+    rate that changes meanwhile: a share of a bandwidth may grow a hundredfold a moment after a load has begun.
 
     Args:
         clock: seconds that only grow.
     """
 
     BURST_SECONDS: Final = 0.1
+    LOOK_SECONDS: Final = 0.5
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._rate: int | None = None
         self._tokens = 0.0
+        self._flowed = 0.0
         self._at = clock()
 
     def set(self, rate: int | None) -> None:
         """Bytes a second from now on; None for no limit."""
-        with self._lock:
+        with self._changed:
             if rate != self._rate:
                 self._refill()
                 self._rate = rate
                 self._tokens = min(self._tokens, 0.0)
+                self._changed.notify_all()
+
+    def wait(self, length: int, *, stopped: threading.Event) -> bool:
+        """Take `length` bytes, and wait until they may be asked for; whether `stopped` was set meanwhile."""
+        turn = self.take(length)
+        with self._changed:
+            while not stopped.is_set() and (left := self.left(turn)) > 0:
+                self._changed.wait(min(left, self.LOOK_SECONDS))
+        return stopped.is_set()
 
     def take(self, length: int) -> float:
-        """Take `length` bytes; seconds to wait before they may be asked for."""
-        with self._lock:
-            if self._rate is None:
-                return 0.0
+        """Take `length` bytes; when they may be asked for, in bytes that have flowed by then (see `left`)."""
+        with self._changed:
             self._refill()
+            if self._rate is None:
+                return self._flowed
             self._tokens -= length
             # What was there pays for the beginning; the wait is for the end, as on a link of this rate.
-            return max(0.0, -(self._tokens + length) / self._rate) if self._rate else 60.0
+            return self._flowed - (self._tokens + length)
+
+    def left(self, turn: float) -> float:
+        """Seconds to wait for a turn, at the rate of now."""
+        with self._changed:
+            self._refill()
+            if self._rate is None or self._flowed >= turn:
+                return 0.0
+            return (turn - self._flowed) / self._rate if self._rate else 60.0
 
     def _refill(self) -> None:
         now = self._clock()
         if self._rate:
-            most = self._rate * self.BURST_SECONDS
-            self._tokens = min(most, self._tokens + (now - self._at) * self._rate)
+            flowed = (now - self._at) * self._rate
+            self._flowed += flowed
+            self._tokens = min(self._rate * self.BURST_SECONDS, self._tokens + flowed)
         self._at = now

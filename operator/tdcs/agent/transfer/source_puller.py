@@ -112,7 +112,7 @@ class SourcePuller:
     def _bring_small(
         self, mount: MountWork, ledger: Ledger, source: SourceReader, block: int, length: int
     ) -> None:
-        if (delay := mount.limit.take(length)) and self._stopped.wait(delay):
+        if mount.limit.wait(length, stopped=self._stopped):
             raise SourceFailureError("SourceAway", "the agent ends")
         identity = int(ledger.manifest.block_ids[block])
         state, done = xxhash.xxh3_64(), 0
@@ -159,7 +159,7 @@ class SourcePuller:
             if not large.left:
                 waiting.popleft()
         try:
-            if (delay := mount.limit.take(length)) and self._stopped.wait(delay):
+            if mount.limit.wait(length, stopped=self._stopped):
                 raise SourceFailureError("SourceAway", "the agent ends")
             at = offset
 

@@ -34,7 +34,7 @@ class SourceRelay:
         source = None if mount is None else mount.source
         if mount is None or source is None:
             raise SourceFailureError("SourceAway", f"this agent was not given the source of {wanted.mount}")
-        if (delay := mount.limit.take(wanted.length)) and self._stopped.wait(delay):
+        if mount.limit.wait(wanted.length, stopped=self._stopped):
             raise SourceFailureError("SourceAway", "the agent ends")
         found = bytearray()
         with self._in_flight.hold(wanted.length):

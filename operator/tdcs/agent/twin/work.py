@@ -17,6 +17,7 @@ from tdcs.policy import slots
 
 FAILURES_NAMED = 20
 TICK = 0.02
+RATE_STEP = 0.1
 RETRY_FIRST = 0.05
 RETRY_MAX = 1.0
 PEER_PATIENCE = 2.0
@@ -149,9 +150,11 @@ class TwinWork:
         self, node: TwinNode, mount: TwinMount, block_id: int, path: str, length: int, file_bytes: int
     ) -> None:
         """What reading a block from the source takes, and how it can fail."""
-        rate = mount.assignment.bandwidth
-        if rate is not None:
-            await asyncio.sleep(length / rate)
+        left = float(length)
+        while left > 0 and (rate := mount.assignment.bandwidth) is not None:
+            seconds = min(left / rate, RATE_STEP)  # the share may change meanwhile
+            await asyncio.sleep(seconds)
+            left -= seconds * rate
         await self._engine.give(length)
         uri = mount.manifest.header.source
         files = self._engine.sources.get(uri)

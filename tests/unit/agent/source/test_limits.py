@@ -42,10 +42,51 @@ def test_a_piece_that_is_larger_than_the_limit_is_held_alone() -> None:
 def test_what_is_taken_beyond_the_rate_is_waited_for_and_a_pause_saves_up_little() -> None:
     now = [0.0]
     limit = RateLimit(clock=lambda: now[0])
-    assert limit.take(1_000_000) == 0.0, "no limit"
+    assert limit.left(limit.take(1_000_000)) == 0.0, "no limit"
     limit.set(1_000)
     now[0] += 3_600
-    assert limit.take(100) == 0.0, "what was saved up in a tenth of a second"
-    waits = [limit.take(500) for _ in range(4)]
+    assert limit.left(limit.take(100)) == 0.0, "what was saved up in a tenth of a second"
+    waits = [limit.left(limit.take(500)) for _ in range(4)]
     assert waits == sorted(waits)
     assert 1.4 < waits[-1] < 2.1, "2,000 bytes at 1,000 a second"
+
+
+def test_who_waits_at_a_low_rate_goes_on_at_the_new_one_when_that_changes() -> None:
+    now = [0.0]
+    limit = RateLimit(clock=lambda: now[0])
+    limit.set(1_000)
+    turns = [limit.take(10_000) for _ in range(5)]
+    assert limit.left(turns[-1]) == 40.0
+    now[0] += 10
+    assert limit.left(turns[1]) == 0.0
+    limit.set(100_000)
+    assert [round(limit.left(turn), 3) for turn in turns[1:]] == [0.0, 0.1, 0.2, 0.3]
+    limit.set(0)
+    assert limit.left(turns[-1]) > 30
+    limit.set(None)
+    assert limit.left(turns[-1]) == 0.0
+
+
+def test_a_thread_that_waits_hears_of_a_new_rate_and_of_the_end() -> None:
+    limit, stopped, ended = RateLimit(), threading.Event(), list[bool]()
+    limit.set(1)
+
+    def work() -> None:
+        for _ in range(3):
+            ended.append(limit.wait(1_000, stopped=stopped))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(timeout=0.05)
+    assert ended == [False], "the first one begins at once, the second would wait for a quarter of an hour"
+    limit.set(1_000_000_000)
+    thread.join(timeout=20)
+    assert ended == [False, False, False]
+
+    limit.set(1)
+    limit.take(1_000)
+    again = threading.Thread(target=work, daemon=True)
+    again.start()
+    stopped.set()
+    again.join(timeout=20)
+    assert ended[3:] == [True, True, True]
