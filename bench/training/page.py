@@ -44,7 +44,8 @@ gain: ratios of 0.05 and 20.""",
 Two workers with a thread each, a model of 8.5 million parameters, and links at which averaging its gradients takes
 0.2, 1 and 4 times the computation. Each plan is that of the measured link and a profile taken before. Beside it all
 ways were measured: one worker, DDP over gloo, and the pipeline (mode `stash`) with every straight cut. The speeds, in
-samples a second, show what does not gain.""",
+samples a second, show what does not gain. A pipeline is measured from empty to empty, over 7 mini-batches here: to fill
+and empty it is about one mini-batch's time more than the bottleneck that was predicted.""",
     ),
     "bubbles": (
         "What the order of a pipeline costs",
