@@ -50,6 +50,7 @@ from tdcs.engine.protocol import Block, CachedFile
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.resources import DATASETS
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.transfer import ManifestFetcher
@@ -218,7 +219,7 @@ class SumsLister(Lister):
         self._engine, self._size, self._folder, self._real = engine, size, folder, real
         self.listings = 0
 
-    async def list(self, *, path: str, refresh: bool = False) -> Listed:
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         self.listings += 1
         number = int((await self._engine.mounts())[path].rpartition("mount")[2])
         if number:
