@@ -51,7 +51,7 @@ lint types contracts unit processes training compile controlplane engine e2e: ve
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
-	@$(BIN)/tdcs roles --output docs/reference/roles.md
+	@$(BIN)/tdcs roles --output docs/reference/roles.md --alluxio deploy/local/alluxio/names/io/tdcs/trust/rights.txt
 
 ecosystem: venv ## tests with the definitions of other projects (Kueue), which are fetched; `make test` runs them where they are at hand
 	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/test_kueue_checks.py

@@ -5,6 +5,7 @@ Scenarios, each printing one line of JSON (all of them when none is named):
 * ``one-node``: 4,000 files of 100 KB from an unshaped S3 store onto one node: by the agent (readable, then registered
   with the master), by Alluxio's master-driven load and by its distributedLoad
 * ``peers``: the same files from one agent to another one, beside a plain copy over TCP
+* ``peers-large``: the same with 8 files of 128 MB
 * ``replicate``: 10,000 files of 100 KB onto one node, then onto three
 * ``replicate-own-processors``: the same, and each node (worker and agent) may use half a processor: on this one machine
   three nodes otherwise share what one node has for itself
@@ -38,6 +39,7 @@ from bench.cpu_time import CpuTime, kinds
 from bench.processors import limited
 from tests.engine.agent_nodes import AgentCluster, agents_of
 from tests.support.agents import Version
+from tests.support.certificates import TestAuthority
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually_async
 
@@ -170,8 +172,8 @@ async def peers(place: Lab, agents: AgentCluster, version: Version, files: int) 
         await asyncio.sleep(HEARTBEATS_SECONDS)
     ratio = statistics.median(mine / other for mine, other in zip(rates, plain, strict=True))
     return {
-        "readable_per_s": round(statistics.median(rates)),
-        "plain_copy_per_s": round(statistics.median(plain)),
+        "readable_per_s": round(statistics.median(rates), 1),
+        "plain_copy_per_s": round(statistics.median(plain), 1),
         "over_plain_copy": round(ratio, 2),
         "cpu_ms_until_readable": statistics.median(costs),
     }
@@ -292,6 +294,7 @@ class Shape:
 SCENARIOS: dict[str, tuple[Shape, Any]] = {
     "one-node": (Shape(files=4_000, size=100 * KB, workers=1), one_node),
     "peers": (Shape(files=4_000, size=100 * KB, workers=2), peers),
+    "peers-large": (Shape(files=8, size=128 * MB, workers=2), peers),
     "replicate": (Shape(files=10_000, size=100 * KB, workers=3), replicate),
     "replicate-own-processors": (Shape(files=10_000, size=100 * KB, workers=3), replicate_alone),
     "shaped-small": (Shape(files=10_000, size=100 * KB, workers=2, rate=160 * MB), shaped),
@@ -299,9 +302,10 @@ SCENARIOS: dict[str, tuple[Shape, Any]] = {
 }
 
 
-async def run(name: str, shape: Shape) -> Result:
+async def run(name: str, shape: Shape, *, trusted: bool) -> Result:
     """One scenario on a cluster of its own."""
-    with lab(workers=shape.workers, capacity=4 * GIB) as place:
+    authority = TestAuthority() if trusted else None
+    with lab(workers=shape.workers, capacity=4 * GIB, authority=authority) as place:
         source = place.store.fill("bench", files=shape.files, size=shape.size)
         folder = place.cache.folder / "manifests"
         async with agents_of(place.cache, folder=folder, capacity=4 * GIB) as agents:
@@ -320,12 +324,14 @@ async def run(name: str, shape: Shape) -> Result:
     type=click.FloatRange(min=0.001, max=1),
     help="Part of the files, for a quick look.",
 )
-def main(names: tuple[str, ...], part: float) -> None:
+@click.option("--trusted", is_flag=True, help="With certificates: all connections by TLS.")
+def main(names: tuple[str, ...], part: float, trusted: bool) -> None:
     """Measure how agents carry blocks."""
     for name in names or SCENARIOS:
         shape = replace(SCENARIOS[name][0], files=max(1, round(SCENARIOS[name][0].files * part)))
-        result = asyncio.run(run(name, shape))
+        result = asyncio.run(run(name, shape, trusted=trusted))
         head = {"benchmark": "agent_loading", "scenario": name, "files": shape.files, "size": shape.size}
+        head |= {"trusted": True} if trusted else {}
         rate = {} if shape.rate is None else {"link_mbit": shape.rate // MB}
         machine = {"cpus": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 1)}
         click.echo(json.dumps(head | rate | result | machine))

@@ -24,6 +24,7 @@ import boto3
 from botocore.config import Config
 from deploy.images.store.tdcs_store import shaping
 from tests.engine.servers import AlluxioCluster, listens, make_home, random_network
+from tests.support.certificates import TestAuthority
 from tests.support.processes import Process
 
 from tdcs.engine.protocol import Credentials, Source
@@ -179,13 +180,20 @@ class Lab:
 
 
 @contextmanager
-def lab(*, workers: int, capacity: int, overrides: Mapping[str, str] | None = None) -> Iterator[Lab]:
+def lab(
+    *,
+    workers: int,
+    capacity: int,
+    overrides: Mapping[str, str] | None = None,
+    authority: TestAuthority | None = None,
+) -> Iterator[Lab]:
     """Both of them, started.
 
     Args:
         workers: named `node-1` and so on.
         capacity: of each, in bytes.
         overrides: Alluxio properties that differ from the product's.
+        authority: signs a certificate for every process; without it connections are plain.
     """
     tidy_when_ended()
     folder = Path(tempfile.mkdtemp(prefix="cache-lab-"))
@@ -196,6 +204,7 @@ def lab(*, workers: int, capacity: int, overrides: Mapping[str, str] | None = No
         network=random_network(),
         workers={f"node-{number}": capacity for number in range(1, workers + 1)},
         overrides=overrides or {},
+        authority=authority,
     )
     try:
         store.start()

@@ -29,6 +29,17 @@ from tdcs.engine.protocol import Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import manifest_url
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import Identify
+from tdcs.trust.roles import Role
+
+
+def operator_of(cluster: AlluxioCluster) -> Identify | None:
+    """What the operator of a cluster shows."""
+    if cluster.authority is None:
+        return None
+    identity = cluster.authority.identity(Role.OPERATOR, hosts=())
+    return lambda: identity
 
 
 class AgentNode(AgentProcess):
@@ -37,6 +48,10 @@ class AgentNode(AgentProcess):
     def __init__(self, *, cluster: AlluxioCluster, node: str, capacity: int) -> None:
         self.cluster = cluster
         host = cluster.worker_hosts[node]
+        self.trust = None
+        if cluster.authority is not None:
+            self.trust = cluster.trust_folder(f"agent-{node}")
+            cluster.authority.folder(self.trust, Role.AGENT, hosts=(host,))
         super().__init__(
             node=node,
             tier=cluster.folder / "blocks" / node,
@@ -44,12 +59,14 @@ class AgentNode(AgentProcess):
             worker=f"{host}:{names.WORKER_RPC_PORT}",
             capacity=capacity,
             log=cluster.folder / "logs" / f"agent-{node}.log",
+            trust=self.trust,
         )
 
     async def prepare(self) -> None:
         """What the init container does."""
         running = await asyncio.create_subprocess_exec(
-            *(*AGENT, "prepare", "--tier", str(self.tier), "--master", self.cluster.target)
+            *(*AGENT, "prepare", "--tier", str(self.tier), "--master", self.cluster.target),
+            *(("--trust", str(self.trust)) if self.trust is not None else ()),
         )
         assert await running.wait() == 0
 
@@ -76,7 +93,8 @@ class AgentCluster:
             )
             for node in cluster.workers
         }
-        self.client = HttpAgents(poll_seconds=5)
+        identify = operator_of(cluster)
+        self.client = HttpAgents(poll_seconds=5, tls=Contexts(identify) if identify is not None else None)
 
     async def start(self) -> None:
         """Prepare the disks, start the agents, and wait until the client sees them."""
@@ -181,7 +199,9 @@ async def agents_of(
     cluster: AlluxioCluster, *, folder: Path, capacity: int | Mapping[str, int], block_size: int = 1 << 30
 ) -> AsyncIterator[AgentCluster]:
     """Agents beside all workers of a running cluster."""
-    async with AlluxioEngine(master=cluster.target, block_size=block_size) as engine:
+    async with AlluxioEngine(
+        master=cluster.target, block_size=block_size, identify=operator_of(cluster)
+    ) as engine:
         nodes = sorted(cluster.workers)
 
         async def registered() -> bool:

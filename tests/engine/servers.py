@@ -19,12 +19,14 @@ from pathlib import Path
 
 import boto3
 from botocore.config import Config
+from tests.support.certificates import TestAuthority
 from tests.support.processes import Process
 
 from tdcs.api import names
 from tdcs.engine.alluxio import profile
 from tdcs.engine.alluxio.profile import Profile, Role, Tier
 from tdcs.engine.protocol import Credentials, Source
+from tdcs.trust import roles as trust_roles
 from tdcs_local import programs
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -130,6 +132,7 @@ class AlluxioCluster:
         workers: Node name to capacity in bytes.
         overrides: Alluxio properties that differ from the product's.
         profile_kind: Which settings of reading it has.
+        authority: Signs a certificate for every process; None: there are none.
     """
 
     def __init__(
@@ -141,7 +144,9 @@ class AlluxioCluster:
         workers: Mapping[str, int],
         overrides: Mapping[str, str],
         profile_kind: Profile = Profile.TUNED,
+        authority: TestAuthority | None = None,
     ) -> None:
+        self.authority = authority
         self.folder = folder
         self.master_host = f"{network}.1"
         self.target = f"{self.master_host}:{names.MASTER_RPC_PORT}"
@@ -186,7 +191,11 @@ class AlluxioCluster:
         file.parent.mkdir(parents=True, exist_ok=True)
         tier = Tier(medium="SSD", path=str(self.folder / "unset"), capacity_bytes=0)
         settings = profile.site_properties(
-            tier=tier, data_folder=str(self._data), overrides=self._overrides, profile=kind
+            tier=tier,
+            data_folder=str(self._data),
+            overrides=self._overrides,
+            profile=kind,
+            trusted=self.authority is not None,
         )
         file.write_text(profile.render_properties(settings))
         return file
@@ -234,6 +243,18 @@ class AlluxioCluster:
             log.name: log.read_text(errors="replace") for log in sorted((self.folder / "logs").glob("*.log"))
         }
 
+    def trust_folder(self, name: str) -> Path:
+        """The folder with the certificate of a process."""
+        return self.folder / "trust" / name
+
+    def trusted(self, role: Role, name: str, *, host: str = "") -> list[str]:
+        """JVM options of a process with a certificate, which is made here; none where there are no certificates."""
+        if self.authority is None:
+            return []
+        folder = self.trust_folder(name)
+        self.authority.folder(folder, trust_roles.Role(role.value), hosts=(host,) if host else ())
+        return [f"-Dtdcs.trust={folder}", "-Dtdcs.trust.seconds=1"]
+
     def _worker(self, *, node: str, address: str, capacity: int) -> Process:
         blocks = self.folder / "blocks" / node
         blocks.mkdir(parents=True)
@@ -263,7 +284,8 @@ class AlluxioCluster:
             name=name,
             argv=[str(IMAGE / "entrypoint.sh"), role],
             log=self.folder / "logs" / f"{name}.log",
-            env=self.environment(role=role, options=options) | dict(environment or {}),
+            env=self.environment(role=role, options=[*options, *self.trusted(role, name, host=address[0])])
+            | dict(environment or {}),
             ready=lambda: listens(*address),
             start_deadline=120,
         )
@@ -300,7 +322,9 @@ class FuseClient:
             name=f"fuse-{node}",
             argv=[str(IMAGE / "entrypoint.sh"), Role.FUSE],
             log=cluster.folder / "logs" / f"fuse-{node}-{number}.log",
-            env=cluster.environment(role=Role.FUSE, options=own)
+            env=cluster.environment(
+                role=Role.FUSE, options=[*own, *cluster.trusted(Role.FUSE, f"fuse-{node}-{number}")]
+            )
             | {
                 "ALLUXIO_PROPERTIES_FILE": str(cluster.settings(kind)),
                 "ALLUXIO_HOSTNAME": f"{node}.local",

@@ -32,19 +32,21 @@ class AgentProcess:
         control_port: int = names.AGENT_CONTROL_PORT,
         block_port: int = names.AGENT_BLOCK_PORT,
         worker: str = NOBODY,
+        trust: Path | None = None,
     ) -> None:
         self.node = node
         self.host = host
         self.tier = tier
         self.disk = Disk(tier)
         self.address = f"{host}:{block_port}"
-        self.url = f"http://{host}:{control_port}"
+        self.url = f"{'http' if trust is None else 'https'}://{host}:{control_port}"
         self.process = Process(
             name=f"agent of {node}",
             argv=[
                 *(*AGENT, "run", "--tier", str(tier), "--node", node, "--capacity", str(capacity)),
                 *("--worker", worker, "--host", host),
                 *("--control-port", str(control_port), "--block-port", str(block_port)),
+                *(("--trust", str(trust)) if trust is not None else ()),
             ],
             log=log,
             ready=lambda: _listens(host, control_port),

@@ -53,11 +53,12 @@ _TRUST = click.option(
     envvar="TDCS_USER",
     help="Number of the user of worker and agent, to whom the blocks are given; without it no owner changes.",
 )
-def prepare(tier: Path, master: str, patience: float, user: int | None) -> None:
+@_TRUST
+def prepare(tier: Path, master: str, patience: float, user: int | None, trust: Path | None) -> None:
     """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts."""
     _log_plainly()
     try:
-        removed = uvloop.run(process.prepare(tier=tier, master=master, patience=patience))
+        removed = uvloop.run(process.prepare(tier=tier, master=master, patience=patience, trust=trust))
     except RpcFailureError as failure:
         raise click.ClickException(
             f"the master at {master} does not say its journal's identity ({failure.code.name}); "

@@ -63,14 +63,15 @@ class ProcessSettings:
     trust: Path | None = None
 
 
-async def prepare(*, tier: Path, master: str, patience: float) -> int:
+async def prepare(*, tier: Path, master: str, patience: float, trust: Path | None = None) -> int:
     """Make a disk one of the master's journal, before the worker registers; how many blocks were removed.
 
     Raises:
         RpcFailureError: The master did not answer within `patience` seconds.
     """
     disk = Disk(tier)
-    rpc = Rpc(target=master, patience=_CALL_PATIENCE)
+    identify = TrustFolder(trust) if trust is not None else None
+    rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
     try:
         journal = await asked_patiently(lambda: journal_id(rpc), patience=patience)
     finally:
@@ -94,8 +95,9 @@ async def run(settings: ProcessSettings) -> None:
     disk.prepare()
     manifests = ManifestFolder(disk.manifests)
     manifests.clear_partial()
-    worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE)
-    tls = Contexts(TrustFolder(settings.trust)) if settings.trust is not None else None
+    identify = TrustFolder(settings.trust) if settings.trust is not None else None
+    worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
+    tls = Contexts(identify) if identify is not None else None
     if tls is not None:
         tls.server()  # no certificate, no agent
     async with AsyncExitStack() as stack:

@@ -26,6 +26,7 @@ from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
 from tdcs.listing.source_size import check_size
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import Identify
 
 
 def alluxio_caches(
@@ -34,7 +35,7 @@ def alluxio_caches(
     folder: ManifestFolder,
     manifest_url: str,
     session: aiohttp.ClientSession,
-    tls: Contexts | None = None,
+    identify: Identify | None = None,
 ) -> CachePool:
     """Caches that talk to the masters and agents of the cache clusters in this namespace.
 
@@ -43,20 +44,25 @@ def alluxio_caches(
         folder: where listings write their manifests.
         manifest_url: `http://host:port` at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
-        tls: contexts with which agents are spoken to; None: plain HTTP.
+        identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
     """
     gate = asyncio.Semaphore(LISTINGS_AT_ONCE)
+    tls = Contexts(identify) if identify is not None else None
 
     def make(cluster: str) -> Cache:
         master = names.master_address(cluster=cluster, namespace=namespace)
-        engine = AlluxioEngine(master=master, patience=PATIENCE)
+        engine = AlluxioEngine(master=master, patience=PATIENCE, identify=identify)
         agents = HttpAgents(tls=tls)
         return Cache(
             engine=engine,
             agents=agents,
             check_size=check_size,
             lister=ProcessLister(
-                master=master, folder=folder, gate=gate, secrets=lambda _path: engine.secrets
+                master=master,
+                folder=folder,
+                gate=gate,
+                secrets=lambda _path: engine.secrets,
+                identify=identify,
             ),
             connect=lambda workers: agents.connect(agent_addresses(workers, secure=tls is not None)),
         )

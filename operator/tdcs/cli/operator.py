@@ -276,7 +276,7 @@ def command(
                     folder=folder,
                     manifest_url=f"http://{manifest_address}:{manifest_port}" if manifest_port else "",
                     session=session,
-                    tls=tls,
+                    identify=certificates.identify if certificates is not None else None,
                 )
             )
             operator = Operator(

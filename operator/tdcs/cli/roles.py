@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from tdcs.api import names
+from tdcs.trust.alluxio_rights import alluxio_rights, rights_text
 from tdcs.trust.rights import (
     BLOCK_REQUESTS,
     CONTROL_REQUESTS,
@@ -25,14 +26,19 @@ _ABOUT: Final = (
     "is the common name in its certificate, and the organisation there is `tdcs.io`.\n"
 )
 
+_ALLUXIO: Final = (
+    "By gRPC with TLS 1.3. Whatever the role, a worker reads from a source only what lies below the folder or prefix "
+    "that was mounted. REST and web ports listen on the pod's own loopback interface.\n"
+)
+
 _PROCESSES: Final[Mapping[Role, str]] = MappingProxyType(
     {
         Role.OPERATOR: "The operator.",
-        Role.MASTER: "Alluxio's master. It has no certificate yet.",
-        Role.WORKER: "Alluxio's worker. It has no certificate yet.",
+        Role.MASTER: "Alluxio's master, one in each cache cluster.",
+        Role.WORKER: "Alluxio's worker, each with a certificate of its own.",
         Role.AGENT: "The cache agent beside each worker, each with a certificate of its own.",
-        Role.READER: "The remote-read clients, one certificate for all nodes.",
-        Role.FUSE: "Alluxio's FUSE client. It has no certificate yet.",
+        Role.READER: "The node plugins and the remote-read clients, one certificate for all nodes.",
+        Role.FUSE: "Alluxio's FUSE clients, one certificate for all nodes of a cache cluster.",
         Role.MONITOR: "Prometheus, by the PodMonitor of the chart.",
     }
 )
@@ -52,8 +58,16 @@ _BLOCKS: Final[Mapping[int, str]] = MappingProxyType(
     type=click.Path(path_type=Path, dir_okay=False),
     help="File to write; default: standard output.",
 )
-def command(*, output: Path | None) -> None:
+@click.option(
+    "--alluxio",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write, too: the rights as Alluxio's processes read them.",
+)
+def command(*, output: Path | None, alluxio: Path | None) -> None:
     """Write the reference of roles and rights, as Markdown."""
+    if alluxio is not None:
+        alluxio.write_text(rights_text())
+        click.echo(f"wrote {alluxio}")
     if output is None:
         click.echo(markdown(), nl=False)
         return
@@ -87,6 +101,13 @@ def markdown() -> str:
             "|---|---|",
             *_rows({_BLOCKS[kind]: roles for kind, roles in BLOCK_REQUESTS.items()}),
             "| anything else | none |",
+            "",
+            f"## Alluxio's master ({names.MASTER_RPC_PORT}) and workers ({names.WORKER_RPC_PORT})\n",
+            _ALLUXIO,
+            "| Method | Roles |",
+            "|---|---|",
+            *_rows({f"`{method}`": roles for method, roles in alluxio_rights().items() if roles}),
+            f"| the other {sum(not roles for roles in alluxio_rights().values())} methods | none |",
             "",
         ]
     )

@@ -24,6 +24,7 @@ from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister, ProcessLister
+from tdcs.trust.identity import TRUST_HELP, Identify, TrustFolder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,10 +45,13 @@ class RegistrationRefusedError(Exception):
 class Engines:
     """The engine of each cache cluster, made when it is first asked for."""
 
-    def __init__(self, *, master: str, patience: float = _MASTER_PATIENCE) -> None:
+    def __init__(
+        self, *, master: str, patience: float = _MASTER_PATIENCE, identify: Identify | None = None
+    ) -> None:
         """`master` is the address of a cluster's master, with `{cluster}` in the place of its name; `patience` for how
-        many seconds a call to it is repeated.
+        many seconds a call to it is repeated; `identify` gives the certificate to show, None for plain connections.
         """
+        self._identify: Final = identify
         self._master: Final = master
         self._patience: Final = patience
         self._engines: Final[dict[str, Engine]] = {}
@@ -56,13 +60,19 @@ class Engines:
     def get(self, cluster: str) -> Engine:
         """The engine of a cache cluster; the same each time."""
         if cluster not in self._engines:
-            self._engines[cluster] = AlluxioEngine(master=self._address(cluster), patience=self._patience)
+            self._engines[cluster] = AlluxioEngine(
+                master=self._address(cluster), patience=self._patience, identify=self._identify
+            )
         return self._engines[cluster]
 
     def lister(self, cluster: str, folder: ManifestFolder) -> Lister:
         """What lists the mounts of a cache cluster into a folder: one listing at a time on a node."""
         return ProcessLister(
-            master=self._address(cluster), folder=folder, gate=self._listings, patience=self._patience
+            master=self._address(cluster),
+            folder=folder,
+            gate=self._listings,
+            patience=self._patience,
+            identify=self._identify,
         )
 
     def _address(self, cluster: str) -> str:
@@ -290,6 +300,12 @@ async def _run_until_signal(
     type=click.IntRange(1, 65535),
     help="Port of GET /healthz; none by default.",
 )
+@click.option(
+    "--trust",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="TDCS_TRUST",
+    help=TRUST_HELP,
+)
 def command(
     *,
     node: str,
@@ -307,6 +323,7 @@ def command(
     answer_seconds: float,
     master_patience: float,
     health_port: int | None,
+    trust: Path | None,
 ) -> None:
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
     logging.basicConfig(
@@ -332,6 +349,7 @@ def command(
     engines = Engines(
         master=master or names.master_address(cluster="{cluster}", namespace=namespace),
         patience=master_patience,
+        identify=TrustFolder(trust) if trust is not None else None,
     )
     try:
         asyncio.run(

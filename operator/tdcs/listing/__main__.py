@@ -20,7 +20,12 @@ from tdcs.listing.result import Failed, Listed, Request
 
 async def answer(request: Request) -> Listed | Failed:
     """Do what is asked."""
-    async with AlluxioEngine(master=request.master, patience=request.patience) as engine:
+    identity = request.identity
+    async with AlluxioEngine(
+        master=request.master,
+        patience=request.patience,
+        identify=(lambda: identity) if identity is not None else None,
+    ) as engine:
         try:
             return await list_mount(
                 engine=engine,

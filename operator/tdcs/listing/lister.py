@@ -14,6 +14,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import LimitCount, ListingLimit
 from tdcs.listing.result import Failed, Listed, Request, listed
 from tdcs.planning.manifest_builder import ManifestBuilder
+from tdcs.trust.identity import Identify, NoIdentityError
 
 LISTINGS_AT_ONCE: Final = 2
 """How many listings an operator runs: each has some 200 MB at a million files, and keeps a core and the master busy."""
@@ -100,6 +101,7 @@ class ProcessLister:
         patience: seconds for which the master may be away.
         limit_seconds: how long a listing may take.
         secrets: the secrets of a path's source, hidden in every error.
+        identify: gives the certificate that the process shows to the master; None: its connection is plain.
     """
 
     def __init__(
@@ -111,7 +113,9 @@ class ProcessLister:
         patience: float = 30.0,
         limit_seconds: float = _LONGEST_SECONDS,
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
+        identify: Identify | None = None,
     ) -> None:
+        self._identify: Final = identify
         self._master: Final = master
         self._folder: Final = folder
         self._gate: Final = gate
@@ -121,6 +125,12 @@ class ProcessLister:
 
     async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
         """See `Lister`."""
+        identity = None
+        if self._identify is not None:
+            try:
+                identity = self._identify()
+            except NoIdentityError as error:
+                raise _broken(path, str(error)).error(secrets=()) from error
         request = Request(
             master=self._master,
             path=path,
@@ -128,6 +138,8 @@ class ProcessLister:
             refresh=refresh,
             patience=self._patience,
             limit=limit,
+            # Through a pipe: it is written nowhere.
+            identity=identity,
         )
         async with self._gate:
             return await self._run(request)
@@ -150,7 +162,7 @@ class ProcessLister:
                 code = await process.wait()
             answer = _understood(content, request=request, code=code, errors=await errors)
         except TimeoutError:
-            answer = _broken(request, f"it took more than {self._limit_seconds:g} s")
+            answer = _broken(request.path, f"it took more than {self._limit_seconds:g} s")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -175,16 +187,16 @@ def _understood(content: bytes, *, request: Request, code: int, errors: str) -> 
         return msgspec.msgpack.decode(content, type=Listed | Failed)
     except msgspec.MsgspecError:
         last = errors.splitlines()[-1] if errors else "no message"
-        return _broken(request, f"the listing process ended with {code} and no answer ({last})")
+        return _broken(request.path, f"the listing process ended with {code} and no answer ({last})")
 
 
-def _broken(request: Request, reason: str) -> Failed:
+def _broken(path: str, reason: str) -> Failed:
     return Failed(
         kind=EngineError.__name__,
-        attempted=f"list {request.path}",
+        attempted=f"list {path}",
         reason=reason,
         remedy="It is tried again; if it was killed, give the container more memory",
-        path=request.path,
+        path=path,
         worker=None,
         retryable=True,
     )

@@ -16,6 +16,7 @@ from tdcs.engine.protocol import (
 from tdcs.listing.limit import ListingLimit
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import Skipped, Totals
+from tdcs.trust.identity import Identity
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -114,7 +115,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing process is to do: list a mount of the master at `master` into the folder."""
+    """What a listing process is to do: list a mount of the master at `master` into the folder.
+
+    `identity` is what it shows to the master; None: its connection is plain.
+    """
 
     master: str
     path: str
@@ -122,3 +126,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     refresh: bool
     patience: float
     limit: ListingLimit | None = None
+    identity: Identity | None = None

@@ -29,13 +29,12 @@ def test_operator_and_readers_are_started_with_certificates(trusted: Rendered) -
     containers = trusted.containers()
     arguments = containers["tdcs-operator/operator"]["args"]
     assert {"--trust=selfSigned", "--trust-prefix=tdcs-trust"} <= {*arguments}
-    for container in ("tdcs-csi/reader", "tdcs-reader-holder/holder"):
+    for container in ("tdcs-csi/csi", "tdcs-csi/reader", "tdcs-reader-holder/holder"):
         assert "--trust=/etc/tdcs/trust" in containers[container]["args"]
         assert MOUNT in containers[container]["volumeMounts"]
     for pod in ("tdcs-csi", "tdcs-reader-holder"):
         (volume,) = (one for one in trusted.pod_specs()[pod]["volumes"] if one["name"] == "trust")
         assert volume["secret"]["secretName"] == "tdcs-trust-reader"
-    assert MOUNT not in containers["tdcs-csi/csi"]["volumeMounts"]
 
 
 def test_the_operator_reads_and_writes_secrets_in_its_own_namespace_only(trusted: Rendered) -> None:
@@ -50,7 +49,8 @@ def test_given_secrets_are_read_by_name_and_never_written(helm: Helm) -> None:
     made = helm.template({**READER, "trust.enabled": "true", "trust.provider": '"existing"'})
     (rule,) = secret_rights(made)
     assert rule["verbs"] == ["get"]
-    assert rule["resourceNames"] == ["tdcs-trust-operator", "tdcs-trust-agent", "tdcs-trust-reader"]
+    roles = ("operator", "master", "worker", "agent", "reader", "fuse")
+    assert rule["resourceNames"] == [f"tdcs-trust-{role}" for role in roles]
 
 
 def test_prometheus_reads_the_agents_metrics_with_a_certificate_of_its_own(trusted: Rendered) -> None:

@@ -1,19 +1,57 @@
 """The reference of roles is the tables that processes use."""
 
+from importlib import resources
 from pathlib import Path
 
 from click.testing import CliRunner
+from google.protobuf import descriptor_pb2
 
 from tdcs.agent.peers import frames
 from tdcs.cli import roles
 from tdcs.trust import rights
+from tdcs.trust.alluxio_rights import alluxio_rights, rights_text
 from tdcs.trust.roles import Role
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "roles.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "reference" / "roles.md"
+RIGHTS = ROOT / "deploy" / "local" / "alluxio" / "names" / "io" / "tdcs" / "trust" / "rights.txt"
+
+
+def alluxio_methods() -> set[str]:
+    """Every method of the services whose descriptors the operator has."""
+    data = resources.files("tdcs.engine.alluxio").joinpath("alluxio.desc").read_bytes()
+    return {
+        f"{file.package}.{service.name}/{method.name}"
+        for file in descriptor_pb2.FileDescriptorSet.FromString(data).file
+        for service in file.service
+        for method in service.method
+    }
 
 
 def test_the_page_in_the_docs_is_what_the_tables_say() -> None:
     assert PAGE.read_text() == roles.markdown(), "run: make crds"
+
+
+def test_alluxios_processes_read_the_table_that_the_page_shows() -> None:
+    assert RIGHTS.read_text() == rights_text(), "run: make crds"
+
+
+def test_every_method_of_alluxios_protos_has_a_verdict_for_each_role() -> None:
+    table = alluxio_rights()
+    assert alluxio_methods() <= set(table)
+    for method, allowed in table.items():
+        assert allowed <= set(Role), method
+        assert method.count("/") == 1
+
+
+def test_what_changes_or_shows_the_cache_is_for_those_who_need_it_alone() -> None:
+    table = {method.rpartition("/")[2]: allowed for method, allowed in alluxio_rights().items()}
+    assert table["Mount"] == table["Unmount"] == table["SetAttribute"] == {Role.OPERATOR}
+    assert table["GetUfsInfo"] == {Role.WORKER}, "it answers with the keys of a source"
+    assert table["CreateLocalBlock"] == {Role.AGENT}
+    assert table["ReadBlock"] == {Role.WORKER, Role.FUSE}
+    assert table["WriteBlock"] == table["Free"] == table["UpdateConfiguration"] == frozenset()
+    assert all(Role.MONITOR not in allowed for allowed in table.values())
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ from tests.unit.controllers.cluster import Cluster, Server
 from tests.unit.kube.fake import error
 
 from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.api.conditions import Finding
+from tdcs.controllers.cachecluster import children, pods, trust
+from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.trust.certificates import LOOK_SECONDS, Certificates
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.errors import ForbiddenError
@@ -250,12 +253,44 @@ async def test_a_cache_cluster_has_its_certificates_before_its_pods_and_says_so(
 
         await cluster.until(trusted)
         order = [write for write in server.writes if "default-worker-a" in write]
-        assert [write.split()[1] for write in order[:2]] == ["Secret", "StatefulSet"]
+        assert [write.split()[1] for write in order[:3]] == ["Secret", "Secret", "StatefulSet"]
         pod = server.store(STATEFUL_SETS)["tdcs-system", "default-worker-a"]["spec"]["template"]["spec"]
         agent = next(one for one in pod["containers"] if one["name"] == "agent")
         assert {"name": "TDCS_TRUST", "value": "/etc/tdcs/trust"} in agent["env"]
         assert agent["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
         worker = next(one for one in pod["containers"] if one["name"] == "worker")
-        assert all(mount["name"] != "agent-trust" for mount in worker["volumeMounts"])
+        mounted = {mount["name"] for mount in worker["volumeMounts"]}
+        assert "worker-trust" in mounted
+        assert "agent-trust" not in mounted, "no process sees another's key"
         (secret,) = (one["secret"]["secretName"] for one in pod["volumes"] if one["name"] == "agent-trust")
         assert ("tdcs-system", secret) in server.store(SECRETS)
+
+
+def test_each_container_of_a_cache_mounts_the_certificate_of_its_own_role_alone() -> None:
+    plan = Blueprint(
+        owner=OWNER,
+        spec=CacheClusterSpec(),
+        namespace="tdcs-system",
+        image="alluxio:1",
+        agent_image="tdcs:1",
+        trust=TrustSettings(provider="selfSigned", prefix="tdcs-trust"),
+    )
+    found: dict[str, set[str]] = {}
+    secrets: set[str] = set()
+    for made in (children.master(plan), children.worker(plan, node="a"), children.fuse(plan)):
+        pod = made["spec"]["template"]["spec"]
+        secrets |= {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+        for container in [*pod.get("initContainers", ()), *pod["containers"]]:
+            mounts = [one for one in container["volumeMounts"] if one["name"].endswith("-trust")]
+            assert all(one["mountPath"] == "/etc/tdcs/trust" and one["readOnly"] for one in mounts)
+            found[container["name"]] = {one["name"] for one in mounts}
+    assert {name: mounted for name, mounted in found.items() if mounted} == {
+        "master": {"master-trust"},
+        "worker": {"worker-trust"},
+        "fuse": {"fuse-trust"},
+        "agent": {"agent-trust"},
+        "agent-prepare": {"agent-trust"},
+    }
+    assert secrets == set(trust.subjects(plan, nodes=["a"], fuse=True)), "all that is mounted is made"
+    properties = pods.config_map(plan)["data"]["alluxio-site.properties"]
+    assert "alluxio.network.tls.enabled=true" in properties

@@ -1,11 +1,14 @@
 """The settings that Alluxio runs with."""
 
+from pathlib import Path
+
 import pytest
 
 from tdcs.api.durations import to_seconds
 from tdcs.controllers.context import Settings
 from tdcs.engine.alluxio.profile import Role, Tier, java_options, render_properties, site_properties
 
+NAMES = Path(__file__).parents[3] / "deploy" / "local" / "alluxio" / "names"
 TIER = Tier(medium="SSD", path="/var/lib/tdcs/cache/default", capacity_bytes=10_737_418_240)
 
 
@@ -61,3 +64,14 @@ def test_a_worker_gives_up_no_block_whose_source_may_still_be_read() -> None:
     assert f"{name}=5min" in java_options(role=Role.WORKER)
     # A client must hear soon of a master that is gone.
     assert not any(name in option for role in (Role.MASTER, Role.FUSE) for option in java_options(role=role))
+
+
+def test_with_certificates_every_rpc_shows_one_and_no_web_port_is_reached_from_elsewhere() -> None:
+    overrides = {"alluxio.network.tls.enabled": "false", "alluxio.worker.web.bind.host": "192.0.2.1"}
+    trusted = site_properties(tier=TIER, overrides=overrides, trusted=True)
+    assert trusted["alluxio.network.tls.enabled"] == "true", "the other processes rely on it"
+    provider = trusted["alluxio.network.tls.ssl.context.provider.classname"]
+    assert (NAMES / f"{provider.replace('.', '/')}.java").is_file()
+    for process in ("master", "worker"):
+        assert trusted[f"alluxio.{process}.web.bind.host"] == "127.0.0.1"
+    assert not any("tls" in key for key in site_properties(tier=TIER))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import psutil
 import pytest
 from aiohttp import web
@@ -21,9 +22,10 @@ from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import EngineError, EngineUnavailableError, NoSuchPathError, Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister, ProcessLister
-from tdcs.listing.result import Failed
+from tdcs.listing.result import Failed, Request
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
 from tdcs.planning.manifest_format import BadManifestError
+from tdcs.trust.identity import Identity
 
 MOUNT = "/datasets/1f"
 URI = "s3://bucket/data"
@@ -349,3 +351,12 @@ class Followed:
     async def forget(self, *, node: str, mounts: Sequence[str]) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def test_a_listing_process_gets_the_certificate_that_it_shows() -> None:
+    identity = Identity(b"certificate", b"key", b"authorities")
+    assert identity.fingerprint
+    request = Request(master="m:1", path="/p", folder="/f", refresh=False, patience=1.0, identity=identity)
+    found = msgspec.json.decode(msgspec.json.encode(request), type=Request)
+    assert found.identity == identity
+    assert b"certificate" not in repr(request).encode()

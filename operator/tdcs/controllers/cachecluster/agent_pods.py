@@ -23,7 +23,6 @@ def sidecar(plan: Blueprint) -> Object:
         environment=[
             {"name": "TDCS_CAPACITY", "value": str(tier.capacity_bytes)},
             {"name": "TDCS_WORKER", "value": f"127.0.0.1:{names.WORKER_RPC_PORT}"},
-            *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
         ],
     )
     made["ports"] = [
@@ -39,11 +38,7 @@ def sidecar(plan: Blueprint) -> Object:
         "failureThreshold": 6,
     }
     made["resources"] = dict(plan.spec.agent.resources) or {"requests": dict(REQUESTS)}
-    made["volumeMounts"] = [
-        *made["volumeMounts"],
-        *trust.mounts(plan, role=Role.AGENT),
-        *pods.source_mounts(plan),
-    ]
+    made["volumeMounts"] = [*made["volumeMounts"], *pods.source_mounts(plan)]
     # The worker's user: they link and rename each other's files.
     made["securityContext"] = security.restricted(plan)
     return made
@@ -77,7 +72,11 @@ def _container(
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "TDCS_TIER", "value": plan.tier_path},
+            *([{"name": "TDCS_TRUST", "value": MOUNT_PATH}] if plan.trust is not None else ()),
             *environment,
         ],
-        "volumeMounts": [{"name": "blocks", "mountPath": plan.tier_path}],
+        "volumeMounts": [
+            {"name": "blocks", "mountPath": plan.tier_path},
+            *trust.mounts(plan, role=Role.AGENT),
+        ],
     }

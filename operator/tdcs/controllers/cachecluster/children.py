@@ -41,7 +41,11 @@ def master(plan: Blueprint) -> Object:
         role=profile.Role.MASTER,
         settings=plan.spec.master,
         host=plan.master_host,
-        mounts=[{"name": "journal", "mountPath": profile.DATA_FOLDER}, *pods.source_mounts(plan)],
+        mounts=[
+            {"name": "journal", "mountPath": profile.DATA_FOLDER},
+            *trust.mounts(plan, role=Role.MASTER),
+            *pods.source_mounts(plan),
+        ],
     )
     container["ports"] = [{"name": "rpc", "containerPort": names.MASTER_RPC_PORT, "protocol": "TCP"}]
     container["readinessProbe"] = {"tcpSocket": {"port": names.MASTER_RPC_PORT}, "periodSeconds": 2}
@@ -55,7 +59,12 @@ def master(plan: Blueprint) -> Object:
             "securityContext": security.of_pod(plan),
             "initContainers": [_journal_owner(plan)],
             "containers": [container],
-            "volumes": [pods.config_volume(plan), security.scratch_volume(), *pods.source_volumes(plan)],
+            "volumes": [
+                pods.config_volume(plan),
+                security.scratch_volume(),
+                *trust.volumes(plan, role=Role.MASTER, child=plan.cluster),
+                *pods.source_volumes(plan),
+            ],
             **({"nodeSelector": dict(plan.spec.node_selector)} if plan.spec.all_folders else {}),
         },
         claims=[
@@ -85,7 +94,11 @@ def worker(plan: Blueprint, *, node: str) -> Object:
         role=profile.Role.WORKER,
         settings=plan.spec.worker,
         host=f"$(POD_NAME).{service}.{plan.namespace}.svc",
-        mounts=[{"name": "blocks", "mountPath": plan.tier_path}, *pods.source_mounts(plan)],
+        mounts=[
+            {"name": "blocks", "mountPath": plan.tier_path},
+            *trust.mounts(plan, role=Role.WORKER),
+            *pods.source_mounts(plan),
+        ],
     )
     container["ports"] = [{"name": "rpc", "containerPort": names.WORKER_RPC_PORT, "protocol": "TCP"}]
     container["readinessProbe"] = {"tcpSocket": {"port": names.WORKER_RPC_PORT}, "periodSeconds": 2}
@@ -104,6 +117,7 @@ def worker(plan: Blueprint, *, node: str) -> Object:
                 pods.config_volume(plan),
                 security.scratch_volume(),
                 pods.host_folder("blocks", plan.tier_path),
+                *trust.volumes(plan, role=Role.WORKER, child=name),
                 *trust.volumes(plan, role=Role.AGENT, child=name),
                 *pods.source_volumes(plan),
             ],
@@ -148,6 +162,7 @@ def fuse(plan: Blueprint) -> Object:
             {"name": "mounts", "mountPath": names.FUSE_ROOT, "mountPropagation": "Bidirectional"},
             # The same path as in the worker: blocks of this node are opened as files.
             {"name": "blocks", "mountPath": plan.tier_path},
+            *trust.mounts(plan, role=Role.FUSE),
         ],
         more=[
             {"name": "FUSE_MOUNT_POINT", "value": mount_point},
@@ -181,6 +196,7 @@ def fuse(plan: Blueprint) -> Object:
                         security.scratch_volume(),
                         pods.host_folder("mounts", names.FUSE_ROOT),
                         pods.host_folder("blocks", plan.tier_path),
+                        *trust.volumes(plan, role=Role.FUSE, child=plan.cluster),
                     ],
                 },
             ),

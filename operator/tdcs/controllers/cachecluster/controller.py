@@ -183,7 +183,8 @@ class CacheClusterController:
         certificates = self._context.certificates
         if certificates is None:
             return None
-        subjects = trust.subjects(blueprint, nodes=sorted(nodes))
+        fuse = plan.needs_fuse(spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin)
+        subjects = trust.subjects(blueprint, nodes=sorted(nodes), fuse=fuse)
         return await certificates.provide(owner=blueprint.owner, subjects=subjects)
 
     async def _tear_down(self, obj: Object, cluster: CacheCluster) -> float | None:

@@ -22,6 +22,7 @@ def config_map(plan: Blueprint) -> Object:
         tier=profile.Tier(medium=tier.medium, path=plan.tier_path, capacity_bytes=tier.capacity_bytes),
         overrides=plan.spec.properties,
         profile=profile.Profile(plan.spec.profile),
+        trusted=plan.trust is not None,
     )
     return {
         "apiVersion": "v1",

@@ -9,22 +9,38 @@ from tdcs.trust.certificates import Subject
 from tdcs.trust.roles import Role
 from tdcs.trust.settings import MOUNT_PATH
 
-_READABLE = 0o444
-"""The container has one user, and files of a Secret belong to root."""
+_READABLE = 0o440
+"""Files of a Secret belong to root, and to the group of the pod where that has one."""
 
 
-def subjects(plan: Blueprint, *, nodes: Iterable[str]) -> dict[str, Subject]:
-    """The certificates that a cache cluster with workers on these nodes needs, by the names of their Secrets."""
+_LOCAL = ("localhost", "127.0.0.1")
+"""How processes of one pod reach each other."""
+
+
+def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, Subject]:
+    """The certificates that a cache cluster needs, by the names of their Secrets.
+
+    Args:
+        plan: of the cluster.
+        nodes: those with a worker.
+        fuse: whether it has FUSE clients of Alluxio.
+    """
     trust = plan.trust
     if trust is None:
         return {}
-    return {
-        trust.secret(role=Role.AGENT, child=names.worker_set_name(cluster=plan.cluster, node=node)): Subject(
-            role=Role.AGENT,
-            hosts=(names.worker_host(cluster=plan.cluster, node=node, namespace=plan.namespace),),
+    found = {
+        trust.secret(role=Role.MASTER, child=plan.cluster): Subject(
+            role=Role.MASTER, hosts=(plan.master_host, *_LOCAL)
         )
-        for node in nodes
     }
+    if fuse:
+        found[trust.secret(role=Role.FUSE, child=plan.cluster)] = Subject(role=Role.FUSE)
+    for node in nodes:
+        child = names.worker_set_name(cluster=plan.cluster, node=node)
+        host = names.worker_host(cluster=plan.cluster, node=node, namespace=plan.namespace)
+        for role in (Role.WORKER, Role.AGENT):
+            found[trust.secret(role=role, child=child)] = Subject(role=role, hosts=(host, *_LOCAL))
+    return found
 
 
 def volumes(plan: Blueprint, *, role: Role, child: str) -> list[Object]:

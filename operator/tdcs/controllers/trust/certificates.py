@@ -38,8 +38,8 @@ _log: Final = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 60.0
 """How often the Secrets are looked at: one that was deleted or changed by hand is put right after so long."""
 
-GIVEN_ROLES: Final = (Role.OPERATOR, Role.AGENT, Role.READER)
-"""The roles of the Secrets that the user gives."""
+ALWAYS_GIVEN: Final = frozenset({Role.OPERATOR, Role.READER})
+"""Roles of the Secrets that the user gives even where there is no cache cluster."""
 
 _OWN_NAME: Final = "the operator's own"
 
@@ -84,6 +84,7 @@ class Certificates:
         self._clock: Final = clock
         self._state: Final = _State()
         self._own: Identity | None = None
+        self._given: set[Role] = set(ALWAYS_GIVEN)
         self._looked_at = float("-inf")
         self._lock: Final = asyncio.Lock()
 
@@ -123,6 +124,10 @@ class Certificates:
             owner: the object whose pods use them.
             subjects: role and hosts of each.
         """
+        roles = {subject.role for subject in subjects.values()}
+        if self.settings.provider == "existing" and not roles <= self._given:
+            self._given |= roles
+            self._looked_at = float("-inf")
         await self.refresh()
         if self.settings.provider == "selfSigned" and self._state.authority is not None:
             for name, subject in subjects.items():
@@ -225,7 +230,7 @@ class Certificates:
 
     async def _read_given(self) -> None:
         state, now = self._state, self._now()
-        for role in GIVEN_ROLES:
+        for role in [one for one in Role if one in self._given]:
             name = self.settings.secret(role=role)
             found = await self._api.get(SECRETS, name=name, namespace=self._namespace)
             identity = identity_of((found or {}).get("data"))

@@ -24,6 +24,7 @@ from tdcs.engine.protocol import (
     Source,
     WorkerInfo,
 )
+from tdcs.trust.identity import Identify
 
 _PAGE = 2000
 _REMOVALS_AT_ONCE = 32
@@ -45,10 +46,19 @@ class AlluxioEngine:
         patience: Seconds for which calls are repeated while a process is away or starting; a restarted master
             needs about 13.
         block_size: Bytes; files are cut at its multiples.
+        identify: Gives the certificate to show to master and workers; None: connections are plain.
     """
 
-    def __init__(self, *, master: str, patience: float = 30.0, block_size: int = BLOCK_SIZE) -> None:
-        self._master = Master(target=master, patience=patience)
+    def __init__(
+        self,
+        *,
+        master: str,
+        patience: float = 30.0,
+        block_size: int = BLOCK_SIZE,
+        identify: Identify | None = None,
+    ) -> None:
+        self._identify = identify
+        self._master = Master(target=master, patience=patience, identify=identify)
         self._patience = patience
         self._block_size = block_size
         self._keys: dict[str, frozenset[str]] = {}  # of each mount, by path: hidden in every text
@@ -119,7 +129,7 @@ class AlluxioEngine:
             if not info.live or info.name not in held:
                 continue
             ids = held[info.name]
-            client = WorkerBlocks(target=info.address, patience=self._patience)
+            client = WorkerBlocks(target=info.address, patience=self._patience, identify=self._identify)
             try:
                 with self._errors(attempted=f"free {path}", path=path, worker=info.name):
                     for begin in range(0, len(ids), _REMOVALS_A_STRETCH):

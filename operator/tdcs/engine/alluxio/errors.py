@@ -32,6 +32,17 @@ def engine_error(
     kind: type[EngineError] = EngineError
     if away:
         kind = EngineUnavailableError
+        if failure.distrusted:
+            return kind(
+                attempted=attempted,
+                reason=f"{process} and this process do not believe each other's certificates "
+                f"({plain_reason(failure.text)})",
+                remedy="See the condition Trusted of the CacheCluster; while certificates are renewed it passes",
+                path=path,
+                worker=worker,
+                retryable=True,
+                secrets=secrets,
+            )
         reason = f"{process} is away, starting or overloaded ({failure.code.name})"
         remedy = "Wait for its pod to be ready; see its log if it does not get there"
     elif of_source:

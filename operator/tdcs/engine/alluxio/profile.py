@@ -58,6 +58,7 @@ def site_properties(
     data_folder: str = DATA_FOLDER,
     overrides: Mapping[str, str] = _NONE,
     profile: Profile = Profile.TUNED,
+    trusted: bool = False,
 ) -> dict[str, str]:
     """`alluxio-site.properties` of a cluster, for all of its processes.
 
@@ -66,6 +67,7 @@ def site_properties(
         data_folder: The master's folder.
         overrides: Any Alluxio property; wins over what is set here.
         profile: Stock leaves out everything that only makes reading faster or placement exact.
+        trusted: Whether every process has a certificate; this cannot be overridden, because the others rely on it.
     """
     ours = {
         **_MASTER,
@@ -81,8 +83,17 @@ def site_properties(
         "alluxio.worker.tieredstore.level0.dirs.path": tier.path,
         "alluxio.worker.tieredstore.level0.dirs.quota": f"{tier.capacity_bytes}B",
     }
-    return dict(sorted((ours | dict(overrides)).items()))
+    return dict(sorted((ours | dict(overrides) | (dict(_TRUST) if trusted else {})).items()))
 
+
+_TRUST = {
+    # Both ends of every RPC show a certificate, and each caller does what its role may (deploy/local/alluxio/names).
+    "alluxio.network.tls.enabled": "true",
+    "alluxio.network.tls.ssl.context.provider.classname": "io.tdcs.trust.MutualTls",
+    # REST and web pages know no certificates, and show contents of files, keys and logs.
+    "alluxio.master.web.bind.host": "127.0.0.1",
+    "alluxio.worker.web.bind.host": "127.0.0.1",
+}
 
 _MASTER = {
     # A journal on a plain folder: one master on one volume needs no quorum.
@@ -100,8 +111,8 @@ _MASTER = {
     "alluxio.master.update.check.enabled": "false",
     "alluxio.web.ui.enabled": "false",
     "alluxio.logger.type": "Console",
-    # A claimed user name would be believed anyway. Whoever reaches the ports can read everything: the chart's
-    # NetworkPolicy alone guards them, and only where the network plugin enforces it.
+    # A claimed user name would be believed anyway. Without certificates whoever reaches the ports can read everything:
+    # the chart's NetworkPolicy alone guards them then, and only where the network plugin enforces it.
     "alluxio.security.authentication.type": "NOSASL",
     "alluxio.security.authorization.permission.enabled": "false",
     # A user id without a name in /etc/passwd cannot log in otherwise.

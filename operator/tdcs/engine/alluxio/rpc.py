@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from tdcs.engine.alluxio.descriptors import method_types
+from tdcs.trust.identity import Identify, Identity, NoIdentityError
 
 T = TypeVar("T")
 
@@ -31,6 +32,10 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.enable_http_proxy", 0),
 )
+
+
+_LAST_CALLS_SECONDS = 120.0
+"""So long calls of a channel may go on that has another certificate than the present one."""
 
 
 class RpcFailureError(Exception):
@@ -58,6 +63,18 @@ class RpcFailureError(Exception):
         if self.code is grpc.StatusCode.UNIMPLEMENTED:
             return "Method not found" in self.text
         return self.code is grpc.StatusCode.UNAVAILABLE or "safe mode" in self.text.lower()
+
+    @property
+    def distrusted(self) -> bool:
+        """Whether the process answers, and one of both sides does not believe the other's certificate.
+
+        gRPC has no code for it: it looks as if the process were away. It may pass, when certificates are being renewed.
+        """
+        text = self.text.lower()
+        return self.code is grpc.StatusCode.UNAVAILABLE and any(sign in text for sign in _DISTRUST)
+
+
+_DISTRUST = ("certificate", "handshake", "ssl_error", "peer name", "tsi_")
 
 
 class Duplex:
@@ -112,12 +129,23 @@ class Rpc:
         target: `host:port`.
         patience: Seconds for which a call is repeated while the process is away or starting.
         options: gRPC channel arguments besides the usual ones.
+        identify: gives the certificate to show; None: the channel is plain.
     """
 
-    def __init__(self, *, target: str, patience: float, options: Sequence[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        target: str,
+        patience: float,
+        options: Sequence[tuple[str, int]] = (),
+        identify: Identify | None = None,
+    ) -> None:
         self.target = target
         self._options = (*_OPTIONS, *options)
         self._patience = patience
+        self._identify = identify
+        self._shown = ""
+        self._retired: set[asyncio.Task[None]] = set()
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[tuple[str, str], Any] = {}
 
@@ -190,18 +218,45 @@ class Rpc:
         self._calls.clear()
         if channel is not None:
             await channel.close()
+        for task in self._retired:
+            task.cancel()  # which closes its channel, too
+        await asyncio.gather(*self._retired, return_exceptions=True)
 
     def _call(self, kind: str, service: str, method: str, response_type: type[Message]) -> Any:
-        key = (service, method)
+        key, channel = (service, method), self._open()
         if key not in self._calls:
-            if self._channel is None:
-                self._channel = grpc.aio.insecure_channel(self.target, options=self._options)
-            self._calls[key] = getattr(self._channel, kind)(
+            self._calls[key] = getattr(channel, kind)(
                 f"/{service}/{method}",
                 request_serializer=_serialize,
                 response_deserializer=response_type.FromString,
             )
         return self._calls[key]
+
+    def _open(self) -> grpc.aio.Channel:
+        """The channel; a new one when there is another certificate to show, since a channel keeps its own."""
+        identity: Identity | None = None
+        if self._identify is not None:
+            try:
+                identity = self._identify()
+            except NoIdentityError as error:
+                raise RpcFailureError(code=grpc.StatusCode.UNAVAILABLE, text=str(error)) from error
+        shown = identity.fingerprint if identity is not None else ""
+        if self._channel is not None and shown == self._shown:
+            return self._channel
+        if self._channel is not None:
+            task = asyncio.create_task(_retire(self._channel))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+        self._calls.clear()
+        self._shown = shown
+        if identity is None:
+            self._channel = grpc.aio.insecure_channel(self.target, options=self._options)
+        else:
+            credentials = grpc.ssl_channel_credentials(
+                identity.authorities, identity.key, identity.certificate
+            )
+            self._channel = grpc.aio.secure_channel(self.target, credentials, options=self._options)
+        return self._channel
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """What `attempt` gives; it is called again as long as the process is only away or starting."""
@@ -223,6 +278,15 @@ class Rpc:
             stop=stop_after_delay(self._patience),
             reraise=True,
         )
+
+
+async def _retire(channel: grpc.aio.Channel) -> None:
+    """Close a channel when its last calls have ended, or when this is cancelled."""
+    try:
+        await channel.close(grace=_LAST_CALLS_SECONDS)
+    except asyncio.CancelledError:
+        await channel.close()
+        raise
 
 
 def _serialize(message: Message) -> bytes:

@@ -2,6 +2,7 @@ package io.tdcs.names;
 
 import alluxio.underfs.UfsStatus;
 import alluxio.underfs.UnderFileSystem;
+import alluxio.underfs.UnderFileSystemConfiguration;
 import com.google.common.collect.Iterators;
 import java.io.IOException;
 import java.lang.reflect.InvocationHandler;
@@ -21,18 +22,27 @@ final class Respelled implements InvocationHandler {
   private static final String FILE = "file://";
 
   private final UnderFileSystem source;
+  private final Confinement confinement;
   private final boolean files;
 
-  private Respelled(UnderFileSystem source, boolean files) {
+  private Respelled(UnderFileSystem source, Confinement confinement, boolean files) {
     this.source = source;
+    this.confinement = confinement;
     this.files = files;
   }
 
-  /** {@code files}: the source reads paths as Alluxio does, and must be led to some files by other ones. */
-  static UnderFileSystem of(UnderFileSystem source, boolean files) {
+  /**
+   * A source as Alluxio may see it.
+   *
+   * @param mounted what of it was mounted, in Alluxio's spelling: nothing else is read
+   * @param files the source reads paths as Alluxio does, and must be led to some files by other ones
+   */
+  static UnderFileSystem of(
+      UnderFileSystem source, String mounted, UnderFileSystemConfiguration conf, boolean files) {
     Class<?>[] kinds = {UnderFileSystem.class};
     ClassLoader loader = Respelled.class.getClassLoader();
-    return (UnderFileSystem) Proxy.newProxyInstance(loader, kinds, new Respelled(source, files));
+    Confinement confinement = new Confinement(Spelling.forSource(mounted), conf, files);
+    return (UnderFileSystem) Proxy.newProxyInstance(loader, kinds, new Respelled(source, confinement, files));
   }
 
   @Override
@@ -45,6 +55,9 @@ final class Respelled implements InvocationHandler {
       for (int index = 0; !inside && index < given.length; index++) {
         if (given[index] instanceof String) {
           String path = Spelling.forSource((String) given[index]);
+          if (isPath(method.getName(), index)) {
+            check(method, path);
+          }
           given[index] = files && Spelling.isUnfit(path) ? linkTo(path, links) : path;
         }
       }
@@ -55,6 +68,26 @@ final class Respelled implements InvocationHandler {
       for (Path link : links) {
         Files.deleteIfExists(link);
       }
+    }
+  }
+
+  /** Whether an argument that is a text names something of the source. */
+  private static boolean isPath(String method, int index) {
+    // The other two take the name of a host.
+    boolean first = index == 0 && !method.startsWith("connectFrom");
+    return first || index == 1 && method.startsWith("rename");
+  }
+
+  private void check(Method method, String path) throws IOException {
+    try {
+      confinement.check(path, method.getName().startsWith("open"));
+    } catch (IOException refusal) {
+      for (Class<?> declared : method.getExceptionTypes()) {
+        if (declared.isInstance(refusal)) {
+          throw refusal;
+        }
+      }
+      throw new IllegalArgumentException(refusal.getMessage(), refusal);
     }
   }
 

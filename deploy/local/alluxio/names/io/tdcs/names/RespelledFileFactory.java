@@ -11,7 +11,7 @@ public final class RespelledFileFactory implements UnderFileSystemFactory {
 
   @Override
   public UnderFileSystem create(String path, UnderFileSystemConfiguration conf) {
-    return Respelled.of(plain.create(path, conf), true);
+    return Respelled.of(plain.create(path, conf), path, conf, true);
   }
 
   @Override

@@ -11,7 +11,7 @@ public final class RespelledS3Factory implements UnderFileSystemFactory {
 
   @Override
   public UnderFileSystem create(String path, UnderFileSystemConfiguration conf) {
-    return Respelled.of(plain.create(path, conf), false);
+    return Respelled.of(plain.create(path, conf), path, conf, false);
   }
 
   @Override

@@ -1,0 +1,394 @@
+"""A real Alluxio with certificates: what works with the right role, and the attacks that are refused without it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pytest
+from tests.engine.agent_nodes import agents_of, operator_of
+from tests.engine.servers import AlluxioCluster, S3Server, random_network
+from tests.support.agents import fill
+from tests.support.certificates import DAY, TestAuthority, now, write_identity
+from tests.support.waiting import eventually_async
+
+from tdcs.api import names
+from tdcs.engine.agents import NO_SLOTS
+from tdcs.engine.alluxio import AlluxioEngine
+from tdcs.engine.alluxio.descriptors import method_types
+from tdcs.engine.alluxio.rpc import (
+    BLOCK_MASTER,
+    BLOCK_WORKER,
+    CONFIGURATION,
+    FILE_SYSTEM,
+    Rpc,
+    RpcFailureError,
+)
+from tdcs.engine.protocol import Block, EngineUnavailableError, Source
+from tdcs.trust.certificates import end_of
+from tdcs.trust.identity import Identity
+from tdcs.trust.roles import Role
+
+ONE, TWO = "node-1", "node-2"
+CAPACITY: Final = 256 << 20
+MASTER_WORKER = "alluxio.grpc.file.FileSystemMasterWorkerService"
+FILES = {f"{number:02}": os.urandom(30_000) for number in range(12)}
+SECRET = b"what lies outside of the mounted folder"
+
+CALLS: Sequence[tuple[str, str, str, Mapping[str, Any], frozenset[Role]]] = (
+    ("list mounts", FILE_SYSTEM, "GetMountTable", {}, frozenset({Role.OPERATOR, Role.READER})),
+    ("keys of a source", MASTER_WORKER, "GetUfsInfo", {"mountId": 1}, frozenset({Role.WORKER})),
+    ("free", FILE_SYSTEM, "Free", {"path": "/none", "options": {}}, frozenset()),
+    (
+        "mount /etc",
+        FILE_SYSTEM,
+        "Mount",
+        {"alluxioPath": "/evil", "ufsPath": "/etc"},
+        frozenset({Role.OPERATOR}),
+    ),
+    ("delete", FILE_SYSTEM, "Remove", {"path": "/datasets"}, frozenset()),
+    ("configure", CONFIGURATION, "UpdateConfiguration", {"properties": {"a": "b"}}, frozenset()),
+    ("workers", BLOCK_MASTER, "GetWorkerInfoList", {}, frozenset({Role.FUSE})),
+)
+"""Calls to the master: what for, service, method, request, and who may."""
+
+PROBED = (Role.READER, Role.AGENT, Role.WORKER, Role.FUSE, Role.MONITOR, Role.MASTER)
+"""Whose certificates an attacker may have: the operator's would mount."""
+
+
+@pytest.fixture(scope="module")
+def authority() -> TestAuthority:
+    return TestAuthority()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    alluxio_home: Path, authority: TestAuthority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AlluxioCluster]:
+    cluster = AlluxioCluster(
+        home=alluxio_home,
+        folder=tmp_path_factory.mktemp("trusted"),
+        network=random_network(),
+        workers={ONE: CAPACITY, TWO: CAPACITY},
+        overrides={},
+        authority=authority,
+    )
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+async def engine(cluster: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
+    async with AlluxioEngine(master=cluster.target, identify=operator_of(cluster)) as engine:
+
+        async def registered() -> bool:
+            return [info.name for info in await engine.workers() if info.live] == [ONE, TWO]
+
+        await eventually_async(
+            registered, deadline=120, describe=lambda: "\n".join(cluster.logs().values())[-3000:]
+        )
+        yield engine
+
+
+def worker_of(cluster: AlluxioCluster) -> str:
+    return f"{cluster.worker_hosts[ONE]}:{names.WORKER_RPC_PORT}"
+
+
+def channel(target: str, identity: Identity | None, *, authorities: bytes) -> grpc.aio.Channel:
+    """To a process, with this certificate or with none."""
+    if identity is None:
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities))
+    credentials = grpc.ssl_channel_credentials(authorities, identity.key, identity.certificate)
+    return grpc.aio.secure_channel(target, credentials)
+
+
+async def answer(
+    to: grpc.aio.Channel, service: str, method: str, request: Mapping[str, Any]
+) -> grpc.StatusCode:
+    """How a call ends."""
+    request_type, response_type = method_types(service, method)
+    call: Any = to.unary_unary(
+        f"/{service}/{method}",
+        request_serializer=lambda message: message.SerializeToString(),
+        response_deserializer=response_type.FromString,
+    )
+    try:
+        await call(request_type(**request), timeout=20)
+    except grpc.aio.AioRpcError as error:
+        said = f"may not call {service}/{method}" in (error.details() or "")
+        return grpc.StatusCode.PERMISSION_DENIED if said else error.code()
+    return grpc.StatusCode.OK
+
+
+async def read_block(
+    target: str, identity: Identity, *, block: Block, path: str, length: int, authorities: bytes
+) -> bytes | grpc.StatusCode:
+    """Have a worker read a block from its source, at a path of the caller's choice."""
+    client = Rpc(
+        target=target,
+        patience=0.1,
+        identify=lambda: Identity(identity.certificate, identity.key, authorities),
+    )
+    found = b""
+    try:
+        async with client.duplex(service=BLOCK_WORKER, method="ReadBlock", deadline=20) as call:
+            await call.send(
+                block_id=block.id | 1 << 62,
+                offset=0,
+                length=length,
+                chunk_size=1 << 20,
+                open_ufs_block_options={
+                    "ufs_path": path,
+                    "offset_in_file": 0,
+                    "block_size": length,
+                    "maxUfsReadConcurrency": 9,
+                    "mountId": block.mount_id,
+                    "no_cache": True,
+                },
+            )
+            while len(found) < length:
+                piece = await call.receive()
+                if piece is None:
+                    break
+                found += piece.chunk.data
+    except RpcFailureError as failure:
+        return failure.code
+    finally:
+        await client.close()
+    return found
+
+
+async def write_block(target: str, identity: Identity) -> grpc.StatusCode:
+    """How an attempt ends to put wrong bytes into a worker."""
+    client = Rpc(target=target, patience=0.1, identify=lambda: identity)
+    try:
+        async with client.duplex(service=BLOCK_WORKER, method="WriteBlock", deadline=20) as call:
+            await call.send(command={"type": 0, "id": 77, "offset": 0, "tier": 0, "space_to_reserve": 4})
+            await call.send(chunk={"data": b"evil"})
+            await call.finish()
+    except RpcFailureError as failure:
+        return failure.code
+    finally:
+        await client.close()
+    return grpc.StatusCode.OK
+
+
+async def blocks_of(engine: AlluxioEngine, path: str) -> list[Block]:
+    return [block async for page in engine.files(path=path) for file in page for block in file.blocks]
+
+
+async def test_agents_bring_and_a_fuse_client_reads_with_the_certificates_of_their_roles(
+    cluster: AlluxioCluster, s3: S3Server, tmp_path: Path
+) -> None:
+    """The whole way: mount and list as the operator, bring from a source and from a peer and register as agents,
+    workers' heartbeats, and a client that reads a block of another node and one of the source."""
+    s3.make_bucket("trusted")
+    s3.put_files("trusted", {f"data/{name}": content for name, content in FILES.items()})
+    async with agents_of(cluster, folder=tmp_path / "manifests", capacity=CAPACITY) as agents:
+        version = await agents.version(s3.source("s3://trusted/data"))
+        await agents.give(ONE, version)
+        await agents.holds(ONE, version)
+        peer = agents.nodes[ONE].peer()
+        await agents.give(TWO, version, origin=NO_SLOTS, source=None, peers=[peer])
+        await agents.holds(TWO, version)
+        assert agents.nodes[TWO].content(version) == FILES
+        path = version.manifest.path.lstrip("/")
+        fuse = await asyncio.to_thread(cluster.mount_fuse, "node-3")
+        for name, content in FILES.items():
+            assert await asyncio.to_thread((fuse.folder / path / name).read_bytes) == content
+        await asyncio.to_thread(fuse.stop)
+        await agents.engine.unmount(path=version.manifest.path)
+
+
+async def test_calls_of_strangers_and_of_other_roles_are_refused(
+    cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority
+) -> None:
+    believed = authority.pair.certificate
+    strangers: Mapping[str, Identity | None] = {
+        "no certificate": None,
+        "another authority": TestAuthority().identity(Role.OPERATOR, believes=believed),
+        "ended": authority.identity(Role.OPERATOR, until=now() - DAY),
+    }
+    found: dict[tuple[str, str], grpc.StatusCode] = {}
+    for target, calls in (
+        (cluster.target, [call[:4] for call in CALLS]),
+        (worker_of(cluster), [("remove", BLOCK_WORKER, "RemoveBlock", {"block_id": 1})]),
+    ):
+        for who, identity in strangers.items():
+            async with channel(target, identity, authorities=believed) as to:
+                for what, service, method, request in calls:
+                    found[who, what] = await answer(to, service, method, request)
+        async with grpc.aio.insecure_channel(target) as plain:
+            for what, service, method, request in calls:
+                found["plain", what] = await answer(plain, service, method, request)
+    # Before any call: the connection itself is refused.
+    assert not set(found.values()) & {grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED}, found
+    for role in PROBED:
+        async with channel(cluster.target, authority.identity(role), authorities=believed) as to:
+            for what, service, method, request, allowed in CALLS:
+                code = await answer(to, service, method, request)
+                assert (code is grpc.StatusCode.PERMISSION_DENIED) == (role not in allowed), (
+                    role,
+                    what,
+                    code,
+                )
+        async with channel(worker_of(cluster), authority.identity(role), authorities=believed) as to:
+            code = await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1})
+            assert (code is grpc.StatusCode.PERMISSION_DENIED) == (role is not Role.AGENT), role
+    assert "/evil" not in await engine.mounts()
+
+
+async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
+    cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority, tmp_path: Path
+) -> None:
+    folder = fill(tmp_path / "source", FILES)
+    await engine.mount(path="/datasets/blocks", source=Source(uri=f"file://{folder}"))
+    try:
+        block = (await blocks_of(engine, "/datasets/blocks"))[0]
+        believed = authority.pair.certificate
+        for role in Role:
+            identity = authority.identity(role)
+            got = await read_block(
+                worker_of(cluster),
+                identity,
+                block=block,
+                path=block.source_path,
+                length=100,
+                authorities=believed,
+            )
+            if role in (Role.WORKER, Role.FUSE):
+                assert got == FILES["00"][:100], role
+            else:
+                assert got is grpc.StatusCode.PERMISSION_DENIED, role
+            assert await write_block(worker_of(cluster), identity) is grpc.StatusCode.PERMISSION_DENIED, role
+    finally:
+        await engine.unmount(path="/datasets/blocks")
+
+
+async def test_no_block_is_read_from_outside_of_its_mount_whatever_the_role(
+    cluster: AlluxioCluster, engine: AlluxioEngine, authority: TestAuthority, s3: S3Server, tmp_path: Path
+) -> None:
+    folder = fill(tmp_path / "source", FILES)
+    outside = tmp_path / "secrets"
+    outside.mkdir()
+    (outside / "key").write_bytes(SECRET)
+    (tmp_path / "source-2").mkdir()
+    (tmp_path / "source-2" / "key").write_bytes(SECRET)
+    (folder / "link").symlink_to(outside / "key")
+    (folder / "folder").symlink_to(outside)
+    s3.make_bucket("confined")
+    s3.put_files("confined", {"data/a": b"inside" * 10, "secrets/key": SECRET, "data-2/key": SECRET})
+    await engine.mount(path="/datasets/files", source=Source(uri=f"file://{folder}"))
+    await engine.mount(path="/datasets/objects", source=s3.source("s3://confined/data"))
+    try:
+        file = next(
+            one for one in await blocks_of(engine, "/datasets/files") if one.source_path.endswith("/00")
+        )
+        object_ = (await blocks_of(engine, "/datasets/objects"))[0]
+        identity, believed = authority.identity(Role.WORKER), authority.pair.certificate
+
+        async def read(block: Block, path: str) -> bytes | grpc.StatusCode:
+            return await read_block(
+                worker_of(cluster), identity, block=block, path=path, length=30, authorities=believed
+            )
+
+        assert await read(file, file.source_path) == FILES["00"][:30]
+        assert await read(object_, object_.source_path) == (b"inside" * 10)[:30]
+        spellings = [
+            f"{outside}/key",
+            f"file://{outside}/key",
+            f"{folder}/../secrets/key",
+            f"{folder}/x/../../secrets/key",
+            f"{folder}-2/key",
+            f"{folder}/link",
+            f"{folder}/folder/key",
+            f"{folder}\\..\\secrets\\key",
+            f"{folder}/.\t./secrets/key",
+            f"{folder}//../secrets/key",
+            "/etc/passwd",
+            "/proc/self/environ",
+            "../secrets/key",
+            f"{cluster.trust_folder(ONE)}/tls.key",
+        ]
+        for path in spellings:
+            assert isinstance(await read(file, path), grpc.StatusCode), path
+        for path in (
+            "s3://confined/secrets/key",
+            "s3://confined/data-2/key",
+            "s3a://confined/secrets/key",
+            "/secrets/key",
+            "secrets/key",
+            "s3://confined/secrets/key/",
+            "s3://confined/data/../secrets/key",
+            "/data/../secrets/key",
+            "/data-2/key",
+            "s3://trusted/data/00",
+        ):
+            assert isinstance(await read(object_, path), grpc.StatusCode), path
+    finally:
+        await engine.unmount(path="/datasets/files")
+        await engine.unmount(path="/datasets/objects")
+
+
+async def test_authority_and_certificates_change_while_everything_runs(
+    cluster: AlluxioCluster, authority: TestAuthority
+) -> None:
+    """All believe both authorities, then all have certificates of the new one, then the old one is gone: no call fails,
+    and at the end a certificate of the old authority counts for nothing."""
+    new = TestAuthority("the next authority")
+    both = authority.pair.certificate + new.pair.certificate
+    shown = [authority.identity(Role.OPERATOR, believes=both)]
+    hosts = {"master": (Role.MASTER, cluster.master_host)} | {
+        node: (Role.WORKER, host) for node, host in cluster.worker_hosts.items()
+    }
+    async with AlluxioEngine(master=cluster.target, patience=0.1, identify=lambda: shown[0]) as engine:
+
+        def give(signing: TestAuthority, believes: bytes) -> None:
+            for name, (role, host) in hosts.items():
+                identity = signing.identity(role, hosts=(host,), believes=believes)
+                write_identity(cluster.trust_folder(name), identity)
+
+        async def served(by: TestAuthority, believes: bytes) -> bool:
+            """Whether all processes show a certificate of an authority."""
+            await engine.workers()  # fails when the master does not answer
+            identity = by.identity(Role.READER, believes=by.pair.certificate)
+            targets = [cluster.target] + [
+                f"{host}:{names.WORKER_RPC_PORT}" for host in cluster.worker_hosts.values()
+            ]
+            codes = []
+            for target in targets:
+                async with channel(target, identity, authorities=believes) as to:
+                    codes.append(await answer(to, BLOCK_WORKER, "RemoveBlock", {"block_id": 1}))
+            return grpc.StatusCode.UNAVAILABLE not in codes
+
+        give(authority, both)
+        await eventually_async(lambda: served(new, authority.pair.certificate), deadline=60)
+        give(new, both)
+        shown[0] = new.identity(Role.OPERATOR, believes=both)
+        await eventually_async(lambda: served(new, new.pair.certificate), deadline=60)
+        give(new, new.pair.certificate)
+        old = authority.identity(Role.OPERATOR, believes=both)
+
+        async def refused() -> bool:
+            await engine.workers()
+            async with channel(cluster.target, old, authorities=both) as to:
+                code = await answer(to, FILE_SYSTEM, "GetMountTable", {})
+            return code is grpc.StatusCode.UNAVAILABLE
+
+        await eventually_async(refused, deadline=60)
+
+        async def both_live() -> bool:
+            return [info.name for info in await engine.workers() if info.live] == [ONE, TWO]
+
+        await eventually_async(both_live, deadline=60)
+        assert end_of(shown[0].certificate) > now()
+    async with AlluxioEngine(
+        master=cluster.target, patience=0.5, identify=lambda: authority.identity(Role.OPERATOR)
+    ) as stranger:
+        with pytest.raises(EngineUnavailableError, match="do not believe each other's certificates"):
+            await stranger.mounts()
