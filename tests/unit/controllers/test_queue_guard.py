@@ -13,6 +13,7 @@ from tests.unit.kube.fake import ScriptedApi, error
 from tdcs.controllers import operator as module
 from tdcs.controllers.context import Settings
 from tdcs.controllers.operator import Operator, StaleError
+from tdcs.controllers.queueing import entries as entries_module
 from tdcs.controllers.queueing import queue as queue_module
 from tdcs.controllers.queueing import schedule as schedule_module
 from tdcs.controllers.queueing.pod_demand import PodDemands
@@ -82,7 +83,7 @@ async def test_a_queue_that_stands_still_is_counted_unhealthy_and_goes_on_by_its
             raise RuntimeError("a defect")
         return real(**more)
 
-    monkeypatch.setattr(f"{queue_module.__name__}.schedule", schedule)
+    monkeypatch.setattr(f"{entries_module.__name__}.schedule", schedule)
     operator = make_operator()
     async with asyncio.timeout(60):
         await operator.start()
