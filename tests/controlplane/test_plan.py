@@ -1,0 +1,76 @@
+"""`tdcs plan` with a real API server and the operator at work: what it says comes true, and is checked afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import CliRunner
+from tests.controlplane.operator_world import World, world
+from tests.support.controlplane.fixtures import TEST_LABEL
+from tests.support.kube import condition
+
+from tdcs.cli.main import main
+
+__all__ = ["world"]
+
+SPEEDS = ("--epochs", "2", "--images-per-second-per-gpu", "1", "--remote-bytes-per-second", "100M")
+
+
+def job_file(world: World, folder: Path, *, workers: int) -> Path:
+    """A TrainingJob of so many pods with a GPU each, on the nodes of this test."""
+    container = {"name": "main", "image": "train:test", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "nodeSelector": {TEST_LABEL: world.namespace},
+            "containers": [container],
+        }
+    }
+    job = {
+        "apiVersion": "tdcs.io/v1alpha2",
+        "kind": "TrainingJob",
+        "metadata": {"name": "planned", "namespace": world.namespace},
+        "spec": {
+            "workers": workers,
+            "replicaSpecs": [{"name": "Worker", "template": template}],
+            "datasets": [{"name": "pictures", "mountPath": "/data"}],
+        },
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job), encoding="utf-8")
+    return path
+
+
+def planned(world: World, file: Path, *options: str) -> Any:
+    found = CliRunner().invoke(
+        main, ["plan", str(file), f"--kubeconfig={world.plane.kubeconfig}", "--json", *options]
+    )
+    assert found.exit_code == 0, found.output
+    return json.loads(found.output)
+
+
+def test_a_plan_says_what_the_operator_does_and_the_job_says_how_wrong_it_was(
+    world: World, tmp_path: Path
+) -> None:
+    world.create_cluster()
+    with world.operator():
+        world.create_dataset()
+        world.wait_ready()
+        world.wait(lambda: world.dataset()["status"].get("claimName"))  # the claim is bound a moment later
+        # Nine GPUs there are.
+        never = planned(world, job_file(world, tmp_path, workers=10))
+        assert (never["starts_now"], never["turn"]["reason"]) == (False, "NoNodeIsLargeEnough")
+        found = planned(world, job_file(world, tmp_path, workers=2), "--apply", *SPEEDS)
+        holders = {node["name"] for node in world.dataset()["status"]["copies"][0]["nodes"] if node["bytes"]}
+        assert found["starts_now"], (found["data"], found["turn"])
+        assert {pod["node"] for pod in found["pods"]} <= holders
+        assert (found["load_bytes"], found["leaving"]) == (0, [])
+        world.wait(lambda: condition(world.job("planned"), "Succeeded") == "True")
+        check = world.job("planned")["status"]["prediction"]
+        # Forty files in two passes, at one file a second and GPU.
+        assert check["predictedSeconds"] == round(found["forecast"]["seconds"]) == 40
+        off = 100 * (40 - check["runSeconds"]) / check["runSeconds"]
+        assert check["errorPercent"] == round(off)
