@@ -25,7 +25,10 @@ ROOT: Mapping[str, tuple[set[str], str]] = {
         "kubelet makes folders of nodes for root, and files of earlier versions are root's",
     ),
     "master/journal-owner": ({"CHOWN", "DAC_OVERRIDE", "FOWNER"}, "journals of earlier versions are root's"),
-    "clean/clean": ({"DAC_OVERRIDE"}, "native views are root's, and blocks are not"),
+    "clean/clean": (
+        {"DAC_OVERRIDE", "FOWNER"},
+        "views are root's, blocks are not, and Alluxio's folders are sticky",
+    ),
     "worker-folders/worker": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
     "worker-folders/agent": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),
     "master-folders/master": ({"DAC_OVERRIDE"}, "files of a shared folder may be for their owner alone"),

@@ -17,6 +17,7 @@ CUSTOM_RESOURCES = (
     ("preloads.tdcs.io", "Preloads"),
     ("datasets.tdcs.io", "Datasets"),
     ("cacheclusters.tdcs.io", "CacheClusters"),
+    ("datachecks.tdcs.io", "DataChecks"),
 )
 """In the order in which they must be deleted."""
 
@@ -109,7 +110,8 @@ def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubect
         return
     with reporter.step(f"delete {noun}") as step:
         for namespace, name in found:
-            kubectl("delete", resource, name, "-n", namespace, "--ignore-not-found", "--wait=false")
+            scope = ("-n", namespace) if namespace else ()
+            kubectl("delete", resource, name, *scope, "--ignore-not-found", "--wait=false")
         kubectl.wait(
             lambda: _left(kubectl.list(resource)),
             what=f"{noun} are still being deleted",
@@ -117,11 +119,11 @@ def _delete_all(resource: str, noun: str, *, reporter: Reporter, kubectl: Kubect
             step=step,
             explain=lambda: kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide"),
         )
-        step.result = ", ".join("/".join(place) for place in found[:5])
+        step.result = ", ".join("/".join(filter(None, place)) for place in found[:5])
 
 
 def _place(thing: Object) -> tuple[str, str]:
-    return thing["metadata"]["namespace"], thing["metadata"]["name"]
+    return thing["metadata"].get("namespace", ""), thing["metadata"]["name"]
 
 
 def _left(things: Sequence[Object]) -> str | None:
@@ -129,7 +131,7 @@ def _left(things: Sequence[Object]) -> str | None:
     if not things:
         return None
     message = condition(things[0], "Ready").get("message", "the operator has not looked at it")
-    return f"{'/'.join(_place(things[0]))}: {message}"
+    return f"{'/'.join(filter(None, _place(things[0])))}: {message}"
 
 
 def _not_ready(cluster: Object | None) -> str | None:

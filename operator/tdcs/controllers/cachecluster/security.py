@@ -39,8 +39,9 @@ def preparing() -> Object:
 
 
 def cleaning() -> Object:
-    """Of what frees a node's disk: views are root's, and blocks are not."""
-    return _context(_ROOT, add=[READ_OTHERS])
+    """Of what frees a node's disk: views are root's, and blocks are not; Alluxio's folders are sticky, so that their
+    files go by the hand of their owner only."""
+    return _context(_ROOT, add=[READ_OTHERS, "FOWNER"])
 
 
 def mounting() -> Object:
