@@ -209,6 +209,8 @@ async def test_a_part_says_whether_and_from_where_it_is_brought(world: World) ->
         await world.until(lambda number=number: world.mount().version == number)  # type: ignore[misc]
         if pull == "All":
             await world.at_rest(held=total, version=number)
+        else:  # what no peer has is no work that is left
+            await world.until(lambda: not world.mount().busy)
         held[pull] = world.mount().source_bytes
     assert held == {"Nothing": 0, "Peers": 0, "All": total}
 

@@ -50,6 +50,7 @@ class Ledger:
         self._from_source: Mask = np.zeros(count, dtype=np.bool_)
         self._from_peers: Mask = np.zeros(count, dtype=np.bool_)
         self._may_read: Mask = np.zeros(count, dtype=np.bool_)
+        self._offered: Mask = np.zeros(count, dtype=np.bool_)
         self._wanted: Mask = np.zeros(count, dtype=np.bool_)
         self._touched: Mask | None = None
         self._dropped: Mask = np.zeros(count, dtype=np.bool_)
@@ -72,15 +73,25 @@ class Ledger:
         """Blocks that lie here."""
         return np.asarray(self.in_spool | self.registered)
 
+    @property
+    def _awaited(self) -> Mask:
+        """Blocks that are to come from peers. What the source may not give, and no peer offers, is no work."""
+        return np.asarray(self._from_peers & (self._may_read | self._offered))
+
     def assign(self, assignment: Assignment) -> None:
         """Work by an assignment from now on. What failed is tried at once when the access to the source is another."""
         self.changes += 1
         before, self.assignment = self.assignment, assignment
         if before is not None and before.source != assignment.source:
             self.failures.retry()
-        if before is not None and _placement(before) == _placement(assignment):
-            return
+        same = before is not None and _placement(before) == _placement(assignment)
         by_slot = self.manifest.block_slots
+        if before is None or not same or _offers(before) != _offers(assignment):
+            self._offered = np.zeros(self.manifest.blocks, dtype=np.bool_)
+            for peer in assignment.peers:
+                self._offered |= slots.mask_of(peer.slots)[by_slot]
+        if same:
+            return
         self._parts = {}
         everything = np.zeros(self.manifest.blocks, dtype=np.bool_)
         brought, from_peers = everything.copy(), everything.copy()
@@ -103,9 +114,7 @@ class Ledger:
 
     def missing_slots(self, *, from_peers: bool) -> bytes:
         """Slots with blocks that are to be brought, from peers or from the source."""
-        missing = (
-            (self._from_peers if from_peers else self._from_source) & ~self.held & ~self.failures.refused
-        )
+        missing = (self._awaited if from_peers else self._from_source) & ~self.held & ~self.failures.refused
         found = np.zeros(slots.SLOTS, dtype=np.bool_)
         found[self.manifest.block_slots[missing]] = True
         return slots.of_mask(found)
@@ -176,12 +185,32 @@ class Ledger:
             self._from_peers[block] = False
             self._from_source[block] = True
 
-    def slots_from_source(self, lonely: bytes) -> None:
-        """No peer answers for these slots: what is missing of them is to be read from the source."""
-        self.changes += 1
+    def slots_from_source(self, lonely: bytes) -> bool:
+        """No peer answers for these slots: what the source may give of them is read there; whether there is any."""
         moved = self._from_peers & self._may_read & slots.mask_of(lonely)[self.manifest.block_slots]
+        if not moved.any():
+            return False
+        self.changes += 1
         self._from_peers = self._from_peers & ~moved
         self._from_source = self._from_source | moved
+        return True
+
+    def no_peer_has(self, empty: bytes) -> bool:
+        """No peer has more of these slots: what only peers may give of them is no work; whether there is any.
+
+        It is awaited again when the peers of an assignment, or their slots, are others.
+        """
+        ended = (
+            self._from_peers
+            & ~self._may_read
+            & self._offered
+            & slots.mask_of(empty)[self.manifest.block_slots]
+        )
+        if not ended.any():
+            return False
+        self.changes += 1
+        self._offered = self._offered & ~ended
+        return True
 
     def failed(self, block: int, failure: Failure, *, now: float) -> None:
         """A claimed block could not be brought; it is tried again after a pause that grows."""
@@ -269,9 +298,7 @@ class Ledger:
     def left(self) -> bool:
         """Whether something is still being brought, registered or dropped."""
         held = self.held
-        missing = (
-            (self._from_source | self._from_peers) & ~held & ~self.failures.failed & ~self.failures.refused
-        )
+        missing = (self._from_source | self._awaited) & ~held & ~self.failures.failed & ~self.failures.refused
         return bool(
             missing.any()
             or (self.in_spool & ~self.registered).any()
@@ -346,6 +373,10 @@ class Ledger:
 
 def _placement(assignment: Assignment) -> tuple[object, ...]:
     return assignment.parts, assignment.origin, assignment.drop
+
+
+def _offers(assignment: Assignment) -> tuple[object, ...]:
+    return tuple((peer.node, peer.slots) for peer in assignment.peers)
 
 
 def _windows(*, begin: int, count: int) -> list[tuple[int, int]]:

@@ -290,6 +290,12 @@ class MountWork:
         """A peer answers, and has nothing of what is missing yet."""
         if (health := self.health.get(node)) is not None:
             health.silent_since = None
+            health.empty_since = self.clock() if health.empty_since is None else health.empty_since
+
+    def peer_has_some(self, node: str) -> None:
+        """A peer has some of what is missing; whether there is room for it is not known yet."""
+        if (health := self.health.get(node)) is not None:
+            health.empty_since = None
 
     def peer_gave(self, node: str) -> None:
         """A peer gave a block. (One that only promises some has not done anything yet.)"""
@@ -301,32 +307,39 @@ class MountWork:
         health, now = self.health.get(node), self.clock()
         if health is not None:
             health.failures += 1
+            health.empty_since = None
             health.pause_until = now + pause(health.failures, most=_MOST_PAUSE / 4)
             health.silent_since = now if health.silent_since is None else health.silent_since
 
     def pass_over_silent_peers(self) -> None:
-        """Let slots that no peer gives, for a bounded time by now, be read from the source."""
+        """Let slots that no peer gives, for a bounded time by now, be read from the source; what only peers may give,
+        and all of them say that they do not have, is awaited no more."""
         ledger, now = self.ledger, self.clock()
-        if ledger is None or self.source is None or self.wanted is None:
+        if ledger is None or self.wanted is None:
             return
         with self.lock:
-            lonely = ledger.missing_slots(from_peers=True)
+            lonely = empty = ledger.missing_slots(from_peers=True)
             if lonely == NO_SLOTS:
                 self._waiting_since = None
                 return
             if self._waiting_since is None:
                 self._waiting_since = now
-            if now - self._waiting_since < self.patience.silent:
+            since = self._waiting_since
+            if now - since < self.patience.silent:
                 return
             for node, peer in self.peers.items():
                 health = self.health[node]
                 silent = health.silent_since is not None and now - health.silent_since > self.patience.silent
-                moved_at = max(health.progress_at, self._waiting_since)
-                if not silent and now - moved_at <= self.patience.stalled:
+                if not silent and now - max(health.progress_at, since) <= self.patience.stalled:
                     lonely = slots.difference(lonely, peer.slots)
-            if lonely != NO_SLOTS:
+                # One that is silent, or was not asked yet, may have some: a move away from it is not over.
+                empty_at = now if health.empty_since is None else max(health.empty_since, since)
+                if now - empty_at <= self.patience.stalled:
+                    empty = slots.difference(empty, peer.slots)
+            if self.source is not None and ledger.slots_from_source(lonely):
                 _log.info("no peer gives some slots of %s: they are read from the source", self.path)
-                ledger.slots_from_source(lonely)
+            if ledger.no_peer_has(empty):
+                _log.info("no peer has more of some slots of %s: what they had is here", self.path)
 
     def state(self) -> MountState:
         """What the operator hears of it."""

@@ -29,5 +29,7 @@ class PeerHealth:
     failures: int = 0
     pause_until: float = 0.0
     silent_since: float | None = None
+    empty_since: float | None = None
+    """Since when it answers, and has nothing of what is missing."""
     progress_at: float = 0.0
     lanes: int = 0

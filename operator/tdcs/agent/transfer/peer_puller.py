@@ -118,6 +118,8 @@ class PeerPuller:
         """Take what the peer has, a request ahead; how many blocks were asked for."""
         asked, count = self._ask(mount, ledger, peer, client, has), 0
         following: list[int] = []
+        if asked:
+            mount.peer_has_some(peer.node)
         try:
             for number in range(_BATCHES_BETWEEN_NEWS):
                 if not asked:
