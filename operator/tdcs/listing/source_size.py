@@ -26,7 +26,7 @@ _EMPTY_PAGES: Final = 100
 """So many pages without a name are no listing."""
 _REGION: Final = "us-east-1"
 
-_SIZE: Final = re.compile(rb"<Size>(\d+)</Size>")
+_SIZE: Final = re.compile(rb"<Size>(\d{1,19})</Size>")
 _TOKEN: Final = re.compile(rb"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 
 

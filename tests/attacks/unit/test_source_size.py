@@ -134,6 +134,14 @@ def test_a_page_without_end_is_read_no_further_than_a_page_can_be() -> None:
         check(store, files=10)
 
 
+def test_a_size_of_thousands_of_digits_is_no_size() -> None:
+    text = b"<Size>" + b"9" * 5000 + b"</Size>" + b"<Size>7</Size>" * 2
+    with Store(page=lambda _: (200, {}, text)) as store:
+        check(store, files=2, bytes=14)
+        with pytest.raises(LimitExceededError):
+            check(store, files=1)
+
+
 def test_an_endpoint_that_is_away_passes() -> None:
     with Store(page=lambda number: (200, {}, listing(number))) as store:
         source = store.source
