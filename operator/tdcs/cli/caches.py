@@ -23,7 +23,7 @@ from tdcs.engine.protocol import WorkerInfo
 from tdcs.engine.read_failure_service import Report, read_failure_routes
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
-from tdcs.listing.source_size import check_size
+from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
@@ -47,6 +47,7 @@ def alluxio_caches(
         identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
     """
     gate = asyncio.Semaphore(LISTINGS_AT_ONCE)
+    check_size = SourceSize()
     tls = Contexts(identify) if identify is not None else None
 
     def make(cluster: str) -> Cache:

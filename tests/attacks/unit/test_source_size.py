@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,13 +23,19 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.mounts.access.limits import listing_limit
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import Credentials, EngineUnavailableError, LimitExceededError, Source
+from tdcs.engine.protocol import (
+    Credentials,
+    EngineUnavailableError,
+    LimitExceededError,
+    Source,
+    SourceError,
+)
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.result import Failed
-from tdcs.listing.source_size import check_size
+from tdcs.listing.source_size import ListingPage, SourceSize
 
 MB = 1_000_000
 PATH = "/datasets/1f"
@@ -89,7 +100,7 @@ def listing(number: int, *, names: int = 1000, size: int = 5, more: bool = True)
 
 
 def check(store: Store, **limit: int) -> None:
-    asyncio.run(check_size(store.source, ListingLimit(**limit), path=PATH))  # type: ignore[arg-type]
+    asyncio.run(SourceSize()(store.source, ListingLimit(**limit), path=PATH))  # type: ignore[arg-type]
 
 
 def test_of_a_bucket_with_names_without_end_no_more_pages_are_asked_for_than_the_limit_takes() -> None:
@@ -134,6 +145,94 @@ def test_a_page_without_end_is_read_no_further_than_a_page_can_be() -> None:
         check(store, files=10)
 
 
+@contextmanager
+def dripping() -> Iterator[tuple[Source, list[socket.socket]]]:
+    """A store that never ends its headers: a byte every 10 ms. Gives its source, and the connections that it has."""
+    open_: list[socket.socket] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def drip(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            while not ended.wait(0.01):
+                connection.sendall(b"x")
+        open_.remove(connection)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while not ended.is_set():
+                connection, _ = server.accept()
+                open_.append(connection)
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+    ended = threading.Event()
+    threading.Thread(target=serve, daemon=True).start()
+    options = {"endpoint": f"http://localhost:{server.getsockname()[1]}", "pathStyle": "true"}
+    try:
+        yield Source(uri="s3://bucket/slow", options=options), open_
+    finally:
+        ended.set()
+        server.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - of threads
+            await asyncio.sleep(0.005)
+
+
+async def test_a_store_that_never_ends_its_answer_passes_when_the_time_of_a_page_is_over() -> None:
+    with dripping() as (source, open_):
+        async with asyncio.timeout(10):
+            await SourceSize(page_seconds=0.1)(source, ListingLimit(files=10), path=PATH)
+        await until(lambda: not open_)
+
+
+async def test_a_count_holds_no_thread_of_the_event_loop_and_ends_when_it_is_cancelled() -> None:
+    class Closed(ThreadPoolExecutor):
+        def submit(self, *_: object, **__: object) -> Any:
+            raise AssertionError("a count is for no thread that others wait for")
+
+    asyncio.get_running_loop().set_default_executor(Closed())
+    with dripping() as (source, open_):
+        count = asyncio.ensure_future(SourceSize()(source, ListingLimit(files=10), path=PATH))
+        await until(lambda: bool(open_) or count.done())
+        count.cancel()
+        assert isinstance((await asyncio.gather(count, return_exceptions=True))[0], asyncio.CancelledError)
+        await until(lambda: not open_)
+
+
+async def test_a_count_ends_with_an_error_when_the_time_of_all_its_pages_is_over() -> None:
+    over = threading.Event()
+
+    def page(number: int) -> tuple[int, dict[str, str], bytes]:
+        if number:
+            over.wait(10)
+        return 200, {}, listing(number, names=1)
+
+    with Store(page=page) as store:
+        try:
+            with pytest.raises(SourceError, match=r"has named [01] of them in 1 s.*lists so slowly"):
+                await SourceSize(seconds=0.5)(store.source, ListingLimit(files=50), path=PATH)
+        finally:
+            over.set()
+
+
+async def test_so_many_sources_are_counted_at_once_and_the_others_wait_for_their_turn() -> None:
+    with dripping() as (source, open_):
+        check_size = SourceSize(at_once=2)
+        counts = [
+            asyncio.ensure_future(check_size(source, ListingLimit(files=10), path=PATH)) for _ in range(3)
+        ]
+        await until(lambda: len(open_) == 2)
+        counts[0].cancel()
+        await asyncio.wait([counts[0]])
+        await until(lambda: len(open_) == 2 and not any(count.done() for count in counts[1:]))
+        for count in counts:
+            count.cancel()
+        await asyncio.wait(counts)
+
+
 def test_a_size_of_thousands_of_digits_is_no_size() -> None:
     text = b"<Size>" + b"9" * 5000 + b"</Size>" + b"<Size>7</Size>" * 2
     with Store(page=lambda _: (200, {}, text)) as store:
@@ -142,14 +241,22 @@ def test_a_size_of_thousands_of_digits_is_no_size() -> None:
             check(store, files=1)
 
 
+@pytest.mark.parametrize("length", [1, 7, 64])
+def test_names_count_wherever_a_page_is_cut_as_it_comes(length: int) -> None:
+    text, page = listing(0, names=40, size=123), ListingPage()
+    sizes = [size for at in range(0, len(text), length) for size in page.add(text[at : at + length])]
+    assert sizes == [123] * 40
+    assert page.token == "1"
+
+
 def test_an_endpoint_that_is_away_passes() -> None:
     with Store(page=lambda number: (200, {}, listing(number))) as store:
         source = store.source
-    asyncio.run(check_size(source, ListingLimit(files=1), path=PATH))
+    asyncio.run(SourceSize()(source, ListingLimit(files=1), path=PATH))
 
 
 def test_a_folder_is_not_counted_here() -> None:
-    asyncio.run(check_size(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH))
+    asyncio.run(SourceSize()(Source(uri="file:///nfs"), ListingLimit(files=1), path=PATH))
 
 
 async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) -> None:
