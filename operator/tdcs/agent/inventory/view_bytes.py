@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from tdcs.agent.disk.tier import Disk
 from tdcs.api import names
@@ -46,14 +49,17 @@ class KeptByViews:
     def look(self) -> None:
         """Count. Run it in a thread: it reads the attributes of every file of every view."""
         began = self._clock()
-        links: dict[int, list[int]] = {}
+        # Columns: as objects, a million files would take 160 MB.
+        columns = array("q"), array("q"), array("q")
         for found in _files(self._views):
             # What only stands for a file that is elsewhere has a length, and no bytes on the disk.
             size = min(found.st_size, 512 * found.st_blocks)
-            seen = links.setdefault(found.st_ino, [0, found.st_nlink, size])
-            seen[0] += 1
+            for column, value in zip(columns, (found.st_ino, found.st_nlink, size), strict=True):
+                column.append(value)
+        inodes, links, sizes = (np.frombuffer(column, dtype=np.int64) for column in columns)
+        _, first, seen = np.unique(inodes, return_index=True, return_counts=True)
         # A file that has no names but those in views is in no folder of blocks any more.
-        self.bytes = sum(size for count, names_, size in links.values() if count >= names_)
+        self.bytes = int(sizes[first][seen >= links[first]].sum())
         took = self._clock() - began
         self._earliest = self._clock() + max(_LEAST_SECONDS, took * _SHARE)
 
