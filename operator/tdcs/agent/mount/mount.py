@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tdcs.agent.backoff import pause
+from tdcs.agent.backoff import FIRST_SECONDS, pause
 from tdcs.agent.disk.room import Room
 from tdcs.agent.mount.failures import Failure
 from tdcs.agent.mount.ledger import Ledger
@@ -139,8 +139,14 @@ class MountWork:
     def source_answered(self, length: int) -> None:
         """A piece came from the source."""
         self.source_bytes.add(length)
-        if self.source_failures:
+        if not self.source_failures and self.source_failure is None:
+            return
+        with self.lock:
+            if self.source is None:  # it cannot be opened, or not be had: another one was read before
+                return
             self.source_failures, self.source_failure = 0, None
+            # A short pause stays: a source that throttles answers some requests all the time.
+            self.source_until = min(self.source_until, self.clock() + FIRST_SECONDS)
 
     def source_refused(self, ledger: Ledger, block: int, error: SourceFailureError) -> None:
         """A block could not be read from the source."""

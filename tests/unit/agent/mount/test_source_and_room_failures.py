@@ -1,0 +1,73 @@
+"""What a mount says of its source and of its room: a failure is said as long as it lasts, and no longer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.support.agents import MOUNT, Version, fill, folder_version
+
+from tdcs.agent.disk.room import Room
+from tdcs.agent.mount.ledger import Ledger
+from tdcs.agent.mount.mount import MountWork
+from tdcs.agent.source.reader import SourceFailureError
+from tdcs.engine.agents import SourceAccess
+
+
+class Work:
+    """A mount of three files of which nothing lies here, and its time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 100.0
+        source = fill(folder / "source", dict.fromkeys("abc", b"x" * 10))
+        self.version: Version = folder_version(source, store=folder / "manifests")
+        room = Room(capacity=1 << 30, free=lambda: 1 << 30)
+        self.mount = MountWork(path=MOUNT, lock=threading.RLock(), room=room, clock=lambda: self.now)
+        self.ledger = Ledger(self.version.manifest)
+        self.mount.opened(self.ledger)
+        self.mount.assign(self.version.assignment())
+
+    def take(self) -> list[int]:
+        """Claim all that can be brought now."""
+        return self.ledger.take(now=self.now, most=10, most_bytes=1 << 20)
+
+    def codes(self) -> list[str]:
+        """What is said to fail."""
+        return [failure.code for failure in self.mount.state().failed]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    return Work(tmp_path)
+
+
+def away() -> SourceFailureError:
+    return SourceFailureError("SourceAway", "it answers 503", common=True)
+
+
+def test_a_source_that_answers_is_not_away_whatever_failed_in_the_pause_before(work: Work) -> None:
+    first, _, third = work.take()
+    work.mount.source_refused(work.ledger, first, away())
+    work.mount.source_answered(10)
+    work.mount.source_refused(work.ledger, third, away())  # in the pause: it is not counted
+    assert work.codes() == ["SourceAway"]
+    work.mount.source_answered(10)
+    assert work.codes() == []
+
+
+def test_an_answer_leaves_no_long_pause_but_a_short_one_for_a_source_that_throttles(work: Work) -> None:
+    for _ in range(6):
+        work.mount.source_refused(work.ledger, 0, away())
+        pause = work.mount.source_until - work.now
+        work.now = work.mount.source_until
+    work.now -= pause
+    assert pause > 10
+    work.mount.source_answered(10)
+    assert 0 < work.mount.source_until - work.now < 1.01
+
+
+def test_an_answer_of_a_source_that_was_replaced_does_not_open_the_new_one(work: Work) -> None:
+    work.mount.assign(work.version.assignment(version=2, source=SourceAccess(uri="nonsense://nowhere")))
+    work.mount.source_answered(10)  # a read of the source before it
+    assert work.codes() == ["SourceAway"]
