@@ -179,6 +179,18 @@ class MountWork:
             path = ledger.path(given[0]) if given else ""
             self.room_failure = FileFailure(path=path, code="NoRoom", reason=reason)
 
+    def _waits_for_room(self, ledger: Ledger) -> bool:
+        """Whether a block that is to be brought may find no room still: the pause goes on, or it can be tried."""
+        both = (False, True)
+        if all(ledger.missing_slots(from_peers=peers) == NO_SLOTS for peers in both):
+            return False
+        now = self.clock()
+        return (
+            now < self.room_until
+            or bool(ledger.claimed.any())
+            or any(ledger.ready(now=now, from_peers=peers) for peers in both)
+        )
+
     def wrong_from_peer(self, ledger: Ledger, block: int) -> None:
         """What a peer gave was not the block; after two such answers the source is asked."""
         with self.lock:
@@ -358,6 +370,8 @@ class MountWork:
                 if self._counted is None or self._counted[0] != now:
                     self._counted = (now, ledger.state())
                 state = self._counted[1]
+                if self.room_failure is not None and not self._waits_for_room(ledger):
+                    self.room_failure = None
             common = [each for each in (self.source_failure, self.room_failure) if each is not None]
             return msgspec.structs.replace(
                 state,

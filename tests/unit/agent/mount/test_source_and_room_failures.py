@@ -12,7 +12,7 @@ from tdcs.agent.disk.room import Room
 from tdcs.agent.mount.ledger import Ledger
 from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.source.reader import SourceFailureError
-from tdcs.engine.agents import SourceAccess
+from tdcs.engine.agents import ALL_SLOTS, SourceAccess
 
 
 class Work:
@@ -71,3 +71,21 @@ def test_an_answer_of_a_source_that_was_replaced_does_not_open_the_new_one(work:
     work.mount.assign(work.version.assignment(version=2, source=SourceAccess(uri="nonsense://nowhere")))
     work.mount.source_answered(10)  # a read of the source before it
     assert work.codes() == ["SourceAway"]
+
+
+def test_no_room_is_not_said_any_more_when_nothing_is_missing(work: Work) -> None:
+    work.mount.no_room(work.ledger, work.take(), "the disk has 0 bytes left")
+    assert work.codes() == ["NoRoom"]
+    work.mount.assign(work.version.assignment(version=2, parts=(), drop=ALL_SLOTS))
+    assert work.codes() == [], "or copies that lie nowhere else would be dropped for it"
+
+
+def test_no_room_is_said_while_a_block_waits_for_it_and_while_it_is_tried(work: Work) -> None:
+    work.mount.no_room(work.ledger, work.take(), "the disk has 0 bytes left")
+    work.now += 60
+    assert work.codes() == ["NoRoom"]
+    taken = work.take()
+    assert work.codes() == ["NoRoom"]
+    for block in taken:
+        work.mount.source_refused(work.ledger, block, SourceFailureError("Missing", "it is gone"))
+    assert work.codes() == ["Missing"] * 3, "there was room for what the source has no more"
