@@ -118,7 +118,7 @@ class Agent:
             clock=clock,
         )
         self._wake = asyncio.Event()
-        self._background: Final = BackgroundWork(ended=self._ended)
+        self._background: Final = BackgroundWork(ended=self._ended, clock=clock)
         self.ready = False
 
     # For the operator.

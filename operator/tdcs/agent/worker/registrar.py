@@ -146,6 +146,7 @@ class Registrar:
         action: Callable[[int], Awaitable[object]],
     ) -> None:
         waiting = list(reversed(blocks))
+        refused: list[OSError] = []
 
         async def lane() -> None:
             while waiting:
@@ -155,14 +156,26 @@ class Registrar:
                 except BaseException as error:
                     with mount.lock:
                         ledger.release([block])
-                    if not isinstance(error, _WorkerAwayError):
+                    if isinstance(error, OSError):
+                        self._refuse(int(ledger.manifest.block_ids[block]))
+                        refused.append(error)
+                    elif not isinstance(error, _WorkerAwayError):
                         raise
 
         try:
-            await asyncio.gather(*(lane() for _ in range(min(lanes, len(blocks)))))
+            async with asyncio.TaskGroup() as running:  # an error in one of them ends the others
+                for _ in range(min(lanes, len(blocks))):
+                    running.create_task(lane())
         finally:
             with mount.lock:
                 ledger.release(waiting)
+        if refused:
+            _log.warning(
+                "the disk refuses %d blocks of %s, which are tried again: %s",
+                len(refused),
+                mount.path,
+                refused[0],
+            )
 
     async def _register(self, mount: MountWork, ledger: Ledger, block: int, pinned: bool) -> None:
         identity = int(ledger.manifest.block_ids[block])
