@@ -207,14 +207,16 @@ class SourcePuller:
         ledger, block = large.ledger, large.block
         length = int(ledger.manifest.block_lengths[block])
         error = large.error
-        with large.cleanup:
-            if error is None:
-                identity = int(ledger.manifest.block_ids[block])
-                try:
+        try:
+            with large.cleanup:
+                if error is None:
+                    identity = int(ledger.manifest.block_ids[block])
                     found = hash_of(large.partial.fd, offset=0, length=length)
                     self._disk.keep(large.partial, block=identity, length=length, content_hash=found)
-                except DiskError as failure:
-                    error = failure
+        except DiskError as failure:
+            error = failure
+        except OSError as failure:  # it is not read again, or its file cannot be closed or removed
+            error = error or DiskError(f"the disk does not finish the block: {failure.strerror}")
         if error is None:
             mount.brought(ledger, block)
             return
