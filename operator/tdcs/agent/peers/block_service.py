@@ -32,6 +32,10 @@ IDLE_SECONDS: Final = 60
 HANDSHAKE_SECONDS: Final = 10
 MOST_WAIT_MS: Final = 20_000
 
+_SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_SCARCE_PAUSE_SECONDS: Final = 0.05
+"""The pause after a connection that could not be taken for want of descriptors or memory."""
+
 Feed = Callable[[str, int, int, float], News]
 """Mount, instance, place, and seconds to wait: what became readable after that place."""
 
@@ -98,9 +102,11 @@ class BlockService:
             try:
                 connection, _ = listener.accept()
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
-                    continue
-                return
+                if error.errno in _SCARCE:
+                    time.sleep(_SCARCE_PAUSE_SECONDS)
+                elif error.errno != errno.ECONNABORTED:
+                    return
+                continue
             with self._lock:
                 full = len(self._connections) >= MOST_CONNECTIONS
                 if not full:
@@ -111,7 +117,14 @@ class BlockService:
                         connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), name="block-reader", daemon=True).start()
+            reader = threading.Thread(
+                target=self._serve, args=(connection,), name="block-reader", daemon=True
+            )
+            try:
+                reader.start()
+            except RuntimeError as error:  # the process may have no more threads
+                _log.warning("a connection of a reader of blocks is closed: %s", error)
+                self._end(connection)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -127,9 +140,12 @@ class BlockService:
         except (FrameError, OSError, struct.error, UnicodeDecodeError) as error:
             _log.debug("a connection of a reader of blocks ended: %s", error)
         finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
+            self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+        connection.close()
 
     def _greet(self, channel: Channel) -> bool:
         version, _, length = frames.parse_greeting(receive(channel, frames.GREETING.size))

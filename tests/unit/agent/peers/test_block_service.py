@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import xxhash
 
 from tdcs.agent.disk.tier import Disk
 from tdcs.agent.mount.readable import ReadableBlocks
-from tdcs.agent.peers import frames
+from tdcs.agent.peers import block_service, frames
 from tdcs.agent.peers.block_client import BlockClient, WrongContentError
 from tdcs.agent.peers.block_service import BlockService
 from tdcs.agent.peers.frames import FrameError, News, Wanted
@@ -150,3 +153,42 @@ def test_who_waits_for_news_hears_of_a_block_when_it_becomes_readable(giver: Giv
         giver.readable.restart([9])
         anew = client.feed(mount="/m", instance=later.instance, place=later.place, wait_seconds=1)
         assert list(anew.blocks) == [9], "places of the list before it mean nothing"
+
+
+class ScarceListener(socket.socket):
+    """One that gives these errors first, and is closed then."""
+
+    def __init__(self, codes: list[int]) -> None:
+        super().__init__()
+        self.codes = codes
+
+    def accept(self) -> tuple[socket.socket, object]:
+        code = self.codes.pop(0) if self.codes else errno.EBADF
+        raise OSError(code, os.strerror(code))
+
+
+def test_a_process_without_descriptors_waits_a_moment_before_it_accepts_again(
+    giver: Giver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    with ScarceListener([errno.EMFILE, errno.ENFILE, errno.ECONNABORTED, errno.ENOMEM]) as listener:
+        monkeypatch.setattr(block_service, "time", SimpleNamespace(sleep=pauses.append))
+        giver.service._accept(listener)
+        assert not listener.codes
+    assert pauses == [0.05] * 3, "none for a caller that went away"
+
+
+def test_a_connection_that_gets_no_thread_is_closed_and_the_next_one_is_served(
+    giver: Giver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    host, _, port = giver.address.rpartition(":")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more)
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            assert connection.recv(1) == b""
+    assert not giver.service._connections
+    with giver.client() as client:
+        assert read(client, [Wanted(SMALL)]) == [giver.contents[SMALL]]
