@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.csi.source import MOUNTED, SourceNotReadyError
-from tdcs.csi.versions.folders import DatasetFolder, VersionFolder, dataset_folder
+from tdcs.csi.versions.folders import DatasetFolder, VersionFolder, dataset_folder, tiers_of
 from tdcs.csi.versions.manifests import Manifests, load
 from tdcs.csi.volume import Volume
+from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import plain_folder, replace_plain_file
 from tdcs.engine.protocol import Engine, EngineError, EngineUnavailableError
 from tdcs.listing.folder import is_digest
@@ -181,6 +182,9 @@ class Versions:
 
     async def _ask(self, *, volume: Volume, folder: DatasetFolder, listing: bool) -> Manifest:
         engine = self._engine(volume.cluster)
+        tier = tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)[0]
+        # Before the master is asked: what it says of a newer cache must not count as said of the blocks that are here.
+        journal = await asyncio.to_thread(journal_in, epoch_file(tier))
         async with asyncio.timeout(self._patience):
             if volume.path not in await engine.mounts():
                 raise SourceNotReadyError(
@@ -209,7 +213,7 @@ class Versions:
                 "too long names, or a file with the name of a folder) and are left out",
                 *(volume.path, volume.cluster, manifest.header.skipped_count),
             )
-        await asyncio.to_thread(_note, folder.of(manifest.digest))
+        await asyncio.to_thread(_note, folder.of(manifest.digest), journal)
         self._known[volume] = _Known(manifest, begun, time.monotonic(), published, listed)
         return manifest
 
@@ -253,6 +257,8 @@ def _seen(version: VersionFolder) -> float | None:
     return None
 
 
-def _note(version: VersionFolder) -> None:
-    """The cache has this version now."""
+def _note(version: VersionFolder, journal: str = "") -> None:
+    """The cache has this version now; `journal` is that of the blocks here, empty when it is not known."""
     replace_plain_file(version.seen, b"")
+    if journal and journal_in(version.journal) != journal:
+        replace_plain_file(version.journal, f"{journal}\n".encode())

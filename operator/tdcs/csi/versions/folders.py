@@ -7,6 +7,7 @@
     TIER/views/DATASET/.noticed                  the version that this node has dealt with
     TIER/views/DATASET/VERSION/manifest          what the version consists of; VERSION is its digest
     TIER/views/DATASET/VERSION/seen              its time is when the cache was last seen to have this version
+    TIER/views/DATASET/VERSION/journal           what the blocks belong to that the manifest names
     TIER/views/DATASET/VERSION/tree/...          links to blocks, and what stands for files that are not here
     TIER/views/DATASET/VERSION/shown             what pods are given, where it is not the tree itself: an overlay of it
     TIER/views/DATASET/VERSION/scratch/          files on their way into the tree
@@ -34,6 +35,7 @@ SHOWN: Final = "shown"
 SCRATCH: Final = "scratch"
 NOTICED: Final = ".noticed"
 SEEN: Final = "seen"
+JOURNAL: Final = "journal"
 STAGING: Final = ".manifests"
 
 _NOTES: Final = ".tiers"
@@ -132,6 +134,11 @@ class VersionFolder:
     def seen(self) -> str:
         """The file with the time of when the cache was last seen to have this version."""
         return os.path.join(self.path, SEEN)
+
+    @property
+    def journal(self) -> str:
+        """The file that names the journal which the manifest's ids of blocks belong to; not there while unknown."""
+        return os.path.join(self.path, JOURNAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,6 +40,9 @@ from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
 
+_CONFIRM_SECONDS: Final = 30.0
+"""Pause between two questions to a master whether a version of an older cache is that of its own, too."""
+
 
 class NodeViews:
     """The views of this node. Run `watch` beside the calls."""
@@ -199,6 +202,7 @@ class NodeViews:
                 store=Store(
                     tiers=tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers),
                     mount=manifest.path,
+                    journal=self._folder(volume).of(manifest.digest).journal,
                 ),
             )
         return self._views[key]
@@ -264,6 +268,7 @@ class NodeViews:
         return (
             view.due
             or view.refresh_due
+            or view.confirm_due
             or (view.given_up > 0 and self._release_is_due(view, used=self._used(view, mounts=mounts)))
             or bool(self._outdated(view, mounts=mounts))
             or self._gateway_is_needless(view, mounts=mounts)
@@ -320,6 +325,11 @@ class NodeViews:
                 await view.release()
             else:
                 view.keep()
+        if view.confirm_due:
+            view.confirm_at = time.monotonic() + _CONFIRM_SECONDS
+            await self._versions.renewed(
+                volume=view.volume, listing=False
+            )  # which notes the journal of the current one
 
     def _release_is_due(self, view: View, *, used: bool) -> bool:
         return not used or time.monotonic() >= view.release_at

@@ -3,6 +3,8 @@
 The agent puts a block that it has verified into its spool, and removes it there once the worker has the same file in
 its own folder. So the spool is looked at first: what has left it meanwhile is found in the worker's folder.
 
+A version that another cache had (see `tdcs.engine.block_journal`) gets no block: those here only have the same ids.
+
 What the agent has found to differ from the source counts as not being here, although it may lie here for a while: a
 wrong copy that is held open can be dropped only later.
 """
@@ -20,6 +22,7 @@ import numpy as np
 
 from tdcs.api import names
 from tdcs.csi.views.plan import Blocks, Inodes, Kind, Kinds
+from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.confined_path import open_plain_folder
 from tdcs.planning.manifest import Manifest
 
@@ -31,10 +34,15 @@ _CLOCK_TICK: Final = 50_000_000
 
 
 class Store:
-    """The blocks that views can link: those of the views' own tier, and of others on the same file system."""
+    """The blocks that views can link: those of the views' own tier, and of others on the same file system.
 
-    def __init__(self, *, tiers: Sequence[str], mount: str) -> None:
-        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted."""
+    Attributes:
+        foreign: whether the blocks here were of another journal than the version's at the last look.
+    """
+
+    def __init__(self, *, tiers: Sequence[str], mount: str, journal: str | None = None) -> None:
+        """`tiers` are the tiers' folders, views lie in the first one; `mount`: the path of what is mounted; `journal`:
+        the file that names the journal of the version's blocks, any will do without it or while it is not there."""
         self._home: Final = tiers[0]
         self._folders: Final = [
             os.path.join(os.fsencode(tier), os.fsencode(folder))
@@ -44,13 +52,17 @@ class Store:
         refused = os.fsencode(names.refused_folder(mount=mount))
         self._refused: Final = [os.path.join(os.fsencode(tier), refused) for tier in tiers]
         self._logged = False
+        self._epoch: Final = epoch_file(self._home)
+        self._journal: Final = journal
+        self.foreign = False
 
     def stamp(self) -> int:
         """Changes whenever a block comes, goes, or is refused; -1 when that is not reliable yet, 0 without folders.
 
         Take it before `scan`.
         """
-        stamps = [_stamp(folder) for folder in (*self._folders, *self._refused)]
+        noted = (self._epoch, self._journal) if self._journal is not None else ()
+        stamps = [_stamp(place) for place in (*self._folders, *self._refused, *map(os.fsencode, noted))]
         if -1 in stamps:
             return -1
         return hash(tuple(stamps)) & _POSITIVE if any(stamps) else 0
@@ -58,6 +70,9 @@ class Store:
     def scan(self, *, manifest: Manifest, kinds: Kinds) -> Blocks:
         """Where the block of each file of one block is, and which of them are refused."""
         local = np.zeros(len(manifest), dtype=np.uint64)
+        self.foreign = self._is_foreign()
+        if self.foreign:
+            return Blocks(local, np.zeros(0, dtype=np.int64))
         for folder in self._linkable():
             identifiers, inodes = _entries(folder)
             blocks = manifest.blocks_at(identifiers)
@@ -77,13 +92,18 @@ class Store:
         """Descriptors of the folders in which a block may be, in the order in which to look."""
         with contextlib.ExitStack() as stack:
             found = []
-            for folder in self._linkable():
+            for folder in self._linkable() if not self._is_foreign() else ():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     opened = _opened(folder)
                     if opened is not None:
                         found.append(opened)
                         stack.callback(os.close, opened)
             yield found
+
+    def _is_foreign(self) -> bool:
+        """Whether what lies here is of another journal; the name of that one is there before any of its blocks."""
+        noted = journal_in(self._journal) if self._journal is not None else ""
+        return bool(noted) and noted != journal_in(self._epoch)
 
     def _linkable(self) -> Iterator[bytes]:
         """The folders on the file system of the views: no link leads to another one."""

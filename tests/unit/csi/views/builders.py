@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tdcs.agent.disk.epoch import enter_epoch
 from tdcs.agent.disk.refused import RefusedBlocks
+from tdcs.agent.disk.tier import Disk
 from tdcs.api import names
 from tdcs.csi.views.overlay import unsupported
 from tdcs.engine.protocol import Block, CachedFile
@@ -62,6 +64,13 @@ def put_blocks(tier: Path, blocks: Mapping[int, bytes], *, folder: str = names.B
         file.write_bytes(content)
         file.chmod(0o777)
         file.rename(place / str(identifier))
+
+
+def enter_journal(tier: Path, journal: str) -> None:
+    """What `tdcs agent prepare` does: blocks of another journal go, and then the tier is one of this journal."""
+    disk = Disk(tier)
+    disk.prepare()
+    enter_epoch(disk, journal=journal)
 
 
 def drop_block(tier: Path, identifier: int) -> None:

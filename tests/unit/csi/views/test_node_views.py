@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.support.waiting import eventually_async
-from tests.unit.csi.views.builders import PATH, admit_block, drop_block, put_blocks, refuse_block
+from tests.unit.csi.views.builders import (
+    PATH,
+    admit_block,
+    drop_block,
+    enter_journal,
+    put_blocks,
+    refuse_block,
+)
 
 from tdcs.api import names
 from tdcs.csi.hang_guard import HangGuard
@@ -124,6 +131,39 @@ async def test_a_dataset_that_is_all_here_is_shown_without_the_client(world: Wor
     assert sorted(os.listdir(tree)) == ["empty", "train"]
     (report,) = world.views.reports()
     assert (report.counts.linked, report.counts.empty, report.counts.remote) == (2, 1, 0)
+
+
+async def test_a_version_of_a_cache_that_was_made_anew_gets_none_of_the_new_blocks(world: World) -> None:
+    enter_journal(world.tier, "one")
+    await world.mount()
+    before = await world.load()
+    old = await world.opened()
+
+    enter_journal(world.tier, "two")
+    world.files = {"train/7.jpg": 3, "train/8.jpg": 4}
+    world.engine = MemoryEngine(sources={URI: lambda: world.files}, workers={"node-a": 1 << 20})
+    await world.mount()
+    assert (await world.load())["train/7.jpg"] == before["train/1.jpg"]
+    new = await world.opened()
+
+    async with watching(world.views):
+        await eventually_async((old / "train/1.jpg").is_symlink, deadline=10)
+    assert (old / "train/2.jpg").is_symlink()
+    assert (new / "train/7.jpg").read_text() == "777"
+
+
+async def test_a_version_that_the_new_cache_has_too_gets_its_blocks_again(world: World) -> None:
+    enter_journal(world.tier, "one")
+    await world.mount()
+    await world.load()
+    tree = await world.opened()
+
+    enter_journal(world.tier, "two")
+    ids = await world.load()
+    block = world.tier / names.BLOCK_FOLDER / str(ids["train/1.jpg"])
+    async with watching(world.views):
+        await eventually_async((tree / "train/1.jpg").exists, deadline=10)
+        await eventually_async(lambda: os.path.samefile(tree / "train/1.jpg", block), deadline=10)
 
 
 async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World) -> None:

@@ -11,6 +11,7 @@ from tests.unit.csi.views.builders import (
     PATH,
     admit_block,
     drop_block,
+    enter_journal,
     listed,
     manifest_of,
     put_blocks,
@@ -305,6 +306,55 @@ def test_without_overlays_the_way_is_a_plain_folder(disk: Disk, monkeypatch: pyt
     for _ in range(2):
         disk.tree.gateway.remove()
         assert not (disk.root / "d/e/.tdcs").exists()
+
+
+def test_a_block_of_another_journal_is_not_linked_though_id_and_length_are_the_same(disk: Disk) -> None:
+    noted = disk.tier / "noted"
+    disk.store = Store(tiers=[str(disk.tier)], mount=PATH, journal=str(noted))
+    enter_journal(disk.tier, "one")
+    noted.write_text("one\n")
+    put_blocks(disk.tier, {1: b"here"})
+    disk.reopened()
+    disk.follow()
+
+    enter_journal(disk.tier, "two")  # the cache was deleted and made anew
+    put_blocks(disk.tier, {1: b"xxxx", 2: b"yyyy"})
+    refuse_block(disk.tier, 1)
+    disk.follow()
+
+    assert disk.store.foreign
+    assert (disk.root / "d/here").read_text() == "here"
+    assert (disk.root / "d/away").is_symlink()
+    disk.follow(release=True)
+    assert (disk.root / "d/here").is_symlink()
+    noted.write_text("two\n")  # the new cache has the version, too
+    assert disk.store.stamp() == -1  # so it is looked at again
+    admit_block(disk.tier, 1)
+    disk.follow()
+    assert ((disk.root / "d/here").read_text(), (disk.root / "d/away").read_text()) == ("xxxx", "yyyy")
+
+
+def test_a_block_that_was_seen_before_the_journal_changed_is_not_linked_after_it(disk: Disk) -> None:
+    """The steps were planned by what was there; what is linked is looked at again."""
+    noted = disk.tier / "noted"
+    disk.store = Store(tiers=[str(disk.tier)], mount=PATH, journal=str(noted))
+    enter_journal(disk.tier, "one")
+    noted.write_text("one\n")
+    put_blocks(disk.tier, {1: b"here"})
+    tree = disk.reopened()
+    steps = plan(
+        kinds=tree.kinds,
+        forms=tree.forms,
+        linked=tree.linked,
+        blocks=disk.store.scan(manifest=disk.manifest, kinds=tree.kinds),
+        release=False,
+    )
+    enter_journal(disk.tier, "two")
+    put_blocks(disk.tier, {1: b"xxxx"})
+
+    tree.apply(steps)
+
+    assert (disk.root / "d/here").is_symlink()
 
 
 def test_the_stamp_changes_with_every_block(tmp_path: Path) -> None:
