@@ -7,6 +7,9 @@ another one begins, and now and then while loads go on. Between measurements the
 served first has no limit then either; it falls only by a measurement, and then half of the way at a time, since a
 short disturbance is no slower store.
 
+A measurement begins with the first byte: a store that gives nothing for a while would else be one of rate 0, and
+every load but one would be stopped when it gives again.
+
 Limits: where the nodes cannot take what the store could give, that is what is measured, and it is what can be shared.
 """
 
@@ -83,6 +86,9 @@ def measure(
     from_ = now if began is None else began + timing.settle
     seen = (*known.seen, (now, rate)) if began is None or now >= from_ else ()
     while len(seen) > 1 and seen[1][0] <= now - timing.window:
+        seen = seen[1:]
+    # Loads that read nothing, since their source or their agents do not answer, say nothing of what it can give.
+    while began is not None and seen and seen[0][1] <= 0:
         seen = seen[1:]
     found = replace(known, began=began, seen=seen)
     if not seen or now - seen[0][0] < timing.window:

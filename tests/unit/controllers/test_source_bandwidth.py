@@ -135,6 +135,17 @@ def test_a_store_without_a_declared_bandwidth_is_measured_and_then_shared() -> N
     assert not shares.measured()
 
 
+def test_loads_of_a_store_that_gives_nothing_for_a_while_are_not_held_back_afterwards() -> None:
+    now = 0.0
+    shares = SourceBandwidth(on_change=lambda cluster, path: None, clock=lambda: now)
+    while now < 60.0:
+        for place, waiting in ((ONE, 0), (TWO, 1)):
+            demand = load(str(place), waiting=waiting)
+            assert shares.share(place=place, store="s3", declared=None, load=demand, rate=0.0) is None
+        now += 1.0
+    assert not shares.measured()
+
+
 def test_a_store_is_an_endpoint_or_the_file_system() -> None:
     own = {"uri": "s3://a/b", "options": {"endpoint": "http://store:9000"}}
     assert store_of(SourceSpec.model_validate(own)) == "http://store:9000"

@@ -69,3 +69,18 @@ def test_what_is_known_outlives_a_pause_and_a_measurement_does_not(measured: Mea
     assert measure(measured, now=20.0, rate=0.0, loads=(), timing=TIMING).shared == 100.0
     under_way = after(Measurement(), [100.0] * 10)
     assert measure(under_way, now=20.0, rate=0.0, loads=(), timing=TIMING).began is None
+
+
+def test_loads_that_read_nothing_are_no_measurement_and_the_first_byte_is_waited_for() -> None:
+    silent = after(Measurement(), [0.0] * 60)
+    assert (silent.rate, silent.shared) == (None, None)
+    assert after(silent, [100.0] * 10, begin=60.0).shared is None
+    assert after(silent, [100.0] * 11, begin=60.0).shared == 100.0
+
+
+def test_what_is_known_is_not_halved_by_loads_that_read_nothing(measured: Measurement) -> None:
+    silent = after(measured, [0.0] * 60, begin=315.0)
+    assert silent.rate == 100.0
+    assert silent.shared is None  # nobody is held back until it is measured
+    again = after(silent, [80.0] * 30, begin=375.0)
+    assert again.shared == 90.0
