@@ -23,6 +23,12 @@ class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
     files_field: str = "spec.limits"
     bytes_field: str = "spec.limits.bytesPerDataset"
 
+    def exceeds(self, other: "ListingLimit") -> bool:
+        """Whether it allows more files, or more bytes, than another limit."""
+        return self.files > other.files or (
+            other.bytes is not None and (self.bytes is None or self.bytes > other.bytes)
+        )
+
 
 class CheckSize(Protocol):
     """Counts a source before a cache learns its names, as far as the limit."""

@@ -190,7 +190,7 @@ class MountManifests:
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
             limit: how large the source may be. A higher one than that which a listing met is tried at once.
         """
-        if self._met is not None and self._met != limit:
+        if self._met is not None and limit.exceeds(self._met):
             self._again_at, self._met = -math.inf, None
         now, listed = self._clock(), self._known.listed
         if self._listing is not None or now < self._again_at:
