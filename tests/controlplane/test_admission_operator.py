@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from tests.controlplane.operator_command import install_rights, remove_cluster_wide
@@ -47,14 +47,19 @@ class Policies:
 
     def enforce(self, probe: Object, *, by: Kube) -> None:
         """Install them, and wait until `probe` is refused."""
+        self.install()
+        self._world.wait(lambda: refusal(by, self._world.kube, probe))
+
+    def install(self, values: Mapping[str, object] | None = None) -> None:
+        """Install them with other values of the chart; they hold some time later."""
         self._objects = install_rights(
             self._world.kube,
             release=self._release,
             namespace=self._world.namespace,
             templates=["admission-operator"],
+            values=values,
             everywhere=True,
         )
-        self._world.wait(lambda: refusal(by, self._world.kube, probe))
 
     def remove(self) -> None:
         remove_cluster_wide(self._world.kube, self._objects)
@@ -307,3 +312,32 @@ def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
     stolen = {"metadata": {"labels": {"tdcs.io/dataset-uid": "another"}}}
     assert "are made by TDCS's operator" in refused(lambda: kube.patch("PersistentVolume", name, stolen))
     kube.delete("PersistentVolume", name)
+
+
+def test_with_kueue_the_operator_creates_preloads_of_workloads_and_no_others(
+    world: World, release: str, thief: Kube, policies: Policies
+) -> None:
+    kube, namespace = world.kube, world.namespace
+    workload_of_kueue = {**owner("Workload", "job-x"), "apiVersion": "kueue.x-k8s.io/v1beta2"}
+
+    def preload(*owners: Object) -> Object:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Preload",
+            "metadata": {"name": "ahead-pictures", "namespace": namespace, "ownerReferences": list(owners)},
+            "spec": {"datasetRef": {"name": "pictures"}},
+        }
+
+    ahead = preload(workload_of_kueue)
+    others = [preload(), preload(owner("Workload")), preload(owner("TrainingJob"))]
+    enabled = {"kueue.enabled": True}
+    rights = install_rights(kube, release=release, namespace=namespace, templates=["kueue"], values=enabled)
+    try:
+        assert [refusal(thief, kube, obj) for obj in (ahead, *others)] == [""] * 4
+        policies.enforce(ahead, by=thief)  # those of a chart without Kueue
+        policies.install(enabled)
+        world.wait(lambda: not refusal(thief, kube, ahead))
+        words = "creates none of them but Preloads that Workloads of Kueue own"
+        assert [answer for obj in others if words not in (answer := refusal(thief, kube, obj))] == []
+    finally:
+        remove_cluster_wide(kube, rights)

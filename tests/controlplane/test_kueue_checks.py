@@ -66,13 +66,13 @@ def release(world: World) -> str:
 
 @pytest.fixture
 def rights(world: World, release: str) -> Iterator[list[Object]]:
-    """Kueue's kinds, and what the chart grants the operator where they are."""
+    """Kueue's kinds, and what the chart grants the operator there, with its default policies."""
     world.kube.install_crds(definitions())
     objects = install_rights(
         world.kube,
         release=release,
         namespace=world.namespace,
-        templates=["operator-rbac", "operator", "kueue"],
+        templates=["operator-rbac", "operator", "kueue", "admission", "admission-operator"],
         values={"kueue.enabled": True},
     )
     yield objects

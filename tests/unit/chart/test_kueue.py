@@ -1,8 +1,9 @@
 """What the chart grants for Kueue: nothing unless it is asked for."""
 
-from tests.unit.chart.conftest import Helm
+from tests.unit.chart.conftest import Helm, Rendered
 
 from tdcs.api import names
+from tdcs.kube.resources import PRELOADS, WORKLOADS
 
 
 def test_without_being_asked_the_operator_has_no_right_on_kueues_kinds(helm: Helm) -> None:
@@ -36,3 +37,26 @@ def test_with_kueue_the_operator_answers_checks_and_may_write_statuses_only(helm
     binding = rendered.one("ClusterRoleBinding", "tdcs-operator-kueue")
     assert [subject["name"] for subject in binding["subjects"]] == ["tdcs-operator"]
     assert "--kueue" in rendered.containers()["tdcs-operator/operator"]["args"]
+
+
+def test_only_with_kueue_the_policies_let_the_operator_create_preloads(helm: Helm, default: Rendered) -> None:
+    def validation(rendered: Rendered) -> tuple[str, str]:
+        policy = rendered.one("ValidatingAdmissionPolicy", "tdcs-operator-specs")
+        (only,) = policy["spec"]["validations"]
+        return only["expression"], only["message"]
+
+    unchanged = "oldObject != null && object.?spec == oldObject.?spec"
+    expression, message = validation(default)
+    assert expression == unchanged
+    assert message.endswith("creates none of them")
+
+    expression, message = validation(helm.template({"kueue.enabled": "true"}))
+    before, created = expression.split(" || ")
+    assert before == f"({unchanged})"
+    # As the operator makes them: see KueueChecks, and the same on an API server in tests/controlplane.
+    assert created == (
+        f"(request.operation == 'CREATE' && request.resource.resource == '{PRELOADS.plural}' && "
+        "object.metadata.?ownerReferences.orValue([]).exists(r, "
+        f"r.apiVersion.startsWith('{WORKLOADS.group}/') && r.kind == '{WORKLOADS.kind}'))"
+    )
+    assert message.endswith("but Preloads that Workloads of Kueue own")
