@@ -1,12 +1,13 @@
 """Answers the AdmissionChecks of Kueue that ask for data, and has loaded ahead what the first Workloads lack.
 
-Nothing is remembered but when a sentence was last written: a restart reads the states from the Workloads.
+Nothing is remembered but when a sentence was last written, or a refusal logged: a restart reads the states from the
+Workloads.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,6 +36,9 @@ ABSENT_SECONDS = 30.0
 SENTENCE_SECONDS = 15.0
 """A sentence whose state stays is renewed at most so often: the share that is cached changes all the time."""
 
+REFUSAL_SECONDS = 60.0
+"""A refusal that lasts is logged so often; the write is tried again in every pass."""
+
 AHEAD_TTL_SECONDS = 600
 """After so long a Preload that loaded ahead goes."""
 
@@ -51,6 +55,7 @@ class KueueChecks:
         self._context = context
         self._clock = clock
         self._said: dict[tuple[str, str], float] = {}
+        self._refusals: dict[str, float] = {}
         api = context.api
         self._checks = Informer(api=api, resource=ADMISSION_CHECKS)
         self._parameters = Informer(api=api, resource=DATA_CHECKS)
@@ -94,8 +99,11 @@ class KueueChecks:
             await asyncio.sleep(ABSENT_SECONDS)
 
     async def look(self) -> None:
-        """One pass over all checks of ours, and the Workloads that have them."""
-        datasets = self._datasets()
+        """One pass over all checks of ours, and the Workloads that have them.
+
+        Raises:
+            KubeError: the API server gives no answer. What it refuses for one object is logged, and holds up no other.
+        """
         for (_, name), check in sorted(self._checks.store.items()):
             if (check.get("spec") or {}).get("controllerName") != names.KUEUE_CONTROLLER:
                 continue
@@ -108,6 +116,7 @@ class KueueChecks:
                 for obj in self._workloads.store.values()
                 if (found := checked_workload(obj, check=name)) is not None
             ]
+            datasets = self._datasets(workloads)
             for workload in workloads:
                 await self._answer(workload, check=name, spec=spec, datasets=datasets)
             for workload, dataset in to_load_ahead(workloads, spec=spec, datasets=datasets):
@@ -115,9 +124,14 @@ class KueueChecks:
             there = {each.uid for each in workloads}
             self._said = {key: at for key, at in self._said.items() if key[0] != name or key[1] in there}
 
-    def _datasets(self) -> dict[Key, KnownDataset]:
+    def _datasets(self, workloads: Sequence[CheckedWorkload]) -> dict[Key, KnownDataset]:
+        """The Datasets that Workloads mount about which there is something to say: others are not even read."""
         found = {}
-        for key, obj in self._context.stores.datasets.items():
+        named = {(each.key[0], claim) for each in workloads if not each.closed for claim in each.claims}
+        for key in named:
+            obj = self._context.stores.datasets.get(key)
+            if obj is None:
+                continue
             try:
                 dataset = Dataset.model_validate(obj)
             except ValidationError:
@@ -201,6 +215,22 @@ class KueueChecks:
             await self._context.api.apply_status(resource, obj={"metadata": kept, "status": status})
         except (ConflictError, NotFoundError) as error:
             _log.info("%s; it is gone, or another one by now", error)
+        except KubeError as error:
+            self._log_refusal(error)
+
+    def _log_refusal(self, error: KubeError) -> None:
+        """Name the object that is refused; others go on.
+
+        Raises:
+            KubeError: it is no refusal: the API server gave no answer, nor would it for the others.
+        """
+        if error.code == 0:
+            raise error
+        text, now = str(error), self._clock()
+        self._refusals = {each: at for each, at in self._refusals.items() if now - at < REFUSAL_SECONDS}
+        if text not in self._refusals:
+            self._refusals[text] = now
+            _log.warning("%s; it is tried again, and holds up no other", text)
 
     async def _load_ahead(self, workload: CheckedWorkload, *, dataset: str) -> None:
         """A Preload of a Dataset, which makes it one that is waited for; it goes with its Workload."""
@@ -223,4 +253,7 @@ class KueueChecks:
             await self._context.api.create(PRELOADS, obj=made)
         except ConflictError:
             return  # it is there, and has not been seen yet
+        except KubeError as error:
+            self._log_refusal(error)
+            return
         _log.info("Dataset %s/%s is loaded ahead for Workload %s", namespace, dataset, workload.key[1])

@@ -10,22 +10,53 @@ from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.kueue.test_verdict import at, known, workload
 from tests.unit.kube.fake import error
 
+from tdcs.api.dataset import Dataset
 from tdcs.controllers.context import Context, Stores
 from tdcs.controllers.kueue import controller
 from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
-from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import ADMISSION_CHECKS, DATA_CHECKS, DATASETS, PRELOADS, WORKLOADS, Resource
 
 
 class KueueServer(Server):
-    """A status that is applied keeps what others have written beside it."""
+    """A status that is applied keeps what others have written beside it.
+
+    Attributes:
+        refused: keys of objects that cannot be written.
+        refusal: the error of such a write.
+        code: its HTTP status; 0: there was no answer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[tuple[str, str]] = set()
+        self.refusal: type[KubeError] = ForbiddenError
+        self.code = 403
+
+    async def create(self, resource: Resource, *, obj: Object) -> Object:
+        self._check(resource, obj)
+        return await super().create(resource, obj=obj)
+
+    def _check(self, resource: Resource, obj: Object) -> None:
+        namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+        if (namespace, name) in self.refused:
+            raise self.refusal(
+                verb="write",
+                resource=resource,
+                namespace=namespace,
+                name=name,
+                code=self.code,
+                reason="",
+                detail=f"refused {name}",
+            )
 
     async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
+        self._check(resource, obj)
         known = self.store(resource).get((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
         before = (known or {}).get("status") or {}
         return await super().apply_status(resource, obj={**obj, "status": {**before, **obj["status"]}})
@@ -163,7 +194,7 @@ def test_checks_of_other_controllers_are_left_alone() -> None:
     assert world.look() == []
 
 
-def test_a_workload_that_is_gone_by_now_stops_nothing_and_a_lost_right_is_said() -> None:
+def test_a_workload_that_is_gone_by_now_stops_nothing() -> None:
     world = World()
     world.put(WORKLOADS, workload("a", state=""))
     world.put(WORKLOADS, workload("b", state=""))
@@ -173,15 +204,73 @@ def test_a_workload_that_is_gone_by_now_stops_nothing_and_a_lost_right_is_said()
     world.look()
     assert world.state("b")["state"] == "Ready"
 
-    def refuse(verb: str, _: Resource) -> None:
-        raise error(ForbiddenError)
 
-    world.server.refuse = refuse
-    world.put(WORKLOADS, workload("c", "pictures", reserved=None))
-    world.dataset("pictures", 0)
-    world.checks._workloads.store = world.server.store(WORKLOADS)
-    with pytest.raises(KubeError):
+@pytest.mark.parametrize("refusal", [ForbiddenError, InvalidError])
+def test_a_refused_check_workload_or_preload_holds_up_no_other_and_is_logged_each_minute(
+    refusal: type[KubeError], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.put(
+        ADMISSION_CHECKS,
+        {"metadata": {"name": "another", "uid": "x"}, "spec": {"controllerName": "tdcs.io/data"}},
+    )
+    for name in ("bad", "good"):
+        world.dataset(name, 0)
+        world.put(WORKLOADS, workload(f"{name}-ready", state=""))
+        world.put(WORKLOADS, workload(f"{name}-waits", name, reserved=None))
+    world.server.refused = {("", "another"), ("n", "bad-ready"), ("n", "ahead-bad")}
+    world.server.refusal = refusal
+    world.look()
+
+    assert world.state("good-ready")["state"] == "Ready"
+    assert world.state("bad-ready")["state"] == ""
+    assert set(world.server.store(PRELOADS)) == {("n", "ahead-good")}
+    refusals = [f"refused {name}" for name in ("another", "bad-ready", "ahead-bad")]
+    assert [caplog.text.count(each) for each in refusals] == [1, 1, 1]
+
+    world.look()
+    assert [caplog.text.count(each) for each in refusals] == [1, 1, 1]
+    world.seconds += 60
+    world.look()
+    assert [caplog.text.count(each) for each in refusals] == [2, 2, 2]
+    world.server.refused.clear()
+    world.look()
+    assert world.state("bad-ready")["state"] == "Ready"
+    assert ("n", "ahead-bad") in world.server.store(PRELOADS)
+
+
+def test_a_pass_ends_when_the_api_server_gives_no_answer() -> None:
+    world = World()
+    world.put(WORKLOADS, workload("w", state=""))
+    world.server.refused, world.server.refusal, world.server.code = {("", "data")}, UnavailableError, 0
+    with pytest.raises(UnavailableError):
         asyncio.run(world.checks.look())
+
+
+def test_only_datasets_that_unended_workloads_of_our_checks_mount_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    real = Dataset.model_validate
+
+    def counted(obj: Object) -> Dataset:
+        read.append(obj["metadata"]["name"])
+        return real(obj)
+
+    world = World()
+    for name in ("pictures", "ended", "unread"):
+        world.dataset(name, 0)
+    monkeypatch.setattr(Dataset, "model_validate", counted)
+    world.look()
+    assert read == []
+    world.put(WORKLOADS, workload("a", "pictures"))
+    world.put(WORKLOADS, workload("b", "pictures", "no-dataset", reserved=None))
+    world.put(WORKLOADS, workload("c", "ended", true=("Finished",)))
+    world.look()
+    assert read == ["pictures"]
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["controllerName"] = "kueue.x-k8s.io/multikueue"
+    world.look()
+    assert read == ["pictures"]
 
 
 async def test_kueue_may_come_after_the_operator(
