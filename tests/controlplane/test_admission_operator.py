@@ -111,8 +111,8 @@ def job(meta: Object, **pod: object) -> Object:
     }
 
 
-def container(**more: object) -> Object:
-    return {"name": "c", "image": "x", **more}
+def container(name: str = "c", **more: object) -> Object:
+    return {"name": name, "image": "x", **more}
 
 
 def workload(kind: str, meta: Object, **pod: object) -> Object:
@@ -156,6 +156,11 @@ def service(meta: Object, **spec: object) -> Object:
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports, **spec}}
 
 
+def adding(*capabilities: str, name: str = "c") -> Object:
+    return container(name, securityContext={"capabilities": {"drop": ["ALL"], "add": list(capabilities)}})
+
+
+HOST_PORT = container(ports=[{"containerPort": 80, "hostPort": 80}])
 PRIVILEGED = {"containers": [container(securityContext={"privileged": True}, args=["fuse"])]}
 
 
@@ -164,6 +169,7 @@ def thefts(own: str) -> list[tuple[Object, str]]:
     train, cache = owner("TrainingJob"), owner("CacheCluster")
     theirs, ours = metadata("default", train), metadata(own, cache)
     node = "may not use the node"
+    takes = "take no port of their node, and add these capabilities only"
     return [
         (job(metadata("kube-system", train)), "namespaces of Kubernetes"),
         (job(metadata("default")), "Jobs of TrainingJobs and of its caches only"),
@@ -174,8 +180,8 @@ def thefts(own: str) -> list[tuple[Object, str]]:
         (job(theirs, hostPID=True), node),
         (job(theirs, hostNetwork=True), node),
         (job(theirs, **PRIVILEGED), node),
-        (job(theirs, containers=[container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}})]), node),
-        (job(theirs, containers=[container(ports=[{"containerPort": 80, "hostPort": 80}])]), node),
+        (job(theirs, containers=[adding("SYS_ADMIN")]), node),
+        (job(theirs, containers=[HOST_PORT]), node),
         (job(metadata(own, train), serviceAccountName="tdcs-scheduler"), "ServiceAccount default only"),
         (job(ours, **host_path("/etc")), "may mount these folders"),
         (job(ours, **host_path("/var/lib/tdcs-other")), "may mount these folders"),
@@ -183,6 +189,10 @@ def thefts(own: str) -> list[tuple[Object, str]]:
         (workload("StatefulSet", metadata(own)), "of its caches only"),
         (workload("StatefulSet", ours, **PRIVILEGED), "only FUSE clients are privileged"),
         (workload("DaemonSet", ours, **PRIVILEGED), "only FUSE clients are privileged"),
+        (job(ours, containers=[adding("SYS_ADMIN")]), takes),
+        (job(ours, initContainers=[adding("CHOWN", "SYS_PTRACE", name="i")]), takes),
+        (workload("StatefulSet", ours, containers=[adding("DAC_READ_SEARCH")]), takes),
+        (workload("DaemonSet", ours, containers=[HOST_PORT]), takes),
         (workload("DaemonSet", ours, hostPID=True), "neither the network nor the processes"),
         (volume({"hostPath": {"path": "/"}}), "PersistentVolumes of csi.tdcs.io only"),
         (claim("default"), "the claims of Datasets only"),
@@ -203,7 +213,11 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
     # What it makes is still to be made.
     allowed = [
         job(metadata("default", owner("TrainingJob"))),
-        job(metadata(world.namespace, owner("CacheCluster")), **host_path("/var/lib/tdcs/cache/default")),
+        job(
+            metadata(world.namespace, owner("CacheCluster")),
+            **host_path("/var/lib/tdcs/cache/default"),
+            initContainers=[adding("CHOWN", "DAC_OVERRIDE", "FOWNER", name="i")],
+        ),
         volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}}),
         service(metadata("default", owner("TrainingJob")), clusterIP="None"),
     ]

@@ -61,3 +61,9 @@ memory is pinned for RDMA. */}}
 ['AUDIT_WRITE', 'CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'IPC_LOCK', 'KILL', 'MKNOD', 'NET_BIND_SERVICE', 'SETFCAP', 'SETGID',
 'SETPCAP', 'SETUID', 'SYS_CHROOT']
 {{- end }}
+
+{{/* Capabilities that containers of the cache's pods add, in CEL: those that make a node's disk ready, read shared folders and free
+disks (operator/tdcs/controllers/cachecluster/security.py). */}}
+{{- define "tdcs.cacheCapabilities" -}}
+['CHOWN', 'DAC_OVERRIDE', 'FOWNER']
+{{- end }}

@@ -1,5 +1,6 @@
 """Every container that TDCS makes: what it may do on its node, and the few that may more, each with its reason."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -114,6 +115,25 @@ def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Objec
         assert paths == folders.get(name, set()), name
         allowed = {"hostPID"} if name == "tdcs-csi" else set()  # whose mounts the plugin looks at
         assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == allowed, name
+
+
+def test_the_operators_account_may_give_the_cache_the_capabilities_that_it_gives_it_and_no_others(
+    helm: Helm, pods: dict[str, Object]
+) -> None:
+    policy = helm.template().one("ValidatingAdmissionPolicy", "tdcs-operator")
+    (rule,) = (
+        one["expression"]
+        for one in policy["spec"]["validations"]
+        if "!variables.ofCache" in one["expression"] and "capabilities" in one["expression"]
+    )
+    allowed = re.search(r"add\.orValue\(\[]\)\.all\(a, a in \[([A-Z_', ]+)]\)", rule)
+    assert allowed is not None
+    assert set(re.findall(r"[A-Z_]+", allowed[1])) == {name for names, _ in ROOT.values() for name in names}
+    # It allows no port of a node either, and no pod has one.
+    assert "hostPort.orValue(0) == 0" in rule
+    ports = [port for one in containers(pods).values() for port in one.get("ports", ())]
+    assert ports
+    assert not any("hostPort" in port for port in ports)
 
 
 def test_what_writes_below_a_read_only_root_has_somewhere_to(pods: dict[str, Object]) -> None:
