@@ -158,7 +158,7 @@ class ReaderNode:
         """Processes of the reader, without its first one."""
         return [child.pid for child in psutil.Process(self.reader.pid).children()]
 
-    def register(self, version: Version, *, tables: HolderTable | None = None) -> Path:
+    def register(self, version: Version, *, tables: HolderTable | None = None, journal: str = "") -> Path:
         """Register a version, as the node plugin does; its folder in the file system."""
         digest = version.manifest.digest
         name = f"{CLUSTER}.{digest}"
@@ -169,6 +169,7 @@ class ReaderNode:
             path=version.manifest.path,
             manifest=str(version.folder.file(digest)),
             tiers=(str(self.tier),),
+            journal=journal,
         )
         write_atomically(self.own.versions / name, msgspec.json.encode(file))
         return self.own.point / name

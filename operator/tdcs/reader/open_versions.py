@@ -10,6 +10,7 @@ import msgspec
 
 from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
+from tdcs.engine.block_journal import epoch_file, journal_in
 from tdcs.engine.holder_table import HolderTable
 from tdcs.engine.read_failure import ReadFailure
 from tdcs.listing.folder import open_manifest
@@ -31,6 +32,11 @@ class OpenVersion:
         registration: of the node plugin.
         tree: its files.
         node: name of this node; it needs no connection to its own disk.
+
+    Attributes:
+        journal: that the ids of its blocks belong to, as registered last; empty while that is not known.
+        table: who holds what of its mount.
+        read_at, registered_at: of the files with the table and the registration that were read last.
     """
 
     def __init__(
@@ -48,8 +54,13 @@ class OpenVersion:
         ]
         refused = names.refused_folder(mount=tree.manifest.path)
         self._refused: Final = [f"{tier}/{refused}/" for tier in registration.tiers]
+        self.journal = registration.journal
         self.table = _NOTHING
         self.read_at: tuple[int, int] | None = None
+        self.registered_at: tuple[int, int] | None = None
+        self._epoch: Final = epoch_file(registration.tiers[0]) if registration.tiers else ""
+        self._journal_here = ""
+        self._journal_read_at: tuple[int, int] | None = None
         self._node: Final = node
         self._slot_holders: dict[int, tuple[str, ...]] = {}
         self._source_readers: tuple[str, ...] = ()
@@ -63,6 +74,21 @@ class OpenVersion:
         own = [holder.present for holder in table.holders if holder.node == self._node]
         self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
 
+    def has_own_blocks_here(self) -> bool:
+        """Whether blocks on this node have ids of the version's journal: those of another one are other blocks.
+
+        Ask after a block was opened: a journal is named on the disk before any of its blocks comes.
+        """
+        if not self.journal:
+            return True
+        try:
+            stamp = _stamp(self._epoch)
+        except OSError:
+            return False
+        if stamp != self._journal_read_at:
+            self._journal_here, self._journal_read_at = journal_in(self._epoch), stamp
+        return self._journal_here == self.journal
+
     def is_refused(self, block_id: int) -> bool:
         """Whether the agent of this node has found its copy of a block wrong: it may lie here for a while."""
         return any(os.path.exists(f"{folder}{block_id}") for folder in self._refused)
@@ -74,6 +100,8 @@ class OpenVersion:
 
     def holders(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
+        if self.journal and self.table.journal != self.journal:
+            return ()  # what they have is of another journal
         found = self._slot_holders.get(slot)
         if found is None:
             found = slot_holders(self.table, slot=slot, here=self._node)
@@ -85,6 +113,11 @@ class OpenVersion:
         found = self._source_readers
         turn = slot * len(found) // SLOTS
         return found[turn:] + found[:turn] if turn else found
+
+
+def _stamp(file: str | Path) -> tuple[int, int]:
+    found = os.stat(file)
+    return found.st_mtime_ns, found.st_ino
 
 
 def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
@@ -149,12 +182,16 @@ class OpenVersions:
             _log.warning("that a file cannot be read cannot be noted: %s", error)
 
     def refresh(self) -> None:
-        """Read tables of holders that have changed, and close what is registered no more."""
+        """Read tables of holders and journals that have changed, and close what is registered no more."""
         for number, version in list(self._open.items()):
-            if not (self._folder.versions / version.name).exists():
+            try:
+                stamp = _stamp(self._folder.versions / version.name)
+            except FileNotFoundError:
                 del self._open[number]
-            else:
-                self._read_table(version)
+                continue
+            if stamp != version.registered_at and (found := self._folder.read(version.name)) is not None:
+                version.journal, version.registered_at = found.journal, stamp
+            self._read_table(version)
 
     def _load(self, name: str, number: int) -> OpenVersion | None:
         registration = self._folder.read(name)
@@ -183,8 +220,7 @@ class OpenVersions:
     def _read_table(self, version: OpenVersion) -> None:
         file = self._folder.holders / version.name
         try:
-            found = os.stat(file)
-            stamp = (found.st_mtime_ns, found.st_ino)
+            stamp = _stamp(file)
             if stamp != version.read_at:
                 version.set_table(msgspec.msgpack.decode(file.read_bytes(), type=HolderTable))
                 version.read_at = stamp

@@ -210,6 +210,8 @@ class Reads:
             except OSError:
                 continue
             try:
+                if not version.has_own_blocks_here():
+                    return None
                 if os.fstat(fd).st_size != version.manifest.block_lengths[key.block]:
                     self._counters.add(version.number, Count.REFUSED)
                     continue
@@ -284,13 +286,16 @@ class Reads:
             return
         block = int(version.manifest.block_ids[key.block])
         here = any(os.path.exists(f"{folder}{block}") for folder in version.folders)
-        if here and not version.is_refused(block):
+        if here and version.has_own_blocks_here() and not version.is_refused(block):
             return
         self.fetches.want(version, key, waiter=None)
 
-    def _journal(self, number: int) -> str:
+    def _journal(self, number: int, at_source: bool) -> str:
+        """Ids of blocks are of the version's own journal; at the source a file is known by its path and its tag."""
         version = self._versions.get(number)
-        return version.table.journal if version is not None else ""
+        if version is None:
+            return ""
+        return version.table.journal if at_source or not version.journal else version.journal
 
     def _path(self, version: OpenVersion, file: int) -> str:
         path = os.fsdecode(version.manifest.file_path(file))

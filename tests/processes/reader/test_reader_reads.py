@@ -10,9 +10,21 @@ from pathlib import Path
 
 import pytest
 from tests.support.node import needs_fuse
-from tests.support.readers import HERE, Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
+from tests.support.readers import (
+    HERE,
+    JOURNAL,
+    Giver,
+    ReaderNode,
+    drop_page_cache,
+    holder_of,
+    small_version,
+    table_of,
+)
+from tests.support.waiting import eventually
 from tests.unit.csi.views.builders import refuse_block
 
+from tdcs.agent.disk.epoch import enter_epoch
+from tdcs.agent.disk.tier import Disk
 from tdcs.policy import slots
 
 pytestmark = needs_fuse
@@ -131,6 +143,37 @@ def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: Read
 
     assert sums(root) == wanted(files)
     assert node.metric("tdcs_reader_read_bytes_total", origin="disk") == 0
+    giver.process.kill()
+
+
+def test_blocks_of_another_journal_are_read_neither_here_nor_from_agents(node: ReaderNode) -> None:
+    files = {f"{number}": os.urandom(20_000) for number in range(8)}
+    version = small_version(node.folder, files)
+    giver = Giver(node.folder, "giver", source=version.source.uri)
+    enter_epoch(Disk(node.tier), journal=JOURNAL)
+    ids, lengths = version.manifest.block_ids.tolist(), version.manifest.block_lengths.tolist()
+    for tier in (node.tier, giver.tier):  # other blocks of the same ids and lengths
+        for block, length in zip(ids, lengths, strict=True):
+            (tier / "alluxioworker" / str(block)).write_bytes(b"x" * length)
+    giver.process.start()
+    table = table_of(holder_of(giver, reads_source=True), HERE)
+    root = node.register(version, tables=table, journal="of-the-cache-before")
+    node.start()
+
+    assert sums(root) == wanted(files)
+    assert node.metric("tdcs_reader_reads_total", origin="source") > 0
+    assert node.metric("tdcs_reader_read_bytes_total", origin="disk") == 0
+    assert node.metric("tdcs_reader_read_bytes_total", origin="peer") == 0
+
+    node.register(
+        version, journal=JOURNAL
+    )  # the node plugin has seen that the new cache has this version, too
+
+    def read_here() -> bool:
+        drop_page_cache()
+        return (root / "0").read_bytes() == b"x" * 20_000
+
+    eventually(read_here, deadline=10)
     giver.process.kill()
 
 

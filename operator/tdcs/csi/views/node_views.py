@@ -327,9 +327,10 @@ class NodeViews:
                 view.keep()
         if view.confirm_due:
             view.confirm_at = time.monotonic() + _CONFIRM_SECONDS
-            await self._versions.renewed(
-                volume=view.volume, listing=False
-            )  # which notes the journal of the current one
+            # It notes the journal with the version that is the current one; the remote-read client is to know it, too.
+            await self._versions.renewed(volume=view.volume, listing=False)
+            if used and (view.merged or not view.native):
+                await self._bind(view)
 
     def _release_is_due(self, view: View, *, used: bool) -> bool:
         return not used or time.monotonic() >= view.release_at

@@ -16,6 +16,7 @@ from tdcs.csi.versions.folders import DatasetFolder, tiers_of
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.csi.views.view import View
 from tdcs.csi.volume import Volume
+from tdcs.engine.block_journal import journal_in
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PODS: Final = "see the reader's pods: kubectl get pods -A -o wide | grep tdcs-reader"
@@ -104,6 +105,7 @@ class ReaderClient:
                 "path": view.volume.path,
                 "manifest": view.folder.manifest,
                 "tiers": tiers,
+                "journal": journal_in(view.folder.journal),
             }
         )
         file = self._versions / name

@@ -39,12 +39,13 @@ _LOG_SECONDS: Final = 5.0
 
 
 class Lane(NamedTuple):
-    """Connections of one kind to an agent. Each answers in turn, so what is fetched ahead has its own: a read does not
-    wait behind it."""
+    """Connections of one kind to an agent, which is greeted with one journal. Each answers in turn, so what is fetched
+    ahead has its own: a read does not wait behind it."""
 
     address: str
     at_source: bool
     ahead: bool
+    journal: str
 
 
 class Poller(Protocol):
@@ -85,7 +86,7 @@ class Fetches:
         answers: takes results.
         buffer: of what was fetched ahead or not read to its end.
         counters: what happened.
-        journal_of: the journal of the blocks of a version, by the version's number.
+        journal_of: the journal to greet agents with for a version, by its number, and by whether its source is read.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
         clock: seconds that only grow.
@@ -98,7 +99,7 @@ class Fetches:
         answers: Answers,
         buffer: ContentBuffer,
         counters: Counters,
-        journal_of: Callable[[int], str],
+        journal_of: Callable[[int, bool], str],
         patience_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -224,8 +225,8 @@ class Fetches:
             address, at_source = found
             if address in fetch.asked:
                 continue
-            lane = Lane(address, at_source, fetch.ahead)
-            connection = self._lane(lane, version=fetch.key.version, now=now)
+            lane = Lane(address, at_source, fetch.ahead, self._journal_of(fetch.key.version, at_source))
+            connection = self._lane(lane, now=now)
             if connection is None:
                 fetch.reasons.append(f"{address} cannot be reached")
                 continue
@@ -248,7 +249,7 @@ class Fetches:
             fetch.retry_at = now + pause
             self._waiting.append(fetch)
 
-    def _lane(self, lane: Lane, *, version: int, now: float) -> PeerConnection | None:
+    def _lane(self, lane: Lane, *, now: float) -> PeerConnection | None:
         lanes = self._lanes.setdefault(lane, [])
         best = min(lanes, key=lambda one: one.outstanding_bytes, default=None)
         most = _SOURCE_LANES if lane.at_source else _LANES
@@ -257,7 +258,7 @@ class Fetches:
         try:
             connection = PeerConnection(
                 address=lane.address,
-                journal=self._journal_of(version),
+                journal=lane.journal,
                 deliver=self._deliver,
                 now=now,
                 tls=self._tls() if self._tls is not None else None,

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.csi.views.builders import (
@@ -31,6 +32,7 @@ from tdcs.csi.volume import Volume
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Source
 from tdcs.listing.lister import LocalLister
+from tdcs.reader.registration import Registration
 
 URI = "s3://bucket/data"
 VOLUME = Volume(cluster="default", parts=("datasets", "0123456789abcdef"))
@@ -47,7 +49,7 @@ class World:
         self.engine = MemoryEngine(sources={URI: lambda: self.files}, workers={"node-a": 1 << 20})
         self.views = self.restarted()
 
-    def restarted(self, **changes: float) -> NodeViews:
+    def restarted(self, **changes: object) -> NodeViews:
         settings = ViewSettings(
             **{
                 "node": "node-a",
@@ -164,6 +166,18 @@ async def test_a_version_that_the_new_cache_has_too_gets_its_blocks_again(world:
     async with watching(world.views):
         await eventually_async((tree / "train/1.jpg").exists, deadline=10)
         await eventually_async(lambda: os.path.samefile(tree / "train/1.jpg", block), deadline=10)
+
+
+async def test_the_remote_read_client_hears_which_journal_a_version_belongs_to(world: World) -> None:
+    enter_journal(world.tier, "one")
+    world.restarted(reader_root=world.root / "reader", overlays=False)
+    await world.mount()
+
+    with pytest.raises(SourceNotReadyError, match="not mounted"):
+        await world.views.open(volume=VOLUME)
+
+    (file,) = (world.root / "reader" / names.READER_VERSIONS).iterdir()
+    assert msgspec.json.decode(file.read_bytes(), type=Registration).journal == "one"
 
 
 async def test_metrics_tell_what_is_native_and_what_only_views_hold(world: World) -> None:

@@ -209,7 +209,7 @@ def reader() -> Iterator[ReaderNode]:
 async def merging(reader: ReaderNode) -> AsyncIterator[World]:
     """Views over that client, kept in step; a dataset is mounted, and none of it is on the node."""
     world = World(reader.folder)
-    world.restarted(reader_root=reader.own.root, proc=Path("/proc"))  # type: ignore[arg-type]
+    world.restarted(reader_root=reader.own.root, proc=Path("/proc"))
     await world.mount()
     async with watching(world.views):
         yield world
