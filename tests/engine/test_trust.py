@@ -164,13 +164,12 @@ async def read_block(
 
 
 async def write_block(target: str, identity: Identity) -> grpc.StatusCode:
-    """How an attempt ends to put wrong bytes into a worker."""
+    """How an attempt ends to put wrong bytes into a worker: it is refused before the first of them, and what is sent
+    after that fails on this side, with a status of its own."""
     client = Rpc(target=target, patience=0.1, identify=lambda: identity)
     try:
         async with client.duplex(service=BLOCK_WORKER, method="WriteBlock", deadline=20) as call:
-            await call.send(command={"type": 0, "id": 77, "offset": 0, "tier": 0, "space_to_reserve": 4})
-            await call.send(chunk={"data": b"evil"})
-            await call.finish()
+            await call.receive()
     except RpcFailureError as failure:
         return failure.code
     finally:
