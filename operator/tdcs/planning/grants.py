@@ -203,11 +203,6 @@ def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDe
 def _chosen(
     mount: MountDemand, *, free: Mapping[str, int], quotas: Mapping[str, int], before: Placed | None
 ) -> Placed:
-    if before is not None and before.demand is mount and _is_whole(before):
-        # Most mounts, in most passes: the same demand, which has all that it asks for, and its nodes have the room.
-        own = before.grant.node_bytes
-        if not mount.payers and all(size <= free.get(node, 0) for node, size in own.items()):
-            return before
     if mount.tier is Tier.DUE:
         return Placed(demand=mount, grant=MountGrant(tier=mount.tier, evicted=True))
     if not mount.wants:
@@ -226,6 +221,8 @@ def _chosen(
             mount, known.placements, known.node_bytes, free=free, quotas=left
         )
         if same_room or (fits and not is_cramped(mount, known.placements, free=free)):
+            if before.demand is mount:
+                return before
             if known.tier is not mount.tier:
                 known = replace(known, tier=mount.tier)
             return Placed(demand=mount, grant=known, room=before.room)
@@ -248,10 +245,6 @@ def _chosen(
     )
     whole = all(_has_all(one) for one in placements) and not is_cramped(mount, placements, free=free)
     return Placed(demand=mount, grant=made, room=None if whole else _room(mount, free, left))
-
-
-def _is_whole(placed: Placed) -> bool:
-    return bool(placed.grant.placements) and placed.room is None and not placed.grant.evicted
 
 
 def _held(placements: Iterable[WantPlacement]) -> dict[str, dict[str, frozenset[str]]]:
