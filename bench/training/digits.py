@@ -1,4 +1,4 @@
-"""Epochs and seconds until 97 of 100 unseen digits are told right: `stash`, `flush` and DDP, two workers each.
+"""Epochs and seconds until 97 of 100 unseen digits are classified right: `stash`, `flush` and DDP, two workers each.
 
     python -m bench.training.digits
 

@@ -1,4 +1,4 @@
-"""One of the two workers of a run of the benchmark `digits`: trains until 97 % are told right, and prints when."""
+"""One of the two workers of a run of the benchmark `digits`: trains until 97 % are classified right, prints when."""
 
 import datetime
 import json
