@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help ecosystem package docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e crds lock simulation-docs simulation-quick training-docs
+.PHONY: help chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -45,19 +45,41 @@ test: venv ## all tiers: lint, types, contracts, unit, processes, training, comp
 quick: venv ## the quick tiers: lint, types, contracts, unit
 	@$(TIERS) lint types contracts unit
 
+CHAOS_SECONDS ?= 3600
+CHAOS_SEED ?= 1
+chaos: venv ## everything on the local cluster fails at random while jobs run and objects change, and every byte is compared: CHAOS_SECONDS=3600 CHAOS_SEED=1
+	@$(LOCAL) up
+	@$(LOCAL) images tdcs alluxio store toolbox
+	@TDCS_CHAOS_SECONDS=$(CHAOS_SECONDS) TDCS_CHAOS_SEED=$(CHAOS_SEED) TDCS_CHAOS_DISKS=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 \
+	  -o timeout_func_only=true e2e/chaos
+
+chaos-processes: venv ## the same in small, without a cluster: processes of a cache are killed and paused: CHAOS_SECONDS=3600 CHAOS_SEED=1
+	@TDCS_CHAOS_SECONDS=$(CHAOS_SECONDS) TDCS_CHAOS_SEED=$(CHAOS_SEED) PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 \
+	  -o timeout_func_only=true tests/engine/test_chaos.py
+
 lint types contracts unit processes training compile controlplane engine e2e: venv
 	@$(TIERS) $@
+
+WALKS ?= 200
+WALKS_FIRST ?= 0
+walks: venv ## random walks over a shared cache with operators that die at random writes, about five seconds each: WALKS=200 WALKS_FIRST=0
+	@TDCS_SHARING_WALKS=$(WALKS) TDCS_SHARING_FIRST=$(WALKS_FIRST) $(BIN)/python -m pytest -q -s -n0 \
+	  tests/unit/controllers/cachemanager/test_random_sharing.py
 
 crds: venv ## regenerate crds/ and the references of resources, metrics and roles in docs/ from the code
 	@$(BIN)/tdcs crds --output crds --reference docs/reference/resources.md
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 	@$(BIN)/tdcs roles --output docs/reference/roles.md --alluxio deploy/local/alluxio/names/io/tdcs/trust/rights.txt
 
-ecosystem: venv ## tests with the definitions of other projects (Kueue), which are fetched; `make test` runs them where they are at hand
-	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/test_kueue_checks.py
+ECOSYSTEM := kueue_checks kueue kueue_data kueue_many kubeflow
+ecosystem: venv ## tests with other projects (Kueue, JobSet, Kubeflow Trainer), fetched and built (half an hour); `make test` runs them where they are built
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q $(ECOSYSTEM:%=tests/controlplane/test_%.py)
 
 package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
 	@$(LOCAL) package --url "$(RELEASE_URL)"
+
+sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's packages, Python distributions, jars, Go modules
+	@$(LOCAL) sbom
 
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"
@@ -65,7 +87,7 @@ docs: venv ## build the documentation into .local/docs
 lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.toml and training/pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
-	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint -c requirements.txt --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile -q pyproject.toml training/pyproject.toml --group test --group docs --group lint --group release -c requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt
 	@$(BIN)/uv pip compile -q training/pyproject.toml --extra compile --extra images --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-package tdcs-train --custom-compile-command "make lock" -o training/requirements-compile.txt
@@ -74,21 +96,22 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 	  -o training/requirements-compile-tests.txt
 
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
-simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about 90 minutes; TRACE=FILE.csv
+simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about an hour of processor time; TRACE=FILE.csv
 	@rm -f bench/results/simulation.jsonl
 	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
 	@$(BIN)/python -m bench.simulation_page
 
-simulation-quick: venv ## a part of the sweep, about ten minutes, into the page; TRACE=FILE.csv
-	@rm -f bench/results/simulation_quick.jsonl
-	@$(BIN)/python bench/simulation_matrix.py --quick --trace $(TRACE) --results bench/results/simulation_quick.jsonl
-	@$(BIN)/python -m bench.simulation_page
+simulation-quick: venv ## the first part of the sweep, about eight minutes of processor time, and its bars as JSON; TRACE=FILE.csv
+	@mkdir -p .local && rm -f .local/simulation.jsonl
+	@$(BIN)/python bench/simulation_matrix.py --quick --trace $(TRACE) --results .local/simulation.jsonl
+	@$(BIN)/python bench/simulation_matrix.py --summary --trace $(TRACE) --results .local/simulation.jsonl
 
 PROFILES ?= ../shared/data/pipedream
 training-docs: venv ## rerun the benchmarks of tdcs-train and write docs/training-results.md; half an hour, as root; PROFILES=FOLDER TENSORFLOW=PYTHON
 	@$(BIN)/python -m bench.training.plans --profiles $(PROFILES)
 	@$(BIN)/python -m bench.training.orders --profiles $(PROFILES)
 	@$(BIN)/python -m bench.training.actors
+	@$(BIN)/python -m bench.training.classes
 	@$(BIN)/python -m bench.training.loader $(if $(TENSORFLOW),--tensorflow=$(TENSORFLOW))
 	@for name in links bubbles digits transfers; do PYTHONPATH=deploy/local $(BIN)/python -m bench.training.$$name || exit 1; done
 	@$(BIN)/python -m bench.training.page

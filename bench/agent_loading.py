@@ -103,13 +103,13 @@ def per_file(used: Mapping[str, float], files: int) -> float:
     return round(1000 * total / files, 3)
 
 
-async def one_node(place: Lab, agents: AgentCluster, version: Version, files: int) -> Result:
-    """By the agent, and by Alluxio's own ways."""
+async def one_node(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:
+    """By the agent, and by Alluxio's own ways; of several rounds the last one counts, which finds warm processes."""
     (node,) = agents.nodes
     path = version.manifest.path
     result: Result = {}
     cpu = CpuTime(pids=agent_kinds(place, agents))
-    for name in ("cold", "agent"):
+    for name in ("cold", "agent")[-rounds:]:
         cpu.again()
         readable, registered = await loaded(agents, version, {node: {}}, registered=True)
         used = cpu.report()
@@ -133,7 +133,7 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
         }
         for name, load in ways.items():
             seconds = []
-            for _ in range(2):  # the first one warms its processes up
+            for _ in range(rounds):
                 cpu.again()
                 seconds.append(await load())
                 used = cpu.report()
@@ -153,15 +153,17 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
     return result
 
 
-async def peers(place: Lab, agents: AgentCluster, version: Version, files: int) -> Result:
-    """From one agent to another, beside a plain copy of the same files."""
+async def peers(place: Lab, agents: AgentCluster, version: Version, files: int, *, rounds: int) -> Result:
+    """From one agent to another, beside a plain copy of the same files; each begins with nothing left to write back."""
     giver, taker = agents.nodes
     await loaded(agents, version, {giver: {}}, registered=True)
     assignment = {"origin": NO_SLOTS, "source": None, "peers": [agents.nodes[giver].peer()]}
     cpu = CpuTime(pids=agent_kinds(place, agents))
     rates, plain, costs = [], [], []
-    for _ in range(3):
+    for _ in range(rounds):
+        await asyncio.to_thread(os.sync)
         plain.append(files / await _plain(agents, giver, version))
+        await asyncio.to_thread(os.sync)
         cpu.again()
         readable, _ = await loaded(agents, version, {taker: assignment}, registered=False)
         costs.append(per_file(cpu.report(), files))
@@ -289,12 +291,19 @@ class Shape:
     size: int
     workers: int
     rate: int | None = None
+    rounds: int | None = None
+
+    @property
+    def more(self) -> dict[str, int]:
+        """What the scenario takes beside the files."""
+        given = {"rate": self.rate, "rounds": self.rounds}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 SCENARIOS: dict[str, tuple[Shape, Any]] = {
-    "one-node": (Shape(files=4_000, size=100 * KB, workers=1), one_node),
-    "peers": (Shape(files=4_000, size=100 * KB, workers=2), peers),
-    "peers-large": (Shape(files=8, size=128 * MB, workers=2), peers),
+    "one-node": (Shape(files=4_000, size=100 * KB, workers=1, rounds=2), one_node),
+    "peers": (Shape(files=4_000, size=100 * KB, workers=2, rounds=6), peers),
+    "peers-large": (Shape(files=8, size=128 * MB, workers=2, rounds=6), peers),
     "replicate": (Shape(files=10_000, size=100 * KB, workers=3), replicate),
     "replicate-own-processors": (Shape(files=10_000, size=100 * KB, workers=3), replicate_alone),
     "shaped-small": (Shape(files=10_000, size=100 * KB, workers=2, rate=160 * MB), shaped),
@@ -311,8 +320,7 @@ async def run(name: str, shape: Shape, *, trusted: bool) -> Result:
         async with agents_of(place.cache, folder=folder, capacity=4 * GIB) as agents:
             version = await agents.version(source)
             place.store.set_rate(shape.rate)
-            more = {} if shape.rate is None else {"rate": shape.rate}
-            return dict(await SCENARIOS[name][1](place, agents, version, shape.files, **more))
+            return dict(await SCENARIOS[name][1](place, agents, version, shape.files, **shape.more))
 
 
 @click.command()
@@ -324,11 +332,14 @@ async def run(name: str, shape: Shape, *, trusted: bool) -> Result:
     type=click.FloatRange(min=0.001, max=1),
     help="Part of the files, for a quick look.",
 )
+@click.option("--rounds", type=click.IntRange(min=1), help="At most so many, for a quick look.")
 @click.option("--trusted", is_flag=True, help="With certificates: all connections by TLS.")
-def main(names: tuple[str, ...], part: float, trusted: bool) -> None:
+def main(names: tuple[str, ...], part: float, rounds: int | None, trusted: bool) -> None:
     """Measure how agents carry blocks."""
     for name in names or SCENARIOS:
-        shape = replace(SCENARIOS[name][0], files=max(1, round(SCENARIOS[name][0].files * part)))
+        shape = SCENARIOS[name][0]
+        fewer = min(shape.rounds, rounds) if shape.rounds is not None and rounds is not None else shape.rounds
+        shape = replace(shape, files=max(1, round(shape.files * part)), rounds=fewer)
         result = asyncio.run(run(name, shape, trusted=trusted))
         head = {"benchmark": "agent_loading", "scenario": name, "files": shape.files, "size": shape.size}
         head |= {"trusted": True} if trusted else {}

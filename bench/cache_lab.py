@@ -139,6 +139,11 @@ class Store:
             requests=sum(bucket["gets"] for bucket in buckets),
         )
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How a source in this store is addressed."""
+        return {"endpoint": f"http://{self._there}:{PORT}", "region": "us-east-1", "pathStyle": "true"}
+
     def fill(self, bucket: str, *, files: int, size: int, seed: int = 1) -> Source:
         """A bucket of random files in folders of 1,000; its source."""
         content = random.Random(seed)  # noqa: S311
@@ -151,7 +156,7 @@ class Store:
                     out.write(content.randbytes(min(1 << 24, size - begin)))
         return Source(
             uri=f"s3://{bucket}/data",
-            options={"endpoint": f"http://{self._there}:{PORT}", "region": "us-east-1", "pathStyle": "true"},
+            options=self.options,
             credentials=KEYS,
         )
 

@@ -1,13 +1,15 @@
 """What an operator of 1,000 mounts, 500 nodes and 100 million files costs, and how soon it decides and knows.
 
 The operator's controllers run in a process of their own with the production rhythm, on an API server in memory (which
-counts as their memory and processor time). Another process plays the 500 agents behind the real protocol: real HTTP
-requests, long polls, msgpack. An agent carries out an assignment at once. Masters answer at once, too. One mount has
-a million files and a real manifest; of the others there are only sums, which agents give as they give real ones.
+counts as their memory and processor time; `..._requests` are those to it). Another process plays the 500 agents
+behind the real protocol: real HTTP requests, long polls, msgpack (`..._agents_cpu_percent` of another core). An agent
+carries out an assignment at once. Masters answer at once, too. One mount has a million files and a real manifest; of
+the others there are only sums, which agents give as they give real ones.
 
 Four phases, one line of JSON: all Datasets are made and become Ready; nothing happens (processor time at rest); the
 placement of single Datasets is changed (until the agents have their assignments); the operator is killed and starts
-anew with an empty disk (until it knows again what lies where). From the root of the checkout::
+anew with an empty disk (until it knows again what lies where, and then until all agents work by what it has sent).
+From the root of the checkout::
 
     PYTHONPATH=.:operator python bench/operator_scale.py --mounts 1000 --nodes 500 --files 100000000
 """
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -27,24 +28,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import click
-import msgspec
-import numpy as np
-from aiohttp import web
+import psutil
+from bench.agent_fleet import SIZE, digest_of, run_fleet, totals_of
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.cluster import Cluster, Server
 
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import NO_SLOTS, AgentState, Assignment, MountState, PartState
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import Block, CachedFile
 from tdcs.garbage import spare_lasting_objects
@@ -55,150 +54,13 @@ from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
 from tdcs.listing.transfer import ManifestFetcher
 from tdcs.planning.manifest_builder import ManifestBuilder
-from tdcs.planning.manifest_format import Totals
-from tdcs.policy import slots
 
-SIZE = 110_000
 NODES_OF_A_MOUNT = 4
 
 MEMORY_BAR_MIB = 400
 REST_BAR_PERCENT = 2.0
 DECISION_BAR_SECONDS = 1.0
 RESTART_BAR_SECONDS = 20.0
-
-
-def digest_of(number: int) -> str:
-    """The digest of a mount's manifest, of which there are only sums."""
-    return hashlib.sha256(f"mount {number}".encode()).hexdigest()[:32]
-
-
-def totals_of(files: int) -> Totals:
-    """Sums over as many files of one block each."""
-    counts = np.full(slots.SLOTS, files // slots.SLOTS, dtype="<u4")
-    counts[: files % slots.SLOTS] += 1
-    sizes = counts.astype("<i8") * SIZE
-    return Totals(
-        files=files,
-        blocks=files,
-        block_bytes=files * SIZE,
-        file_bytes=files * SIZE,
-        largest_block=SIZE,
-        slot_bytes=sizes.tobytes(),
-        slot_files=counts.tobytes(),
-    )
-
-
-# The agents' process.
-
-
-class Fleet:
-    """All agents: what each is assigned, which it has at once."""
-
-    def __init__(self, *, nodes: int, sizes: Mapping[str, np.ndarray[Any, np.dtype[np.int64]]]) -> None:
-        self._sizes = sizes
-        self._states = {
-            f"n{number:03d}": AgentState(
-                node=f"n{number:03d}",
-                instance=f"first {number}",
-                revision=1,
-                capacity_bytes=1 << 40,
-                disk_free_bytes=1 << 40,
-            )
-            for number in range(nodes)
-        }
-        self._news = {node: asyncio.Event() for node in self._states}
-        self._holders: dict[str, set[str]] = {}
-        self._spread: dict[str, dict[int, float]] = {}
-
-    async def state(self, request: web.Request) -> web.Response:
-        node = request.match_info["node"]
-        known = (request.query.get("instance"), int(request.query.get("revision", "-1")))
-        if known == (self._states[node].instance, self._states[node].revision):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(float(request.query.get("wait", "0"))):
-                    await self._news[node].wait()
-        return web.Response(body=msgspec.msgpack.encode(self._states[node]))
-
-    async def assign(self, request: web.Request) -> web.Response:
-        node = request.match_info["node"]
-        before = self._states[node]
-        mounts = dict(before.mounts)
-        for one in msgspec.msgpack.decode(await request.read(), type=list[Assignment]):
-            mounts[one.mount] = self._done(one)
-            holders = self._holders.setdefault(one.mount, set())
-            (holders.add if mounts[one.mount].held_bytes else holders.discard)(node)
-            self._spread.setdefault(one.mount, {}).setdefault(len(holders), time.time())
-        self._states[node] = msgspec.structs.replace(
-            before,
-            revision=before.revision + 1,
-            mounts=mounts,
-            used_bytes=sum(each.held_bytes for each in mounts.values()),
-        )
-        self._news[node].set()
-        self._news[node] = asyncio.Event()
-        return web.Response(body=msgspec.msgpack.encode(self._states[node]))
-
-    def _done(self, one: Assignment) -> MountState:
-        sizes = self._sizes[one.manifest]
-        held = slots.union(NO_SLOTS, *(part.slots for part in one.parts))
-        return MountState(
-            mount=one.mount,
-            version=one.version,
-            manifest=one.manifest,
-            held_bytes=slots.bytes_in(held, sizes),
-            complete=held,
-            present=held,
-            registered_bytes=slots.bytes_in(held, sizes),
-            parts=tuple(
-                PartState(
-                    name=part.name,
-                    wanted_bytes=(size := slots.bytes_in(part.slots, sizes)),
-                    held_bytes=size,
-                    wanted_files=size // SIZE,
-                    held_files=size // SIZE,
-                )
-                for part in one.parts
-            ),
-        )
-
-    async def spread(self, request: web.Request) -> web.Response:
-        """When a mount reached each number of nodes."""
-        return web.json_response(self._spread.get(f"/datasets/{request.match_info['mount']}", {}))
-
-
-async def run_fleet(*, port: int, nodes: int, mounts: int, files: int, folder: ManifestFolder) -> None:
-    """Serve until standard input ends."""
-    each = totals_of(files)
-    known = {digest_of(number): each for number in range(1, mounts)}
-    real = {digest: listed(folder.open(digest)).totals for digest in folder.digests()}
-    everything = {**known, **real}
-    sums = {
-        digest: msgspec.msgpack.encode(Listed(digest=digest, totals=one))
-        for digest, one in everything.items()
-    }
-
-    fleet = Fleet(nodes=nodes, sizes={digest: one.sizes for digest, one in everything.items()})
-
-    async def totals(request: web.Request) -> web.Response:
-        return web.Response(body=sums[request.match_info["digest"]])
-
-    app = web.Application(client_max_size=64 << 20)
-    app.add_routes(
-        [
-            web.get("/{node}/v1/state", fleet.state),
-            web.put("/{node}/v1/assignments", fleet.assign),
-            web.get("/{node}/v1/manifests/{digest}/totals", totals),
-            web.get("/spread/{mount}", fleet.spread),
-        ]
-    )
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, backlog=2048).start()
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-
-
-# The operator's process.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,8 +134,10 @@ def resident_mib() -> float:
 class Bench:
     """An operator, and what is seen of it."""
 
-    def __init__(self, *, size: Size, port: int, real: ManifestFolder, work: Path) -> None:
+    def __init__(self, *, size: Size, port: int, agents: int, real: ManifestFolder, work: Path) -> None:
         self._size, self._port, self._real, self._work = size, port, real, work
+        self._agents = psutil.Process(agents)
+        self._requests = 0
         self._nodes = [f"n{number:03d}" for number in range(size.nodes)]
         self._engine = MemoryEngine(
             sources={f"s3://bucket/mount{number}": {} for number in range(size.mounts)},
@@ -312,14 +176,15 @@ class Bench:
             cluster = Cluster(
                 engine=self._engine,
                 nodes={node: {"zone": node[-2:]} for node in self._nodes},
-                settings=Settings(),
+                settings=Settings(reader_plugin="tdcs-csi"),  # as the chart sets it
                 most_wait=1e9,
                 caches=caches,
             )
+            self._count(cluster.server)
             await cluster.start()
             await cluster.create_cache()
             await cluster.create_keys()
-            async with self._watched(found, "ready"):
+            async with self._watched(cluster, found, "ready"):
                 for number in range(self._size.mounts):
                     await cluster.create_dataset(
                         f"d{number}",
@@ -338,7 +203,7 @@ class Bench:
             for number in range(self._size.mounts):  # as the operator's own round over all objects does it
                 key = WorkKey(DATASETS, "n", f"d{number}")
                 cluster.context.queue.add_after(key, random.uniform(0, Settings().resync_seconds))  # noqa: S311
-            async with self._watched(found, "rest", every=0.05):
+            async with self._watched(cluster, found, "rest", every=0.05):
                 await asyncio.sleep(rest_seconds)
             found["decided_seconds"] = await self._changes(cluster)
             found["memory_mib"] = round(resident_mib())
@@ -346,14 +211,29 @@ class Bench:
             await cluster.stop()
         async with self.caches() as caches:
             cluster._caches = caches
-            async with self._watched(found, "restart"):
+            async with self._watched(cluster, found, "restart"):
                 await cluster.start()
                 await eventually_async(lambda: self._known(cluster) == self._size.mounts, deadline=200)
             found["restart_memory_mib"] = round(resident_mib())
+            async with self._watched(cluster, found, "reassigned"):
+                await eventually_async(lambda: self._assigned(cluster) == self._size.mounts, deadline=200)
             assert cluster.server is server
             await cluster.stop()
         found["restart_listings"] = self.listings
         return found
+
+    def _count(self, server: Server) -> None:
+        """Count the requests to the API server in memory: a real one's answers cost more than copies of objects."""
+
+        def counted(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            def request(*args: Any, **given: Any) -> Awaitable[Any]:
+                self._requests += 1
+                return call(*args, **given)
+
+            return request
+
+        for name in ("get", "list", "apply", "apply_status", "merge", "delete"):
+            setattr(server, name, counted(getattr(server, name)))
 
     @staticmethod
     def _ready(cluster: Cluster) -> int:
@@ -365,12 +245,21 @@ class Bench:
     @staticmethod
     def _known(cluster: Cluster) -> int:
         """Mounts of which a new operator knows what lies where, and that it is as it shall be."""
-        reports = (mount.report for mount in cluster.datasets._mounts)
+        reports = (mount.report for mount in cluster.datasets._world)
         return sum(
             report is not None
             and report.decided
             and report.settled
             and all(not one.missing_bytes for one in report.progress.values())
+            for report in reports
+        )
+
+    @staticmethod
+    def _assigned(cluster: Cluster) -> int:
+        """Mounts of which all agents work by what this operator has sent them."""
+        reports = (mount.report for mount in cluster.datasets._world)
+        return sum(
+            report is not None and report.current >= {*report.states} and bool(report.current)
             for report in reports
         )
 
@@ -384,11 +273,12 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def _watched(
-        self, found: dict[str, Any], phase: str, *, every: float = 0.01
+        self, cluster: Cluster, found: dict[str, Any], phase: str, *, every: float = 0.01
     ) -> AsyncIterator[None]:
         """Note how long the event loop kept others waiting at most, and the processor time of a phase.
 
         Args:
+            cluster: with the operator.
             found: where it is noted.
             phase: its name.
             every: seconds between two looks; each costs some 0.1 ms of a core.
@@ -402,11 +292,16 @@ class Bench:
                 pauses.append(time.monotonic() - began - every)
 
         task, began, used = asyncio.create_task(watch()), time.monotonic(), used_seconds()
+        requests, passes, agents = self._requests, cluster.passes, self._agents.cpu_times()
         yield
         task.cancel()
-        took = time.monotonic() - began
+        took, after = time.monotonic() - began, self._agents.cpu_times()
+        of_agents = after.user + after.system - agents.user - agents.system
         found[f"{phase}_seconds"] = round(took, 1)
         found[f"{phase}_cpu_percent"] = round(100 * (used_seconds() - used) / took, 2)
+        found[f"{phase}_passes"] = cluster.passes - passes
+        found[f"{phase}_requests"] = self._requests - requests
+        found[f"{phase}_agents_cpu_percent"] = round(100 * of_agents / took, 1)
         found[f"{phase}_longest_pause_ms"] = round(1000 * max(pauses), 1)
 
     async def _changes(self, cluster: Cluster) -> dict[str, float]:
@@ -482,7 +377,11 @@ def main(
             assert agents.stdout is not None
             agents.stdout.readline()
             bench = Bench(
-                size=Size(mounts=mounts, nodes=nodes, files=each), port=port, real=real, work=Path(work)
+                size=Size(mounts=mounts, nodes=nodes, files=each),
+                port=port,
+                agents=agents.pid,
+                real=real,
+                work=Path(work),
             )
             found = asyncio.run(bench.run(rest_seconds=rest_seconds))
         finally:

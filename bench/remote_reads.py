@@ -43,6 +43,7 @@ from typing import Any, Final
 
 import psutil
 from tests.support.agents import cached_files, make_version
+from tests.support.certificates import TestAuthority
 from tests.support.readers import (
     CLUSTER,
     Giver,
@@ -63,6 +64,7 @@ from tdcs.engine.agents import SourceAccess
 from tdcs.engine.protocol import Block, CachedFile
 from tdcs.listing.folder import open_manifest
 from tdcs.planning.manifest import Manifest
+from tdcs.trust.roles import Role
 
 SMALL_BYTES: Final = 100_000
 LARGE_BYTES: Final = 256 << 20
@@ -178,9 +180,15 @@ def small_files(folder: Path, *, files: int) -> list[str]:
 
 
 @contextmanager
-def served(*, files: int) -> Iterator[tuple[ReaderNode, Giver, Path, Path, list[str]]]:
+def served(*, files: int, trusted: bool = False) -> Iterator[tuple[ReaderNode, Giver, Path, Path, list[str]]]:
     """A node with a client, the giver of all blocks, the folder of the source, the client's, and the names."""
     with reader_node() as node:
+        trust: Path | None = None
+        if trusted:
+            authority = TestAuthority()
+            trust = authority.folder(node.folder / "trust-of-agent", Role.AGENT)
+            own = authority.folder(node.folder / "trust-of-reader", Role.READER)
+            node.reader = node.make_reader(f"--trust={own}")
         source = node.folder / "source"
         names = small_files(source, files=files)
         version = make_version(
@@ -188,7 +196,7 @@ def served(*, files: int) -> Iterator[tuple[ReaderNode, Giver, Path, Path, list[
             folder=node.folder / "manifests",
             source=SourceAccess(uri=f"file://{source}"),
         )
-        giver = Giver(node.folder, "giver")
+        giver = Giver(node.folder, "giver", trust=trust)
         giver.put(version.manifest, source)
         giver.process.start()
         root = node.register(version, tables=table_of(holder_of(giver)))
@@ -213,7 +221,7 @@ def medians(small: list[dict[str, Any]], large: list[dict[str, Any]], *, files: 
 
 def reads(options: argparse.Namespace) -> dict[str, Any]:
     """Files from the disk, through the client, and as a partition has them."""
-    with served(files=options.files) as (node, giver, source, root, names):
+    with served(files=options.files, trusted=options.trusted) as (node, giver, source, root, names):
         pids = [node.reader.pid, giver.process.pid]
         partition = [str((source if number % 3 == 0 else root) / name) for number, name in enumerate(names)]
         ways: dict[str, tuple[list[str], Path | None, list[int]]] = {
@@ -243,19 +251,20 @@ def reads(options: argparse.Namespace) -> dict[str, Any]:
 def shown(
     version: Manifest,
     node: ReaderNode,
-    giver: Giver,
+    tier: Path,
     *,
     kind: str,
     local: Callable[[int], bool],
     merged: bool,
 ) -> Iterator[Path]:
-    """A view of a version as the node plugin makes it; `local` says of which files the blocks are on the node."""
+    """A view of a version as the node plugin makes it; `local` says of which files the blocks, which all lie in a tier,
+    are on the node."""
     folder = node.folder / f"{kind}-{'merged' if merged else 'links'}"
     blocks = folder / "tier" / BLOCK_FOLDER
     blocks.mkdir(parents=True)
     for file in filter(local, range(len(version))):
         for block in version.block_ids[list(version.blocks_of(file))].tolist():
-            os.link(giver.tier / BLOCK_FOLDER / str(block), blocks / str(block))
+            os.link(tier / BLOCK_FOLDER / str(block), blocks / str(block))
     store = Store(tiers=[str(folder / "tier")], mount=version.path)
     tree = Tree(
         folder=str(folder / "tier/tree"),
@@ -289,14 +298,19 @@ def shown(
 def views(options: argparse.Namespace) -> dict[str, Any]:
     """Files through what pods are given."""
     kinds: dict[str, Callable[[int], bool]] = {"all": lambda _: True, "third": lambda file: file % 3 == 0}
-    with served(files=options.files) as (node, giver, source, root, names), ExitStack() as stack:
+    with (
+        served(files=options.files, trusted=options.trusted) as (node, giver, source, root, names),
+        ExitStack() as stack,
+    ):
         version = open_manifest(
             next((node.folder / "manifests").iterdir()), digest=root.name.rpartition(".")[2]
         )
         ways: dict[str, tuple[Path, list[int]]] = {"disk": (source, [])}
         for kind, local in kinds.items():
             for merged in (True, False):
-                view = stack.enter_context(shown(version, node, giver, kind=kind, local=local, merged=merged))
+                view = stack.enter_context(
+                    shown(version, node, giver.tier, kind=kind, local=local, merged=merged)
+                )
                 pids = [] if kind == "all" else [node.reader.pid, giver.process.pid]
                 ways[f"{kind}_{'merged' if merged else 'links'}"] = (view, pids)
         found: dict[str, dict[str, list[dict[str, Any]]]] = {
@@ -356,7 +370,7 @@ def killed_while_reading(node: ReaderNode, paths: list[str]) -> dict[str, Any]:
 
 def restarts(options: argparse.Namespace) -> dict[str, Any]:
     """Files through the client, whose serving process is killed at random moments."""
-    with served(files=options.files) as (node, _, _, root, names):
+    with served(files=options.files, trusted=options.trusted) as (node, _, _, root, names):
         return killed_while_reading(node, [str(root / name) for name in names] * 6)
 
 
@@ -402,6 +416,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=5000, help="files of 100 KB")
     parser.add_argument("--names", type=int, default=1_000_000, help="files to list")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trusted", action="store_true", help="with certificates: agents are asked by TLS")
     options = parser.parse_args()
     for name in options.scenarios or SCENARIOS:
         result = SCENARIOS[name](options)

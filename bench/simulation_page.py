@@ -7,7 +7,9 @@ import textwrap
 from pathlib import Path
 
 from bench import model_rows, rule_callers
+from bench.simulation_change import change_table, change_text, changes
 from bench.simulation_matrix import (
+    MODEL,
     SCHEMES,
     STOCK_CLIENT,
     WINDOWS,
@@ -23,6 +25,8 @@ from bench.simulation_tables import (
     chance,
     gpu_time,
     number,
+    placing,
+    placing_ratio,
     quick,
     sharing,
     stock,
@@ -142,9 +146,20 @@ def predicted(scenario: Path) -> str:
     return "\n".join(textwrap.fill(line, width=100) for line in done.stdout.splitlines())
 
 
+def check_results(results: Results) -> None:
+    """Refuse to write a page with figures of an older simulator."""
+    if is_older(results):
+        raise SystemExit(
+            "some results are of an older simulator; remove bench/results/simulation.jsonl and run "
+            "`make simulation-docs`"
+        )
+
+
 def speed(results: Results) -> str:
-    """What the whole trace takes under tdcs, as measured during the sweep."""
-    runs = list(of_seeds(results, mix="image", scheme="tdcs", week=None).values())
+    """What two weeks take under tdcs, as measured during the sweep."""
+    runs = [
+        row for week in WINDOWS for row in of_seeds(results, mix="image", scheme="tdcs", week=week).values()
+    ]
 
     def extent(key: str) -> str:
         values = sorted(number(row, key) for row in runs)
@@ -172,7 +187,7 @@ def filled(template: str, *, parts: dict[str, str]) -> str:
 
 def facts(results: Results) -> dict[str, str]:
     """The numbers that the text of the page quotes."""
-    errors = model_rows.errors()
+    errors, without = model_rows.errors(), placing_ratio(results)
     return {
         "errors": ", ".join(f"{name} {error:+.1%}" for name, error in errors.items()),
         "speed": speed(results),
@@ -183,7 +198,9 @@ def facts(results: Results) -> dict[str, str]:
         "mixes": "; ".join(f"`{name}` {'-'.join(map(str, shares))}" for name, shares in MIXES.items()),
         "gap": f"{BURST_GAP / 60:.0f}",
         "chance": f"{chance(results):.0%}",
+        "placing_gain": f"{abs(without - 1):.0%} {'shorter' if without < 1 else 'longer'}",
         "stock_client": f"{STOCK_CLIENT / 1e6:.0f}",
+        "model": str(MODEL),
     }
 
 
@@ -191,17 +208,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     here = Path(__file__).parent
     parser.add_argument("--results", type=Path, default=here / "results" / "simulation.jsonl")
-    parser.add_argument("--quick", type=Path, default=here / "results" / "simulation_quick.jsonl")
+    parser.add_argument("--before", type=Path, default=here / "results" / "simulation_before_leaving.jsonl")
     parser.add_argument("--docs", type=Path, default=here.parent / "docs")
     options = parser.parse_args()
     check_text()
     results = read_results(options.results)
+    check_results(results)
+    changed = changes(results, before=read_results(options.before))
     template = (here / "simulation_page.md.in").read_text(encoding="utf-8")
     example = here / "predict_example.yaml"
     parts = {
         **facts(results),
-        "older": "yes" if is_older(results) else "",
-        "quick": quick(read_results(options.quick)),
+        "quick": quick(results),
         "example": example.read_text(encoding="utf-8").rstrip(),
         "example_output": predicted(example),
         "whole_image": whole(results, mix="image"),
@@ -211,6 +229,9 @@ def main() -> int:
         "windows_language": windows(results, mix="language"),
         "sharing": sharing(results),
         "stock": stock(results),
+        "placing": placing(results),
+        "change": change_table(changed),
+        "change_text": change_text(changed),
         "gpu_time": gpu_time(results),
         "bars": bars(results),
         "rules": rules(),

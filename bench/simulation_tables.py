@@ -4,6 +4,7 @@ import dataclasses
 
 from bench.simulation_matrix import (
     MIXES,
+    OPTED_OUT,
     SCHEMES,
     SEEDS,
     WINDOWS,
@@ -37,6 +38,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
         return ""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def without_dashes(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The columns in which some row says something."""
+    kept = [column for column in range(len(header)) if any(row[column] != "-" for row in rows)]
+    return [header[column] for column in kept], [[row[column] for column in kept] for row in rows]
 
 
 def weeks(week: int | None) -> str:
@@ -120,10 +127,10 @@ def whole(results: Results, *, mix: str) -> str:
 
 
 def quick(results: Results) -> str:
-    """All schemes on parts of the trace, each mix and seed by itself."""
+    """All schemes on a single week, each mix and seed by itself."""
     rows = []
     for case, ours in results.items():
-        if case.scheme != "tdcs":
+        if case.scheme != "tdcs" or case.weeks != 1:
             continue
         for scheme in SCHEMES[:4]:
             row = results.get(dataclasses.replace(case, scheme=scheme))
@@ -133,7 +140,6 @@ def quick(results: Results) -> str:
             rows.append(
                 [
                     case.mix,
-                    weeks(case.first_week) if case.weeks > 1 else str(case.first_week),
                     str(case.seed),
                     scheme,
                     f"{number(row, 'meanJctSeconds') / 3600:,.2f}",
@@ -147,7 +153,6 @@ def quick(results: Results) -> str:
             )
     header = [
         "mix",
-        "weeks",
         "seed",
         "scheme",
         "mean h",
@@ -212,6 +217,8 @@ def bars(results: Results) -> str:
             continue
         parts = {week: one for week, one in found.items() if week is not None}
         worst = min(parts, key=lambda week: parts[week].mean) if parts else None
+        singles = ratios_by_seed(results, mix=mix, scheme=scheme)
+        lowest = min(singles, key=singles.__getitem__, default=None)
         possible = [week for week in parts if bounds[week] >= bar]
         met = [week for week in parts if parts[week].mean >= bar]
         rows.append(
@@ -223,20 +230,35 @@ def bars(results: Results) -> str:
                 else "-",
                 f"{span(parts[worst], bar=bar)}, weeks {weeks(worst)}" if worst is not None else "-",
                 of_windows(len(met), run=len(parts)),
+                "-"
+                if lowest is None
+                else f"{singles[lowest]:.3f}, weeks {weeks(lowest[0])}, seed {lowest[1]}",
+                f"{sum(each >= bar for each in singles.values())} of {len(singles)}",
                 "-" if scheme == "oracle" else of_windows(len(possible), run=len(parts)),
             ]
         )
-    return table(
-        [
-            "mean completion time",
-            "bar",
-            "whole trace",
-            "least of the windows",
-            "windows that meet it",
-            "windows where oracle, in the place of tdcs, meets it",
-        ],
-        rows,
-    )
+    header = [
+        "mean completion time",
+        "bar",
+        "whole trace",
+        "least of the windows",
+        "windows that meet it",
+        "least of a single seed",
+        "single seeds that meet it",
+        "windows where oracle, in the place of tdcs, meets it",
+    ]
+    return table(*without_dashes(header, rows))
+
+
+def ratios_by_seed(results: Results, *, mix: str, scheme: str) -> dict[tuple[int, int], float]:
+    """Mean completion times of a scheme over those of tdcs, by window and seed."""
+    found = {}
+    for week in WINDOWS:
+        theirs = of_seeds(results, mix=mix, scheme=scheme, week=week)
+        ours = of_seeds(results, mix=mix, scheme="tdcs", week=week)
+        for seed in sorted(theirs.keys() & ours.keys()):
+            found[week, seed] = mean_hours([theirs[seed]]) / mean_hours([ours[seed]])
+    return found
 
 
 def of_windows(count: int, *, run: int) -> str:
@@ -280,7 +302,9 @@ def gpu_time(results: Results) -> str:
                         f"{found[most]:.3f} ({weeks(most)})",
                     ]
                 )
-    return table(["mix", "scheme over tdcs", "whole trace", "least (weeks)", "most (weeks)"], rows)
+    return table(
+        *without_dashes(["mix", "scheme over tdcs", "whole trace", "least (weeks)", "most (weeks)"], rows)
+    )
 
 
 def stock(results: Results) -> str:
@@ -312,3 +336,53 @@ def sharing(results: Results) -> str:
     header = ["sharing", "tdcs mean h", "tdcs stalled", *(f"{scheme} / tdcs" for scheme in SCHEMES[1:4])]
     # One kind alone compares nothing.
     return table(header, rows if len(rows) > 1 else [])
+
+
+def placing_ratio(results: Results) -> float:
+    """Mean completion times of jobs that are not placed by data over those that are: the mean over the windows."""
+    found = [
+        mean_hours([results[opted_out]]) / mean_hours([results[placed]])
+        for mix in MIXES[:2]
+        for week in WINDOWS
+        if (placed := Case(mix=mix, scheme="tdcs", first_week=week)) in results
+        and (opted_out := Case(mix=mix, scheme=OPTED_OUT, first_week=week)) in results
+    ]
+    return sum(found) / len(found) if found else 1.0
+
+
+def placing(results: Results) -> str:
+    """What it costs the queue that pods are placed by their data: one seed."""
+    rows = []
+    for mix in MIXES[:2]:
+        for week in WINDOWS:
+            found = [
+                results.get(Case(mix=mix, scheme=scheme, first_week=week))
+                for scheme in ("tdcs", OPTED_OUT, "oracle")
+            ]
+            placed, opted_out, bound = found
+            if placed is None or opted_out is None or bound is None:
+                continue
+            hours = [f"{mean_hours([row]):,.1f}" for row in (placed, opted_out, bound)]
+            rows.append(
+                [
+                    mix,
+                    weeks(week),
+                    *hours,
+                    f"{number(placed, 'gpuIdleFraction'):.2%}",
+                    f"{number(opted_out, 'gpuIdleFraction'):.2%}",
+                    f"{number(placed, 'localFraction'):.0%}",
+                    f"{number(opted_out, 'localFraction'):.0%}",
+                ]
+            )
+    header = [
+        "mix",
+        "weeks",
+        "tdcs mean h",
+        "opted out mean h",
+        "oracle mean h",
+        "tdcs stalled",
+        "opted out stalled",
+        "tdcs reads on own nodes",
+        "opted out reads on own nodes",
+    ]
+    return table(header, rows)

@@ -21,6 +21,7 @@ from tdcs_local.paths import KUBECONFIG
 from tdcs_local.progress import Reporter
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+LAST = ("test_chaos.py", "test_uninstall.py")
 FAILED = pytest.StashKey[bool]()
 
 
@@ -34,8 +35,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes the cache away runs last."""
-    items.sort(key=lambda item: item.path.name == "test_uninstall.py")
+    """What takes the cache away runs last, and chaos before it."""
+    items.sort(key=lambda item: LAST.index(item.path.name) if item.path.name in LAST else -1)
 
 
 @pytest.fixture(scope="session")
@@ -86,10 +87,25 @@ def tdcs(kubectl: Kubectl, reporter: Reporter) -> None:
 
 
 @pytest.fixture(scope="session")
+def remote_reader(tdcs: None, kubectl: Kubectl) -> bool:
+    """Whether nodes have the remote-read client, the default, and Alluxio's FUSE client not (`TDCS_HELM_VALUES`)."""
+    return kubectl.get("daemonsets", "tdcs-reader-holder", namespace=release.NAMESPACE) is not None
+
+
+@pytest.fixture(scope="session")
 def store_filled(kubectl: Kubectl, reporter: Reporter) -> None:
     """The object store behind its slow link, filled with the example images."""
     images.ensure(["store"], reporter=reporter)
     demo.prepare_store(reporter=reporter)
+
+
+@pytest.fixture
+def readers(kubectl: Kubectl) -> Iterator[list[str]]:
+    """Names of pods that are removed after the test."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        kubectl.delete("pod", name, namespace=demo.NAMESPACE)
 
 
 @pytest.fixture

@@ -3,15 +3,18 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from e2e.reading import checks, failures, reading_pod, rounds, wait_rounds, wait_whole_rounds
 from e2e.test_training import logs_of, reading_job, succeeded
+from e2e.test_views import run_reader, shell
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
-from tdcs_local.paths import CHECKOUT
+from tdcs_local.paths import CHECKOUT, LOCAL
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
@@ -20,6 +23,10 @@ CHART = ("charts", "crds")
 TEMPLATES = Path("charts", "tdcs", "templates")
 RIGHTS = "*-rbac.yaml"
 """Those of its templates that say what today's images may do."""
+PLAIN = LOCAL / "values-plain.yaml"
+"""Chart values as the defaults were before the remote-read client and certificates."""
+FILES = 100
+"""As many are read by the pods on nodes without data."""
 
 
 def chart_before(folder: Path) -> Path:
@@ -49,38 +56,146 @@ def test_helm_test_runs_a_real_job_and_leaves_none_behind(tdcs: None, kubectl: K
     assert kubectl.list("trainingjobs.tdcs.io", namespace=release.NAMESPACE) == []
 
 
+@pytest.fixture
+def default_release_after(tdcs: None, kubectl: Kubectl, reporter: Reporter) -> Iterator[None]:
+    """The chart as other tests have it, whatever a test has changed."""
+    yield
+    release.install(
+        reporter=reporter, kubectl=kubectl, tags=images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
+    )
+
+
+def uids(kubectl: Kubectl, component: str, *, node: str) -> set[str]:
+    """Of the pods of a DaemonSet of the chart on a node."""
+    pods = kubectl.list(
+        "pods", namespace=release.NAMESPACE, selector=f"app.kubernetes.io/component={component}"
+    )
+    return {
+        pod["metadata"]["uid"]
+        for pod in pods
+        if pod["spec"].get("nodeName") == node and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def start_remote_reader(kubectl: Kubectl, readers: list[str], name: str, *, node: str, image: str) -> str:
+    """A pod that reads files of the example Dataset on a node without them, once it has read all twice."""
+    namespace = demo.NAMESPACE
+    kubectl.apply(checks(namespace, bucket=demo.DATASET, files=FILES))
+    thing = reading_pod(name, namespace=namespace, claim=demo.DATASET, node=node, image=image)
+    run_reader(kubectl, readers, thing)
+    wait_whole_rounds(kubectl, name, 2, namespace=namespace)
+    return name
+
+
+def fuse_clients(kubectl: Kubectl) -> str:
+    """The DaemonSet of Alluxio's FUSE clients; empty when there is none."""
+    name = f"{release.CACHE_CLUSTER}-fuse"
+    return name if kubectl.get("daemonsets", name, namespace=release.NAMESPACE) else ""
+
+
 def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
-    tdcs: None,
+    default_release_after: None,
+    remote_reader: bool,
     store_filled: None,
     kubectl: Kubectl,
     reporter: Reporter,
     toolbox: str,
+    workers: list[str],
+    readers: list[str],
     tmp_path: Path,
 ) -> None:
-    before = chart_before(tmp_path)
+    """From Alluxio's FUSE clients and a cache that believes every caller, as the defaults were, to those of today."""
+    if not remote_reader:
+        pytest.skip("TDCS_HELM_VALUES has reader.enabled: false, and it is the upgrade to that client")
+    before, namespace = chart_before(tmp_path), demo.NAMESPACE
     tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
-    release.install(reporter=reporter, kubectl=kubectl, tags=tags, chart=before)
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags, chart=before, values=[PLAIN])
     held = demo.load_dataset(reporter=reporter, kubectl=kubectl).held
-    sent = operations.payload_bytes_sent(bucket=demo.DATASET)
     name = "upgraded"
-    kubectl.delete("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE)
+    kubectl.delete("trainingjobs.tdcs.io", name, namespace=namespace)
     script = "until [ -e /tmp/end ]; do cat $(find /data -type f | head -n 100) > /dev/null; sleep 0.2; done; echo told"
     kubectl.apply(reading_job(name, image=toolbox, workers=1, script=script))
 
     def running() -> str | None:
-        job = kubectl.get("trainingjobs.tdcs.io", name, namespace=demo.NAMESPACE) or {}
+        job = kubectl.get("trainingjobs.tdcs.io", name, namespace=namespace) or {}
         state = job.get("status", {}).get("state")
         return None if state == "Running" else f"its state is {state}"
 
     kubectl.wait(running, what=f"TrainingJob {name} does not run", seconds=120)
-    (old,) = kubectl.list("pods", namespace=demo.NAMESPACE, selector=f"tdcs.io/training-job={name}")
+    (old,) = kubectl.list("pods", namespace=namespace, selector=f"tdcs.io/training-job={name}")
+    (away,) = set(workers) - set(held)
+    remote = start_remote_reader(
+        kubectl, readers, "through-fuse", node=away, image=f"tdcs/tdcs:{tags['tdcs']}"
+    )
+    assert fuse_clients(kubectl)
+    assert int(shell(kubectl, remote, "find /data -type l | wc -l")) >= FILES
+    assert demo.node_bytes(kubectl) == held
+    sent = operations.payload_bytes_sent(bucket=demo.DATASET)
+    done = len(rounds(kubectl, remote, namespace=namespace))
 
     release.install(reporter=reporter, kubectl=kubectl, tags=tags)
 
-    (new,) = kubectl.list("pods", namespace=demo.NAMESPACE, selector=f"tdcs.io/training-job={name}")
+    # The cache starts anew with certificates, and meanwhile what is on other nodes cannot be read: reads fail or wait.
+    wait_whole_rounds(kubectl, remote, 3, namespace=namespace)
+    kubectl.wait(
+        lambda: f"there is DaemonSet {found}" if (found := fuse_clients(kubectl)) else None,
+        what="Alluxio's FUSE clients do not go",
+        seconds=120,
+    )
+    wait_whole_rounds(kubectl, remote, 2, namespace=namespace)
+    met = rounds(kubectl, remote, namespace=namespace)[done:]
+    print(f"{len(met)} rounds, {sum(bool(one['failed']) for one in met)} with failures: {failures(met)[:3]}")
+    print(f"the longest read took {max(one['longest'] for one in met)} s")
+    assert not [text for text in failures(met) if "wrong bytes" in text]
+    # A pod whose files are on its node saw nothing of it.
+    (new,) = kubectl.list("pods", namespace=namespace, selector=f"tdcs.io/training-job={name}")
     assert new["metadata"]["uid"] == old["metadata"]["uid"]
-    kubectl("exec", new["metadata"]["name"], "-n", demo.NAMESPACE, "--", "touch", "/tmp/end")
+    kubectl("exec", new["metadata"]["name"], "-n", namespace, "--", "touch", "/tmp/end")
     succeeded(kubectl, name)
     assert logs_of(kubectl, name) == ["told"]
-    assert demo.node_bytes(kubectl) == held
-    assert operations.payload_bytes_sent(bucket=demo.DATASET) == sent
+
+    def whole() -> str | None:
+        found = demo.node_bytes(kubectl)
+        return None if sorted(found.values()) == sorted(held.values()) else f"it is {found}, and was {held}"
+
+    # A worker that is away for over 20 seconds, on a busy machine, gives its copy to another node, from the other copy.
+    kubectl.wait(whole, what="the Dataset is not as whole as it was", seconds=120)
+    # The pod on the other node may have read from the source while the workers were away; nothing was loaded again.
+    again = operations.payload_bytes_sent(bucket=demo.DATASET) - sent
+    print(f"the source sent {again} bytes; before {held}, after {demo.node_bytes(kubectl)}")
+    assert again < 0.5 * min(held.values())
+
+
+def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_no_read(
+    default_release_after: None,
+    remote_reader: bool,
+    store_filled: None,
+    kubectl: Kubectl,
+    reporter: Reporter,
+    workers: list[str],
+    readers: list[str],
+) -> None:
+    if not remote_reader:
+        pytest.skip("TDCS_HELM_VALUES has reader.enabled: false: the node plugin's pods have no reader")
+    namespace = demo.NAMESPACE
+    tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
+    held = demo.load_dataset(reporter=reporter, kubectl=kubectl).held
+    (away,) = set(workers) - set(held)
+    remote = start_remote_reader(
+        kubectl, readers, "through-upgrade", node=away, image=f"tdcs/tdcs:{tags['tdcs']}"
+    )
+    plugin, holder = uids(kubectl, "csi", node=away), uids(kubectl, "reader-holder", node=away)
+    done = len(rounds(kubectl, remote, namespace=namespace))
+
+    release.install(
+        reporter=reporter, kubectl=kubectl, tags=tags, settings={"csi.resources.requests.cpu": "11m"}
+    )
+
+    wait_rounds(kubectl, remote, len(rounds(kubectl, remote, namespace=namespace)) + 2, namespace=namespace)
+    assert not plugin & uids(kubectl, "csi", node=away)
+    assert holder == uids(kubectl, "reader-holder", node=away)
+    met = rounds(kubectl, remote, namespace=namespace)[done:]
+    print(
+        f"{sum(one['files'] for one in met)} files, the longest read {max(one['longest'] for one in met)} s"
+    )
+    assert not failures(met)

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 
 import pytest
 
+from e2e.test_cluster import finished
 from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 from tdcs_local.progress import Reporter
 
-CACHES = "/var/lib/tdcs/cache"
+FOLDER = "/var/lib/tdcs"
+CACHES = f"{FOLDER}/cache"
 BLOCKS = f"find {CACHES} -path '*/alluxioworker/*' -type f | wc -l"
 LEFT = f"find {CACHES} -mindepth 2 -not -path '*/.tiers/*' '(' -type f -o -name alluxioworker ')' | head -n 5"
 
@@ -29,8 +31,8 @@ FOUND_BEFORE = {
 """Kinds of a running release's objects: those that are looked for afterwards would be found."""
 
 
-def looker(*, node: str, namespace: str, image: str) -> Object:
-    """A pod that sees the caches' folder of a node."""
+def looker(*, node: str, namespace: str, image: str, folder: str = CACHES) -> Object:
+    """A pod that sees a folder of a node, by default the caches'."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -44,10 +46,10 @@ def looker(*, node: str, namespace: str, image: str) -> Object:
                     "image": image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["sleep", "600"],
-                    "volumeMounts": [{"name": "caches", "mountPath": CACHES, "readOnly": True}],
+                    "volumeMounts": [{"name": "folder", "mountPath": folder, "readOnly": True}],
                 }
             ],
-            "volumes": [{"name": "caches", "hostPath": {"path": CACHES, "type": "DirectoryOrCreate"}}],
+            "volumes": [{"name": "folder", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}],
         },
     }
 
@@ -145,8 +147,25 @@ def registered(kubectl: Kubectl) -> list[str]:
     ]
 
 
+def left_mounted(kubectl: Kubectl, namespace: str, nodes: Iterable[str], *, image: str) -> dict[str, str]:
+    """What is mounted in TDCS's folder of each node, but for the folder itself: a new pod has it in its copy."""
+    for node in nodes:
+        thing = looker(node=node, namespace=namespace, image=image, folder=FOLDER)
+        thing["metadata"]["name"] = f"mounted-{node}"
+        thing["spec"]["restartPolicy"] = "Never"
+        script = f"grep ' {FOLDER}/' /proc/self/mountinfo || true"
+        thing["spec"]["containers"][0]["command"] = ["sh", "-ec", script]
+        kubectl.apply(thing)
+    return {node: finished(kubectl, f"mounted-{node}", namespace) for node in nodes}
+
+
 def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
-    tdcs: None, kubectl: Kubectl, reporter: Reporter, workers: list[str]
+    tdcs: None,
+    kubectl: Kubectl,
+    reporter: Reporter,
+    workers: list[str],
+    privileged_namespace: str,
+    toolbox: str,
 ) -> None:
     """From a release whose cache runs; the order is that of docs/how-to/install.md."""
     tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
@@ -154,7 +173,10 @@ def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
     before = names_of(filter(of_tdcs, everything(kubectl)))
     assert {kind for kind, _, _ in before} >= FOUND_BEFORE
     assert set(workers) <= set(registered(kubectl))
-    stays = {("Namespace", "", release.NAMESPACE)}
+    # Those of the release itself; the others belong to its cache.
+    certificates = kubectl.list("secrets", namespace=release.NAMESPACE, selector="tdcs.io/certificate")
+    stays = names_of(one for one in certificates if not one["metadata"].get("ownerReferences"))
+    stays |= {("Namespace", "", release.NAMESPACE)}
     stays |= {("CustomResourceDefinition", "", kind) for kind in KINDS}
     stays |= {
         ("APIService", "", "v1alpha1.tdcs.io"),
@@ -179,6 +201,7 @@ def test_an_uninstall_leaves_nothing_but_kinds_and_namespace_which_go_when_told(
 
     kubectl.wait(more, what="the uninstalled release left objects behind", seconds=60)
     assert left() == stays
+    assert left_mounted(kubectl, privileged_namespace, workers, image=toolbox) == dict.fromkeys(workers, "")
 
     for kind in KINDS:
         kubectl.delete("customresourcedefinitions", kind)

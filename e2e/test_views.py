@@ -4,7 +4,6 @@ Uses the example Dataset, which lies whole on two of the three nodes.
 """
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,15 +33,6 @@ READ_ON = (
 def held(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter) -> dict[str, int]:
     """The nodes that hold the example Dataset, which is loaded if it is not."""
     return demo.load_dataset(reporter=reporter, kubectl=kubectl).held
-
-
-@pytest.fixture
-def readers(kubectl: Kubectl) -> Iterator[list[str]]:
-    """Names of pods that are removed after the test."""
-    names: list[str] = []
-    yield names
-    for name in names:
-        kubectl.delete("pod", name, namespace=demo.NAMESPACE)
 
 
 def reader(name: str, *, node: str, image: str, script: str = "sleep infinity") -> dict[str, Any]:
@@ -144,8 +134,15 @@ def test_where_the_data_is_every_file_is_a_link_to_its_block(
 
 
 def test_a_pod_where_no_data_is_reads_through_fuse_and_reads_on_after_its_client_was_killed(
-    held: dict[str, int], kubectl: Kubectl, workers: list[str], toolbox: str, readers: list[str]
+    held: dict[str, int],
+    remote_reader: bool,
+    kubectl: Kubectl,
+    workers: list[str],
+    toolbox: str,
+    readers: list[str],
 ) -> None:
+    if remote_reader:
+        pytest.skip("there are no FUSE clients of Alluxio: pods read as in test_remote_reads.py")
     (away,) = set(workers) - set(held)
     name = run_reader(kubectl, readers, reader("view-fuse", node=away, image=toolbox))
     files = shell(kubectl, name, "cd /data; find . -type l | LC_ALL=C sort | head -n 40").split()

@@ -241,13 +241,14 @@ def compiled(_: Wishes) -> TierResult:
 
 
 def engine(wishes: Wishes) -> TierResult:
-    """Real Alluxio on a real S3 server, and the counters of that server first."""
-    gateway = ROOT / "deploy" / "local" / "go" / "versitygw"
-    outcome = checks(
+    """Real Alluxio on a real S3 server, and the tests of our own programs in Go first."""
+    modules = ROOT / "deploy" / "local" / "go"
+    commands: list[tuple[str, ...]] = []
+    for module, package in (("versitygw", "./store-gateway"), ("network-policies", "./rules")):
         # Fetches what the next one needs, and tries again where `go test` gives up.
-        (sys.executable, "-m", "tdcs_local", "product", "versitygw"),
-        ("go", "-C", str(gateway), "test", "-trimpath", "./store-gateway"),
-    )
+        commands.append((sys.executable, "-m", "tdcs_local", "product", module))
+        commands.append(("go", "-C", str(modules / module), "test", "-trimpath", package))
+    outcome = checks(*commands)
     if outcome.ok:
         outcome.add(pytest("tests/engine", "-o", "timeout_func_only=true", *TOGETHER, again=wishes.again))
     return outcome

@@ -5,6 +5,7 @@
 Writes results/actors.jsonl.
 """
 
+import argparse
 import socket
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def remote(count: int, size: int) -> dict[str, Any]:
     """Registers pulled by another process."""
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         ports = [first.getsockname()[1], second.getsockname()[1]]
-    words = [sys.executable, "-m", "bench.training.actors", "machine", *map(str, (*ports, count, size))]
+    words = [sys.executable, "-m", "bench.training.actors", "--machine", *map(str, (*ports, count, size))]
     with subprocess.Popen(words) as other:
         seconds = machine(0, ports, count, size)
         other.wait(60)
@@ -96,8 +97,13 @@ def remote(count: int, size: int) -> dict[str, Any]:
 
 def main() -> None:
     """All cases."""
-    if sys.argv[1:2] == ["machine"]:
-        first, second, count, size = map(int, sys.argv[2:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--machine", type=int, nargs=4, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.machine:
+        first, second, count, size = asked.machine
         machine(1, [first, second], count, size)
         return
     keep("actors", [*(local(threads) for threads in (1, 2, 4)), remote(4000, 1000), remote(150, 4_000_000)])

@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -88,6 +87,17 @@ def bandwidth(address: str, rank: int, *, size: int, port: int) -> float:
     return 0.0
 
 
+def profiled(samples: int, steps: int) -> str:
+    """The profile of the model, its updates included."""
+    subject = Subject(
+        model=model(),
+        batch=lambda: batch(samples),
+        loss=cross_entropy,
+        optimizer=lambda parameters: sgd(parameters, RATE),
+    )
+    return render(profile(subject, steps=steps))
+
+
 def one_worker(samples: int, steps: int) -> float:
     net, (inputs, labels) = model(), batch(samples)
     optimizer = sgd(list(net.parameters()), RATE)
@@ -116,45 +126,67 @@ def data_parallel(samples: int, steps: int, rank: int) -> float:
     return 2 * samples * steps / (time.monotonic() - begin)
 
 
-def pipeline(samples: int, steps: int, plan: StagePlan, membership: Membership) -> float:
+def pipeline(samples: int, steps: int, plan: StagePlan, membership: Membership) -> dict[str, Any]:
+    """The speed from empty to empty, the seconds of a mini-batch while the pipeline is full, and those computed."""
     recipe = Recipe(model=model(), loss=cross_entropy, optimizer=sgd, learning_rate=RATE)
     with Pipeline(recipe, plan, membership) as running:
         own = endless(samples) if running.is_first else None
-        running.train(own, count=3)
-        return samples * steps / running.train(own, count=steps).seconds
+        running.train(own, count=4)
+        summary = running.train(own, count=steps)
+        backwards = [event.end for event in running.worker.events if event.act.direction == "backward"]
+    # The first backward waits for the pipeline to fill. No forward stands before the last one: that takes less.
+    full = backwards[1:-1]
+    return {
+        "samples_per_second": round(samples * steps / summary.seconds, 1),
+        "full_seconds": (full[-1] - full[0]) / (len(full) - 1),
+        "compute_seconds": [round(stage.compute / steps, 4) for stage in summary.stages],
+    }
+
+
+def rated(speed: float) -> dict[str, Any]:
+    return {"samples_per_second": round(speed, 1)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True, help="5 at least")
     parser.add_argument("--cuts", default="", help="layers of the first stage, such as 3,7")
+    parser.add_argument(
+        "--ahead", type=int, nargs="*", default=[], help="cuts that are measured with one more in flight, too"
+    )
     parser.add_argument("--bytes", type=int, default=0)
-    parser.add_argument("--profile", type=Path)
+    parser.add_argument("--profile", action="store_true", help="only print a profile")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.profile:
-        subject = Subject(model=model(), batch=lambda: batch(options.samples), loss=cross_entropy)
-        options.profile.write_text(render(profile(subject, steps=options.steps)))
+        print(json.dumps({"way": "profile", "text": profiled(options.samples, options.steps)}), flush=True)
         return
     rank, master, port = int(os.environ["RANK"]), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     rate = bandwidth(master, rank, size=options.bytes, port=port + 500)
     if rank == 0:
         print(json.dumps({"way": "link", "bytes_per_second": rate}), flush=True)
     distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
-    ways: dict[str, float] = {}
-    if rank == 0:
-        ways["one worker"] = one_worker(options.samples, options.steps)
+    distributed.barrier()  # both workers profile at a time: in training neither has the memory to itself
+    text = profiled(options.samples, options.steps)
+    ways: dict[str, dict[str, Any]] = {"profile": {"text": text}}
     distributed.barrier()
-    ways["data parallel"] = data_parallel(options.samples, options.steps, rank)
+    if rank == 0:
+        ways["one worker"] = rated(one_worker(options.samples, options.steps))
+    distributed.barrier()
+    ways["data parallel"] = rated(data_parallel(options.samples, options.steps, rank))
     nodes = [f"node{number}" for number in range(2, 2 + len(model()))]
     for number, cut in enumerate(int(cut) for cut in options.cuts.split(",")):
-        plan = StagePlan((tuple(nodes[:cut]), tuple(nodes[cut:])), (1, 1))
-        meeting = Membership(master=master, port=port + 1 + number, rank=rank, world_size=2, timeout=60)
-        ways[f"cut {cut}"] = pipeline(options.samples, options.steps, plan, meeting)
+        for ahead in (0, 1) if cut in options.ahead else (0,):
+            plan = StagePlan((tuple(nodes[:cut]), tuple(nodes[cut:])), (1, 1), ahead)
+            meeting = Membership(
+                master=master, port=port + 1 + 2 * number + ahead, rank=rank, world_size=2, timeout=60
+            )
+            name = f"cut {cut}, one ahead" if ahead else f"cut {cut}"
+            ways[name] = pipeline(options.samples, options.steps, plan, meeting)
     if rank == 0:
-        for way, speed in ways.items():
-            print(json.dumps({"way": way, "samples_per_second": round(speed, 1)}), flush=True)
+        for way, found in ways.items():
+            print(json.dumps({"way": way, **found}), flush=True)
     distributed.destroy_process_group()
 
 

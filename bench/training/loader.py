@@ -21,29 +21,33 @@ from typing import Any
 
 FILES, BATCH, DECODERS, ROUNDS = 480, 32, 2, 5
 SHAPE = (224, 224, 3)
+QUALITY = 95
 
 
-def make(folder: Path) -> int:
+def make(folder: Path, *, files: int = FILES) -> int:
     """Files of about 100 KB: smooth pictures with noise; the mean size."""
     import numpy
     from PIL import Image
 
     chooser = numpy.random.default_rng(0)
-    sizes = []
-    for number in range(FILES):
+    for number in range(files):
         place = folder / f"class{number % 4}"
         place.mkdir(exist_ok=True)
         coarse = Image.fromarray(chooser.integers(0, 255, (12, 16, 3), dtype=numpy.uint8)).resize((500, 375))
         pixels = numpy.asarray(coarse).astype(numpy.int16) + chooser.integers(-14, 15, (375, 500, 3))
         image = Image.fromarray(numpy.clip(pixels, 0, 255).astype(numpy.uint8))
         path = place / f"{number:04}.jpg"
-        image.save(path, quality=90)
-        sizes.append(path.stat().st_size)
-    return round(statistics.mean(sizes))
+        image.save(path, quality=QUALITY)
+    return mean_size(folder)
 
 
-def inside(folder: Path) -> None:
-    """The measurement itself, where PyTorch is; the files are left in the folder."""
+def mean_size(folder: Path) -> int:
+    """Bytes of a file."""
+    return round(statistics.mean(path.stat().st_size for path in folder.glob("*/*.jpg")))
+
+
+def inside(folder: Path, *, size: int) -> None:
+    """The measurement itself on the files of a folder, where PyTorch is."""
     import numpy
     import torch
     from torch.utils.data import DataLoader, Dataset
@@ -66,7 +70,6 @@ def inside(folder: Path) -> None:
 
     torch.set_num_threads(1)
     with contextlib.ExitStack() as stack:
-        size = make(folder)
         samples, _ = find_images(folder)
         # made before any thread: its decoders are forked
         own = Loader(samples, batch=BATCH, shape=SHAPE, decoders=DECODERS)
@@ -135,7 +138,7 @@ def with_tensorflow(folder: Path) -> None:
         "images a second (median)": round(statistics.median(rates), 1),
         "lowest": round(min(rates), 1),
         "highest": round(max(rates), 1),
-        "bytes a file": round(statistics.mean(Path(path).stat().st_size for path in files)),
+        "bytes a file": mean_size(folder),
         "decoders": DECODERS,
     }
     print(json.dumps(row), flush=True)
@@ -147,11 +150,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--files", type=Path, help="where PyTorch is: only measure with the files of this folder, and print"
+    )
     parser.add_argument("--with-tensorflow", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--tensorflow", help="a Python with TensorFlow, to measure tf.data, too")
     asked = parser.parse_args()
     if asked.inside:
-        inside(asked.inside)
+        inside(asked.inside, size=make(asked.inside))
+        return
+    if asked.files:
+        inside(asked.files, size=mean_size(asked.files))
         return
     if asked.with_tensorflow:
         with_tensorflow(asked.with_tensorflow)

@@ -6,6 +6,10 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tdcs_train.actors.network.classes import DSCP
+
+BURST = 128 << 10
+"""Bytes that pass at once: two of the largest packets between veth interfaces."""
 DEVICE = "eth0"
 """The interface inside each namespace."""
 
@@ -47,7 +51,7 @@ def hosts(count: int) -> Iterator[list[Host]]:
 
 def shape(made: Sequence[Host], *, bits_per_second: float) -> None:
     """Gives each host's link a rate in both directions by tbf: at its own end and at the switch's."""
-    switch = made[0].namespace.rpartition("-")[0] + "-switch"
+    switch = _switch(made)
     burst = max(128 << 10, int(bits_per_second / 8 / 500))
     for number, host in enumerate(made):
         for namespace, device in ((host.namespace, DEVICE), (switch, f"port{number}")):
@@ -55,6 +59,35 @@ def shape(made: Sequence[Host], *, bits_per_second: float) -> None:
                 *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
                 *("rate", f"{int(bits_per_second)}bit", "burst", str(burst), "limit", str(4 << 20)),
             )
+
+
+def shape_to(made: Sequence[Host], *, to: int, bits_per_second: float) -> None:
+    """Gives the link from the switch to one host a rate that knows no classes."""
+    _run(
+        *("tc", "-n", _switch(made), "qdisc", "replace", "dev", f"port{to}", "root", "tbf"),
+        *("rate", f"{int(bits_per_second)}bit", "burst", str(BURST), "limit", str(1 << 20)),
+    )
+
+
+def shape_by_mark(made: Sequence[Host], *, to: int, bits_per_second: float) -> None:
+    """Gives the link from the switch to one host a rate, shared by the mark of the packets: urgent classes first."""
+    device = ("tc", "-n", _switch(made))
+    port = ("dev", f"port{to}")
+    rate, burst = f"{int(bits_per_second)}bit", ("burst", str(BURST), "cburst", str(BURST))
+    _run(*device, "qdisc", "replace", *port, "root", "handle", "1:", "htb", "default", "11")
+    parent = ("parent", "1:", "classid", "1:1", "htb", "rate", rate, *burst)
+    _run(*device, "class", "add", *port, *parent)
+    for priority, mark in enumerate(DSCP):
+        own = ("parent", "1:1", "classid", f"1:{10 + priority}", "htb")
+        least = f"{int(bits_per_second / 100)}bit"
+        share = ("rate", least, "ceil", rate, "prio", str(len(DSCP) - 1 - priority), *burst)
+        _run(*device, "class", "add", *port, *own, *share)
+        match = ("u32", "match", "ip", "tos", hex(mark << 2), "0xfc", "flowid", f"1:{10 + priority}")
+        _run(*device, "filter", "add", *port, "parent", "1:", "protocol", "ip", "prio", "1", *match)
+
+
+def _switch(made: Sequence[Host]) -> str:
+    return made[0].namespace.rpartition("-")[0] + "-switch"
 
 
 def _run(*command: str) -> None:

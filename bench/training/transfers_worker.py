@@ -143,8 +143,14 @@ def shuffled(names: list[str], seed: int) -> dict[str, int]:
 
 
 def visits(options: argparse.Namespace) -> list[tuple[int, int]]:
-    """(port, order) of each visit; order 0 is the planned one."""
-    orders = [order for _ in range(options.rounds) for order in range(options.orders + 1)]
+    """(port, order) of each visit; order 0 is the planned one.
+
+    It comes once for every random one, before or behind it in turn: so a machine that becomes slower meets both alike.
+    """
+    orders: list[int] = []
+    for number in range(options.rounds * options.orders):
+        pair = [0, 1 + number % options.orders]
+        orders += pair[::-1] if number % 2 else pair
     return [(PORT + number, order) for number, order in enumerate(orders)]
 
 

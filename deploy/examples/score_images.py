@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tdcs_train import artifacts
+from tdcs_train.environment import number_from
 from tdcs_train.errors import InputError
 
 ENDINGS = (".jpg", ".jpeg", ".png")
@@ -72,8 +73,9 @@ def batches(files: list[Path], shape: tuple[int, ...]) -> Iterator[tuple[int, ND
 
 def score(options: argparse.Namespace) -> dict[str, Any]:
     """Score this pod's images; what the line says."""
-    pod = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
-    files = share(options.data, pod=pod, pods=int(os.environ.get("PODS", "1")))
+    pods = number_from(os.environ, "PODS", default=1, least=1)
+    pod = number_from(os.environ, "JOB_COMPLETION_INDEX", default=0, below=pods, remedy=f"PODS is {pods}")
+    files = share(options.data, pod=pod, pods=pods)
     model = artifacts.load(
         options.model, model=options.name, prefer=options.prefer, compile_missing=options.compile
     )

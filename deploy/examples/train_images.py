@@ -30,6 +30,9 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
+from tdcs_train.environment import task_from
+from tdcs_train.errors import ended_by_input_errors
+
 MOMENTUM = 0.9
 
 
@@ -158,11 +161,12 @@ def say(**fields: object) -> None:
 def main() -> None:
     asked = arguments_of(__doc__).parse_args()
     started = time.monotonic()
+    with ended_by_input_errors():
+        _, worker = task_from(os.environ)
     tf.config.threading.set_intra_op_parallelism_threads(asked.threads)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     # before any other operation: this starts the worker's server and waits for the other workers
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    worker = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index", 0)
     workers = strategy.num_replicas_in_sync
 
     listing = time.monotonic()

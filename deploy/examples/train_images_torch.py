@@ -21,7 +21,7 @@ of the first stage read /data, the others need none. Give `--classes` and `--ste
 epoch into a folder that all workers see, and a job that is started again goes on from the newest one that all stages
 have. For the plan:
 
-    tdcs-train profile train_images_torch.py:model --batch 64 -o graph.txt
+    tdcs-train profile train_images_torch.py:model --batch 64 --optimizer sgd -o graph.txt
 
 `wide` in the place of `model` is the network of `--hidden 6144`, of which the gradients are large against its
 computation.
@@ -43,6 +43,7 @@ import torch.distributed as distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tdcs_train.environment import number_from
 from tdcs_train.errors import InputError, ended_by_input_errors
 from tdcs_train.loader import Batch, Loader, Sample, find_images
 from tdcs_train.peers.rendezvous import membership_from
@@ -50,9 +51,25 @@ from tdcs_train.pipeline.plan_file import StagePlan
 from tdcs_train.pipeline.plan_variable import plan_from
 from tdcs_train.pipeline.runtime import Pipeline, Recipe
 
-MOMENTUM = 0.9
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
 HIDDEN, WIDE = 64, 6144
 """Outputs of the first dense layer."""
+SMALLEST = 10
+"""The side of the smallest images that the network takes."""
+
+
+def count(text: str) -> int:
+    """A number of a command line that must be 1 at least."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number over 0")
+    return int(text)
+
+
+def side(text: str) -> int:
+    """The side of an image, of which two convolutions with pools leave something."""
+    if count(text) < SMALLEST:
+        raise argparse.ArgumentTypeError(f"{text} is below {SMALLEST}: the network needs larger images")
+    return int(text)
 
 
 def argument_parser(description: str | None) -> argparse.ArgumentParser:
@@ -61,19 +78,21 @@ def argument_parser(description: str | None) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="a folder with one sub-folder per class")
-    parser.add_argument("--epochs", type=int, default=2, choices=range(1, 10_001), metavar="N")
-    parser.add_argument("--batch", type=int, default=64, help="images per step and worker")
+    parser.add_argument("--epochs", type=count, default=2, metavar="N")
+    parser.add_argument("--batch", type=count, default=64, help="images per step and worker")
     parser.add_argument(
-        "--image-size", type=int, default=28, help="images are resized to a square of this side"
+        "--image-size", type=side, default=28, help="images are resized to a square of this side"
     )
-    parser.add_argument("--hidden", type=int, default=HIDDEN, help="outputs of the first dense layer")
-    parser.add_argument("--learning-rate", type=float, default=0.05)
-    parser.add_argument("--readers", type=int, default=8, help="files read at the same time")
-    parser.add_argument("--decoders", type=int, default=2, help="images decoded at the same time")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of an operation")
-    parser.add_argument("--classes", type=int, help="of the dataset; found in --data where all see it")
+    parser.add_argument("--hidden", type=count, default=HIDDEN, help="outputs of the first dense layer")
+    parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
+    parser.add_argument("--readers", type=count, default=8, help="files read at the same time")
+    parser.add_argument("--decoders", type=count, default=2, help="images decoded at the same time")
+    parser.add_argument("--threads", type=count, default=1, help="CPU threads of an operation")
+    parser.add_argument("--classes", type=count, help="of the dataset; found in --data where all see it")
     parser.add_argument(
-        "--steps", type=int, help="mini-batches of an epoch in a pipeline, of all its input workers together"
+        "--steps",
+        type=count,
+        help="mini-batches of an epoch in a pipeline, of all its input workers together",
     )
     parser.add_argument("--checkpoints", type=Path, help="in a pipeline: a folder that all workers see")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order of the files")
@@ -105,6 +124,11 @@ def model() -> nn.Module:
 def wide() -> nn.Module:
     """The same with `--hidden 6144`."""
     return network(image_size=28, classes=10, hidden=WIDE)
+
+
+def sgd(parameters: list[nn.Parameter], rate: float = LEARNING_RATE) -> torch.optim.Optimizer:
+    """What updates the weights; for `tdcs-train profile --optimizer sgd`, too."""
+    return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM)
 
 
 def batch(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,7 +196,7 @@ def train_pipeline(asked: argparse.Namespace, plan: StagePlan) -> None:
     recipe = Recipe(
         model=network(image_size=asked.image_size, classes=asked.classes, hidden=asked.hidden),
         loss=loss,
-        optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
+        optimizer=sgd,
         learning_rate=asked.learning_rate,
     )
     losses: list[float] = []
@@ -238,7 +262,7 @@ def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
     net: nn.Module = network(image_size=asked.image_size, classes=len(classes), hidden=asked.hidden)
     if workers > 1:
         net = DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=asked.learning_rate, momentum=MOMENTUM)
+    optimizer = sgd(list(net.parameters()), asked.learning_rate)
     losses: list[float] = []
     for epoch in range(1, asked.epochs + 1):
         begin, total = time.monotonic(), 0.0
@@ -268,8 +292,9 @@ def train(asked: argparse.Namespace, *, worker: int, workers: int) -> None:
 def main() -> None:
     asked = argument_parser(__doc__).parse_args()
     torch.set_num_threads(asked.threads)
-    workers = int(os.environ.get("WORLD_SIZE", "1"))
     with ended_by_input_errors():
+        workers = number_from(os.environ, "WORLD_SIZE", default=1, least=1)
+        worker = number_from(os.environ, "RANK", default=0, below=workers, remedy=f"WORLD_SIZE is {workers}")
         plan = plan_from(os.environ, workers=workers)
         if plan is not None and len(plan.stages) > 1:
             train_pipeline(asked, plan)
@@ -277,7 +302,7 @@ def main() -> None:
     if workers > 1:
         distributed.init_process_group("gloo")
     try:
-        train(asked, worker=int(os.environ.get("RANK", "0")), workers=workers)
+        train(asked, worker=worker, workers=workers)
     except InputError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -37,6 +37,7 @@ from train_images import (  # type: ignore[import-not-found, unused-ignore]
     say,
 )
 
+from tdcs_train.environment import task_from
 from tdcs_train.errors import InputError, ended_by_input_errors
 from tdcs_train.ps.read_order import kept, layer_priorities, read_order
 from tdcs_train.ps.tensorflow_reads import in_order_traced
@@ -92,6 +93,8 @@ def traced(steps: list[list[float]], priorities: list[int]) -> dict[str, object]
 def main() -> None:
     asked = arguments()
     started = time.monotonic()
+    with ended_by_input_errors():
+        task_from(os.environ)  # TensorFlow ends with a traceback where it cannot be read
     tf.config.threading.set_intra_op_parallelism_threads(asked.threads)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

@@ -11,8 +11,10 @@ Without `--order` the parameters of earlier layers travel first. With `--order p
 
     {"epoch": 1, "worker": 0, "loss": 0.61, "images_per_second": 900.0, "waited_for_parameters": 1.2, ...}
 
-The last line has `"done": true` and `sent_last`: for each server, the parameters of the last step in the order in which
-their gradients left.
+The last line has `"done": true` and what the trace of the latest 10,000 tensors says, gradients at a worker and
+parameters at a server: `order_kept` is the share of them at which nothing of greater priority waited, `overtook`
+the number of those that left before one that had waited for longer. `sent_last` has for each server the parameters of
+the last step in the order in which their gradients left.
 """
 
 import argparse
@@ -35,11 +37,13 @@ from train_images_torch import (  # type: ignore[import-not-found, unused-ignore
     tensors,
 )
 
+from tdcs_train.environment import number_from
 from tdcs_train.errors import InputError, ended_by_input_errors
 from tdcs_train.loader import find_images
 from tdcs_train.model.tracing import trace
 from tdcs_train.ps.parameters import priorities_of
 from tdcs_train.ps.server import ParameterServer
+from tdcs_train.ps.transmissions import OrderKept
 from tdcs_train.ps.worker import ServedModel
 
 Address = tuple[str, int]
@@ -51,7 +55,7 @@ def hosts_from(environment: Mapping[str, str]) -> list[Address]:
     found: list[Address] = []
     for part in text.split(","):
         name, _, port = part.rpartition(":")
-        if not name or not port.isdecimal():
+        if not name or not port.isdecimal() or not 0 < int(port) < 65536:
             raise InputError(
                 f"the variable TDCS_PS_HOSTS is {text!r}, not host:port,...; give the TrainingJob the role PS"
             )
@@ -96,13 +100,16 @@ def serve(
     asked: argparse.Namespace, net: nn.Module, hosts: list[Address], priorities: dict[str, int] | None
 ) -> None:
     """Hold parameters until worker 0 has ended."""
-    index = os.environ.get("JOB_COMPLETION_INDEX", "0")
     if not asked.workers:
         raise InputError("give --workers: servers have no WORLD_SIZE")
-    if not index.isdecimal() or int(index) >= len(hosts):
-        raise InputError(f"JOB_COMPLETION_INDEX is {index}, TDCS_PS_HOSTS has {len(hosts)} servers")
-    number = int(index)
-    ParameterServer(
+    number = number_from(
+        os.environ,
+        "JOB_COMPLETION_INDEX",
+        default=0,
+        below=len(hosts),
+        remedy=f"TDCS_PS_HOSTS has {len(hosts)} servers",
+    )
+    server = ParameterServer(
         net,
         lambda parameters: torch.optim.SGD(parameters, lr=asked.learning_rate, momentum=MOMENTUM),
         listener=socket.create_server(("", hosts[number][1]), backlog=64),
@@ -110,15 +117,25 @@ def serve(
         number=number,
         servers=len(hosts),
         priorities=priorities,
-    ).serve()
-    say(done=True, server=number)
+    )
+    server.serve()
+    say(done=True, server=number, **order_fields(server.order_kept))
+
+
+def order_fields(found: OrderKept) -> dict[str, object]:
+    """What the last line says of the order."""
+    return {"order_kept": round(found.share, 4), "overtook": found.overtook}
 
 
 def work(
     asked: argparse.Namespace, net: nn.Module, hosts: list[Address], priorities: dict[str, int] | None
 ) -> None:
     """Train on this worker's share of the files."""
-    started, rank, workers = time.monotonic(), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    started = time.monotonic()
+    workers = number_from(
+        os.environ, "WORLD_SIZE", least=1, remedy="a job with framework PyTorch sets it for its workers"
+    )
+    rank = number_from(os.environ, "RANK", below=workers, remedy=f"WORLD_SIZE is {workers}")
     samples, classes = find_images(asked.data)
     if len(classes) != asked.classes:
         raise InputError(f"{asked.data} has {len(classes)} classes, --classes is {asked.classes}")
@@ -151,6 +168,7 @@ def work(
         worker=rank,
         first_loss=round(losses[0], 4),
         last_loss=round(losses[-1], 4),
+        **order_fields(served.order_kept),
         sent_last=last,
         seconds=round(time.monotonic() - started, 1),
     )

@@ -5,6 +5,7 @@ names, so the keys are the Go names, capitalised; inside the Pod they are Kubern
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -31,6 +32,7 @@ class BadAnnotationError(ValueError):
 
 class _Annotations(msgspec.Struct):
     datasets: str | None = msgspec.field(name=names.ANNOTATION_DATASETS, default=None)
+    leave: str | None = msgspec.field(name=names.ANNOTATION_LEAVE_NODES, default=None)
     index: str | None = msgspec.field(name=names.ANNOTATION_COMPLETION_INDEX, default=None)
 
 
@@ -122,13 +124,21 @@ class DatasetReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     readers: Annotated[str, msgspec.Meta(pattern=READERS_PATTERN, max_length=64)] | None = None
 
 
+class LeftNodes(msgspec.Struct, frozen=True):
+    """The nodes that a pod leaves to larger ones while it has another candidate, and until when (with a time zone)."""
+
+    nodes: frozenset[str]
+    until: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class PrioritizeRequest(msgspec.Struct, frozen=True):
     """What kube-scheduler asks: how good is each of `nodes` for the pod?
 
     `nodes` is None when kube-scheduler sent whole Node objects instead of names (nodeCacheCapable is off).
     `annotation` is the pod's datasets annotation as it was written, None without one. `claims` are the claims that
     the pod mounts, as `namespace/name`: each is of the Dataset of that name, if there is one. `opted_out`: the pod is
-    not to be placed by its data. `index` is the pod's number in its Indexed Job, None when it has none.
+    not to be placed by its data. `index` is the pod's number in its Indexed Job, None when it has none. `leave` is the
+    annotation with the nodes that it leaves to larger pods, as it was written.
     """
 
     pod: str
@@ -138,6 +148,7 @@ class PrioritizeRequest(msgspec.Struct, frozen=True):
     index: int | None = None
     claims: tuple[str, ...] = ()
     opted_out: bool = False
+    leave: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -156,6 +167,7 @@ class _HostPriority(
 _names: Final = msgspec.json.Decoder(list[str])
 _arguments: Final = msgspec.json.Decoder(_Arguments)
 _references: Final = msgspec.json.Decoder(list[DatasetReference])
+_left_nodes: Final = msgspec.json.Decoder(LeftNodes)
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -181,6 +193,7 @@ def decode_request(*, body: bytes | bytearray) -> PrioritizeRequest:
         ),
         claims=claims_of(mounted, namespace=metadata.namespace),
         opted_out=metadata.labels is not None and is_opted_out(metadata.labels.by_data),
+        leave=metadata.annotations.leave if metadata.annotations else None,
     )
 
 
@@ -225,6 +238,18 @@ def decode_annotation(*, text: str) -> list[DatasetReference]:
             f"annotation {names.ANNOTATION_DATASETS} is {text[:200]!r}: {error}; write a JSON list such as "
             '[{"dataset": "namespace/name", "copy": "0"}]'
         ) from error
+
+
+def nodes_to_leave(text: str, *, now: datetime) -> frozenset[str]:
+    """The nodes that a pod with this annotation leaves to larger ones now; raises BadAnnotationError."""
+    try:
+        left = _left_nodes.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise BadAnnotationError(
+            f"annotation {names.ANNOTATION_LEAVE_NODES} is {text[:200]!r}: {error}; write such as "
+            '{"nodes": ["node-1"], "until": "2026-01-01T00:00:00Z"}'
+        ) from error
+    return left.nodes if now < left.until else frozenset()
 
 
 def encode_scores(*, scores: Mapping[str, int]) -> bytes:

@@ -3,19 +3,28 @@
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import numpy as np
 
 from tdcs.api import names
 from tdcs.policy.copies import CopyOnNodes
-from tdcs.policy.scoring import CombinedData, FloatArray, combined, combined_scores, nodes_to_take
+from tdcs.policy.scoring import (
+    CombinedData,
+    FloatArray,
+    combined,
+    combined_scores,
+    nodes_to_take,
+    without_left_nodes,
+)
 from tdcs_scheduler.demand import Demand
 from tdcs_scheduler.protocol import (
     BadAnnotationError,
     DatasetReference,
     PrioritizeRequest,
     decode_annotation,
+    nodes_to_leave,
     read_by,
     with_claims,
 )
@@ -72,6 +81,10 @@ class Ranking:
     scores: Mapping[str, int] = field(default_factory=dict)
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 def _combined(copies: Sequence[CopyOnNodes], places: Sequence[int | None]) -> CombinedData:
     return combined(copies, places=places)
 
@@ -84,6 +97,7 @@ def rank(
     synced: bool,
     exact: bool = True,
     combine: Combine = _combined,
+    now: Callable[[], datetime] = _utc_now,
 ) -> Ranking:
     """Score the request's nodes by the bytes of the pod's copies that they hold, less what other pods wait for there.
 
@@ -94,7 +108,8 @@ def rank(
 
     `exact`: leave out of scores and reason what is no candidate. kube-scheduler passes over it, and to look for every
     holder among thousands of names costs more than all the rest. `combine`: what remembers, where pods with the same
-    data come one after another. Raises BadRequestError for candidates that are no list of strings, where that shows.
+    data come one after another. `now`: asked for pods that leave nodes to larger ones for a while. Raises
+    BadRequestError for candidates that are no list of strings, where that shows.
     """
     if request.opted_out:
         return Ranking(kind=Kind.OPTED_OUT, reason=f"the pod is labelled {names.LABEL_PLACE_BY_DATA}=false")
@@ -114,6 +129,8 @@ def rank(
         ranking = _by_data(
             request=request, references=references, view=view, demand=demand, exact=exact, combine=combine
         )
+        if request.leave is not None:
+            ranking = _leaving_nodes(ranking, leave=request.leave, candidates=request.nodes, now=now())
         return replace(ranking, unreadable=unreadable) if unreadable else ranking
     if unreadable:
         return Ranking(kind=Kind.BAD_ANNOTATION, reason=unreadable, unreadable=unreadable)
@@ -181,6 +198,28 @@ def _for_others(
         kind=Kind.NO_READER,
         reason="the pod reads none of its job's datasets" + _others(len(awaited)),
         scores=nodes_to_take(candidates=candidates, awaited=_of_candidates(awaited, request.nodes)),
+    )
+
+
+def _leaving_nodes(
+    ranking: Ranking, *, leave: str, candidates: Collection[str] | None, now: datetime
+) -> Ranking:
+    """The ranking of a pod that leaves some of the candidates to larger pods, if others have room for it."""
+    try:
+        nodes = nodes_to_leave(leave, now=now)
+    except BadAnnotationError as error:
+        # The operator wrote it, or someone who wanted the same: without it the pod is placed by its data.
+        return replace(ranking, reason=f"{ranking.reason}; {error}")
+    if not nodes or candidates is None:
+        return ranking
+    left = sum(node in nodes for node in candidates)
+    if left in (0, len(candidates)):
+        return ranking
+    some = "1 candidate is" if left == 1 else f"{left} candidates are"
+    return replace(
+        ranking,
+        reason=f"{ranking.reason}; {some} left to larger pods that wait",
+        scores=without_left_nodes(ranking.scores, leave=nodes, candidates=candidates),
     )
 
 

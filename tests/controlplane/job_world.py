@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -40,12 +40,14 @@ class JobWorld(World):
 
     def play(self, job: str = "train") -> None:
         """One round of a kubelet whose pods run and end well: each pod that has a node goes one step on."""
-        for pod in self.pods(job):
-            phase = pod["status"].get("phase")
-            if phase == "Running":
-                self.end_pod(pod)
-            elif phase == "Pending" and pod["spec"].get("nodeName"):
-                self._run(pod)
+        self._play(self.pods(job))
+
+    def play_all(self) -> list[Object]:
+        """The same for every pod of the namespace; gives the pods as they were before."""
+        found = self.kube.list("Pod", namespace=self.namespace)
+        there = [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+        self._play(there)
+        return there
 
     def end_pod(self, pod: Object, *, code: int = 0) -> None:
         """Let a pod end."""
@@ -103,6 +105,14 @@ class JobWorld(World):
     def status_of(self, name: str) -> Object:
         """A job's status; empty while it has none."""
         return self.job(name).get("status") or {}
+
+    def _play(self, pods: Iterable[Object]) -> None:
+        for pod in pods:
+            phase = pod["status"].get("phase")
+            if phase == "Running":
+                self.end_pod(pod)
+            elif phase == "Pending" and pod["spec"].get("nodeName"):
+                self._run(pod)
 
     def _run(self, pod: Object) -> None:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}

@@ -128,6 +128,7 @@ def start_operator(
             f"--lease={release}-operator",
             f"--secrets-role={release}-dataset-secrets",
             f"--service-account={release}-operator",
+            f"--reader-plugin={release}-csi",  # as the chart's default
             "--engine=memory",
             f"--memory-engine={described}",
             *options,

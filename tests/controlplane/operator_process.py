@@ -17,6 +17,7 @@ from tests.support.caches import MemoryCaches, caches_of
 from tests.support.waiting import eventually_async
 
 from tdcs.controllers import kopf_adapter
+from tdcs.controllers.autoscaling.service import serve_scaler
 from tdcs.controllers.context import Settings
 from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine, Operation
@@ -61,6 +62,8 @@ class RunningOperator:
     Args:
         killed_after: the number of the write after which it does nothing any more, as if it had been killed.
         gang_patience: seconds that the pods of a gang have to find their places.
+        kueue: whether Kueue decides about jobs that name a queue.
+        scaler_port: at which it serves KEDA's external scaler on loopback; 0: it does not.
 
     Attributes:
         engine: outlives the operator, as a cache does.
@@ -75,8 +78,12 @@ class RunningOperator:
         namespace: str,
         killed_after: int | None = None,
         gang_patience: float = 60.0,
+        kueue: bool = False,
+        scaler_port: int = 0,
     ) -> None:
+        self._kueue = kueue
         self._gang_patience = gang_patience
+        self._scaler_port = scaler_port
         self._killed_after = killed_after
         self._kubeconfig = kubeconfig
         self._namespace = namespace
@@ -139,14 +146,17 @@ class RunningOperator:
             progress_seconds=0.2,
             survey_seconds=2.0,
             return_seconds=0.5,
+            handover_seconds=0.5,
             gang_patience_seconds=self._gang_patience,
+            kueue=self._kueue,
         )
         caches = caches_of(self.engine, AGENTS)
         caches.resume()
         operator = Operator(api=api, caches=caches, settings=settings)
         self.registry = operator.metrics.registry
         try:
-            await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
+            async with serve_scaler(operator.context.stores, port=self._scaler_port, host="127.0.0.1"):
+                await kopf_adapter.run(operator=operator, access=access, stop=self._stop)
         finally:
             await caches.pause()
 

@@ -49,7 +49,14 @@ class World:
         )
         return self.engine
 
-    def operator(self, *, killed_after: int | None = None, gang_patience: float = 60.0) -> RunningOperator:
+    def operator(
+        self,
+        *,
+        killed_after: int | None = None,
+        gang_patience: float = 60.0,
+        kueue: bool = False,
+        scaler_port: int = 0,
+    ) -> RunningOperator:
         """An operator of this world; enter it to start it. `killed_after`: it dies with its write of this number."""
         return RunningOperator(
             kubeconfig=self.plane.kubeconfig,
@@ -57,11 +64,13 @@ class World:
             namespace=self.namespace,
             killed_after=killed_after,
             gang_patience=gang_patience,
+            kueue=kueue,
+            scaler_port=scaler_port,
         )
 
-    def create_cluster(self) -> None:
-        """A cache cluster on the nodes of this test alone."""
-        spec: Object = {"nodeSelector": {TEST_LABEL: self.namespace}}
+    def create_cluster(self, **more: Any) -> None:
+        """A cache cluster on the nodes of this test alone; `more` of its spec."""
+        spec: Object = {"nodeSelector": {TEST_LABEL: self.namespace}, **more}
         self.kube.create(
             {
                 "apiVersion": API_VERSION,
@@ -100,7 +109,9 @@ class World:
         """Merge fields into the Dataset's spec."""
         self.kube.patch("Dataset", "pictures", {"spec": spec}, namespace=self.namespace)
 
-    def create_job(self, name: str = "train", *, replicas: int = 2, **spec: Any) -> Object:
+    def create_job(
+        self, name: str = "train", *, replicas: int = 2, labels: dict[str, str] | None = None, **spec: Any
+    ) -> Object:
         """A TrainingJob that reads the dataset; the default scheduler places it."""
         container = {
             "name": "main",
@@ -124,7 +135,7 @@ class World:
             {
                 "apiVersion": API_VERSION,
                 "kind": "TrainingJob",
-                "metadata": {"name": name, "namespace": self.namespace},
+                "metadata": {"name": name, "namespace": self.namespace, "labels": labels or {}},
                 "spec": with_roles(wanted),
             }
         )

@@ -1,7 +1,7 @@
 """The chart's HorizontalPodAutoscaler with a real Prometheus and a real prometheus-adapter on a control plane.
 
-`TDCS_MONITORING` is a folder with their programs, `prometheus` (Debian's package) and `adapter`
-(sigs.k8s.io/prometheus-adapter/cmd/adapter, 0.12.0); without it the test is skipped.
+`TDCS_MONITORING` is a folder with the program `adapter` (sigs.k8s.io/prometheus-adapter/cmd/adapter, 0.12.0), which
+takes long to build; without it the test is skipped.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 import yaml
 from prometheus_client import start_http_server
 from tests.controlplane.operator_world import CHECKOUT, TOTAL, World, condition_of, world
 from tests.controlplane.test_operator_cache import states, worker_nodes
 from tests.support.kube import Object
+from tests.support.monitoring import Prometheus, external_metrics_api
 from tests.support.ports import free_ports
 
 from tdcs_local import programs
@@ -26,9 +26,9 @@ from tdcs_local import programs
 __all__ = ["world"]
 
 FOLDER = os.environ.get("TDCS_MONITORING", "")
-GROUP = "external.metrics.k8s.io"
+ADAPTER = "prometheus-adapter"
 
-pytestmark = pytest.mark.skipif(not FOLDER, reason="TDCS_MONITORING names no folder with the programs")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="TDCS_MONITORING names no folder with the adapter")
 
 
 class Monitoring:
@@ -43,42 +43,29 @@ class Monitoring:
 
     def __init__(self, world: World, *, scraped: int, rules: str, folder: Path) -> None:
         self._world = world
-        self._prometheus, self._adapter = free_ports(2)
-        target = {"targets": [f"127.0.0.1:{scraped}"], "labels": {"namespace": world.namespace}}
-        scrape = {"job_name": "tdcs", "honor_labels": True, "static_configs": [target]}
-        (folder / "prometheus.yml").write_text(
-            yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
+        (self._port,) = free_ports(1)
+        self._prometheus = Prometheus(
+            plane=world.plane, scraped={"operator": scraped}, namespace=world.namespace, folder=folder
         )
         (folder / "adapter.yml").write_text(rules)
         self._folder = folder
 
     def start(self) -> None:
         """Both programs, and the API that the adapter serves."""
-        plane, folder = self._world.plane, self._folder
-        url = f"http://127.0.0.1:{self._prometheus}"
-        plane.run(
-            name="prometheus",
-            argv=[
-                f"{FOLDER}/prometheus",
-                f"--config.file={folder}/prometheus.yml",
-                f"--storage.tsdb.path={folder}/data",
-                f"--web.listen-address=127.0.0.1:{self._prometheus}",
-            ],
-            ready=lambda: _answers(f"{url}/-/ready"),
-        )
-        kubeconfig = plane.kubeconfig
-        plane.run(
-            name="prometheus-adapter",
+        self._prometheus.start()
+        kubeconfig = self._world.plane.kubeconfig
+        self._world.plane.run(
+            name=ADAPTER,
             argv=[
                 f"{FOLDER}/adapter",
-                f"--prometheus-url={url}",
-                f"--config={folder}/adapter.yml",
+                f"--prometheus-url={self._prometheus.url}",
+                f"--config={self._folder}/adapter.yml",
                 f"--lister-kubeconfig={kubeconfig}",
                 f"--authentication-kubeconfig={kubeconfig}",
                 f"--authorization-kubeconfig={kubeconfig}",
                 "--bind-address=127.0.0.1",
-                f"--secure-port={self._adapter}",
-                f"--cert-dir={folder}/certificates",
+                f"--secure-port={self._port}",
+                f"--cert-dir={self._folder}/certificates",
                 "--metrics-relist-interval=2s",
             ],
         )
@@ -88,47 +75,24 @@ class Monitoring:
             {
                 "apiVersion": "v1",
                 "kind": "Service",
-                "metadata": {"name": "prometheus-adapter", "namespace": self._world.namespace},
+                "metadata": {"name": ADAPTER, "namespace": self._world.namespace},
                 "spec": {
                     "type": "ExternalName",
                     "externalName": "localhost",
-                    "ports": [{"port": self._adapter}],
+                    "ports": [{"port": self._port}],
                 },
             }
         )
-        service = {
-            "name": "prometheus-adapter",
-            "namespace": self._world.namespace,
-            "port": self._adapter,
-        }
-        kube.create(
-            {
-                "apiVersion": "apiregistration.k8s.io/v1",
-                "kind": "APIService",
-                "metadata": {"name": f"v1beta1.{GROUP}"},
-                "spec": {
-                    "group": GROUP,
-                    "version": "v1beta1",
-                    "groupPriorityMinimum": 100,
-                    "versionPriority": 100,
-                    "insecureSkipTLSVerify": True,
-                    "service": service,
-                },
-            }
-        )
+        kube.create(self._api())
 
     def stop(self) -> None:
         """All of it is gone."""
-        self._world.kube.delete("APIService", f"v1beta1.{GROUP}")
-        for name in ("prometheus-adapter", "prometheus"):
-            self._world.plane.remove(name)
+        self._world.kube.delete("APIService", self._api()["metadata"]["name"])
+        self._world.plane.remove(ADAPTER)
+        self._prometheus.stop()
 
-
-def _answers(url: str) -> bool:
-    try:
-        return urllib3.request("GET", url, timeout=2, retries=False).status == 200
-    except urllib3.exceptions.HTTPError:
-        return False
+    def _api(self) -> Object:
+        return external_metrics_api(service=ADAPTER, namespace=self._world.namespace, port=self._port)
 
 
 def rendered(world: World) -> tuple[Object, str]:

@@ -1,10 +1,17 @@
-"""A cache cluster that follows its jobs, or that a real HorizontalPodAutoscaler scales, on a control plane."""
+"""A cache cluster that follows its jobs, or that a real HorizontalPodAutoscaler scales, on a control plane.
+
+``TDCS_KILLS=1-60`` kills an operator of a cache that follows its jobs with each write of these numbers, not with one
+only.
+"""
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import Any
 
 import pytest
+from tests.controlplane.operator_process import RunningOperator
 from tests.controlplane.operator_world import (
     API_VERSION,
     TOTAL,
@@ -20,6 +27,10 @@ from tests.support.kube import KubeRequestError, Object
 
 __all__ = ["world"]
 
+KILLS = os.environ.get("TDCS_KILLS", "4-4").partition("-")
+MOST_WRITES = 60
+"""More than a cache takes to follow a job; the round that is not killed any more is the last."""
+
 FOLLOWING = {"followJobs": True, "scaleDownDelay": "2s"}
 
 
@@ -30,6 +41,23 @@ def create_cluster(world: World, **spec: Any) -> None:
 
 def cluster_of(world: World) -> Object:
     return world.kube.get("CacheCluster", world.cluster, namespace=world.namespace)
+
+
+def create_reader(world: World, *, node: str) -> None:
+    """A Deployment, a notebook: any pod counts that mounts the claim. This one's node is chosen for it."""
+    world.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "reader", "namespace": world.namespace},
+            "spec": {
+                "nodeName": node,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "main", "image": "read:test"}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "pictures"}}],
+            },
+        }
+    )
 
 
 def autoscaler(world: World, **spec: Any) -> Object:
@@ -74,25 +102,14 @@ def test_a_cache_cluster_that_contradicts_itself_is_refused_at_apply(world: Worl
 
 def test_a_worker_and_the_data_come_where_a_job_runs_and_a_second_owner_is_refused(world: World) -> None:
     create_cluster(world, scaling=FOLLOWING)
-    world.create_dataset(placement={"mode": "Auto"})
     with world.operator():
+        # In memory all nodes have an agent: which of them count is known once the first worker was chosen.
+        world.wait(lambda: list(states(world).values()) == ["Ready"])
+        world.create_dataset(placement={"mode": "Auto"})
         world.wait_ready()
         (first,) = worker_nodes(world)
         other = min({*world.nodes} - {first})
-        # A Deployment, a notebook: any pod counts that mounts the claim. This one's node is chosen for it.
-        world.kube.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "reader", "namespace": world.namespace},
-                "spec": {
-                    "nodeName": other,
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [{"name": "main", "image": "read:test"}],
-                    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "pictures"}}],
-                },
-            }
-        )
+        create_reader(world, node=other)
         world.wait(lambda: other in worker_nodes(world))
         world.wait(lambda: nodes_of(world.dataset()) == {other: TOTAL})
         world.wait(lambda: worker_nodes(world) == {other} and states(world) == {other: "Ready"})
@@ -114,6 +131,50 @@ def test_a_worker_and_the_data_come_where_a_job_runs_and_a_second_owner_is_refus
         world.wait(lambda: "0 workers beside" in message_of(cluster_of(world), "FollowsJobs"))
         assert worker_nodes(world) == {other}  # the data has moved: it is not moved back
     assert world.engine.source_bytes_read == TOTAL
+
+
+def has_followed(world: World, node: str) -> bool:
+    """Whether the only worker, with all of the data, is where it is read."""
+    return (
+        worker_nodes(world) == {node}
+        and states(world) == {node: "Ready"}
+        and nodes_of(world.dataset()) == {node: TOTAL}
+    )
+
+
+def _killed_or_followed(world: World, operator: RunningOperator, node: str) -> bool:
+    return operator.killed or has_followed(world, node)
+
+
+@pytest.mark.timeout(1800, func_only=True)  # with every write some forty times a move of the cache
+def test_an_operator_killed_while_the_cache_follows_a_job_is_followed_by_one_that_goes_on(
+    world: World,
+) -> None:
+    create_cluster(world, scaling={**FOLLOWING, "scaleDownDelay": "0s"})
+    world.create_dataset(placement={"mode": "Auto"})
+    with world.operator():
+        world.wait_ready()
+        (here,) = worker_nodes(world)
+    read = world.engine.source_bytes_read
+    for write in range(int(KILLS[0]), min(int(KILLS[2]), MOST_WRITES) + 1):
+        there = world.nodes[(world.nodes.index(here) + 1) % len(world.nodes)]
+        # As the node's kubelet: a disk that was cleaned, and a worker and agent that start anew.
+        world.engine.state.workers[there].blocks.clear()
+        world.engine.set_worker(name=there, live=True)
+        create_reader(world, node=there)
+        with world.operator(killed_after=write) as first:
+            world.wait(partial(_killed_or_followed, world, first, there))
+            killed = first.killed
+        with world.operator():
+            world.wait(partial(has_followed, world, there))
+        assert world.engine.source_bytes_read == read, f"killed with write {write}"
+        world.kube.delete("Pod", "reader", namespace=world.namespace, grace_seconds=0)
+        world.wait(lambda: world.kube.find("Pod", "reader", namespace=world.namespace) is None)
+        here = there
+        if not killed:
+            assert write > 6, "the cache takes more writes than that to follow: was any operator killed?"
+            return
+        assert write < MOST_WRITES, f"the cache took more than {MOST_WRITES} writes"
 
 
 def test_a_real_autoscaler_shrinks_the_cache_by_a_drain(world: World) -> None:

@@ -90,6 +90,11 @@ def test_a_second_job_gets_a_clone_from_peers_and_runs_beside_the_first(jobs: Jo
         jobs.wait(lambda: jobs.dataset()["status"].get("activeJobs") == 2)
         assert copies(jobs) == found
         assert jobs.engine.source_bytes_read == TOTAL
+        # Fewer copies than there are take none from a job.
+        jobs.change_dataset(access={"maxCopies": 1})
+        jobs.wait(lambda: reason_of(jobs.dataset(), "Granted") == "CopiesAboveMaximum")
+        assert "set spec.access.maxCopies to 2" in message_of(jobs.dataset(), "Granted")
+        assert copies(jobs) == found
 
 
 def test_a_timed_dataset_leaves_the_disks_and_comes_back_for_a_job(jobs: JobWorld) -> None:
@@ -110,6 +115,17 @@ def test_a_timed_dataset_leaves_the_disks_and_comes_back_for_a_job(jobs: JobWorl
 SENSELESS: list[tuple[Object, str]] = [
     ({"access": {"onLimit": "Clone"}}, "onLimit Clone needs maxConcurrentJobs"),
     ({"access": {"maxConcurrentJobs": 1, "maxCopies": 2}}, "set onLimit to Clone"),
+    (
+        {
+            "placement": {"copies": 3},
+            "access": {"maxConcurrentJobs": 1, "onLimit": "Clone", "maxCopies": 2},
+        },
+        "spec.placement.copies asks for more",
+    ),
+    (
+        {"preload": {"enabled": False}, "access": {"maxConcurrentJobs": 1, "onLimit": "Clone"}},
+        "set preload.enabled to true",
+    ),
     ({"eviction": {"policy": "Timed"}}, "policy Timed needs ttl"),
     ({"eviction": {"ttl": "1h"}}, "policy Timed needs ttl"),
     ({"eviction": {"policy": "Timed", "ttl": "1h", "schedule": "0 3 * * *"}}, "one of the two"),

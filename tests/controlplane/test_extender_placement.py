@@ -65,6 +65,27 @@ def job(*, namespace: str, annotation: str, pods: int) -> Object:
     }
 
 
+def test_a_pod_leaves_an_empty_node_with_its_data_to_larger_pods_until_no_other_has_room(
+    extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    begun, empty = fake_nodes(count=2, gpus=2)
+    kube.create(gpu_pod(name="there", namespace=namespace, spec={"nodeName": begun}))
+    annotation = put_dataset(extender, kube, namespace=namespace, held={empty: 2 * GB})
+    left = json.dumps({"nodes": [empty], "until": "2999-01-01T00:00:00Z"})
+    for number, expected in enumerate([begun, empty]):
+        annotations = {"tdcs.io/datasets": annotation, "tdcs.io/leave-nodes": left}
+        labels = {"set": f"small-{number}"}
+        pod = gpu_pod(
+            name=f"small-{number}",
+            namespace=namespace,
+            scheduler=SCHEDULER,
+            labels=labels,
+            annotations=annotations,
+        )
+        kube.create(pod)
+        assert landed(kube, namespace=namespace, count=1, labels=labels) == {expected: 1}
+
+
 def test_pods_of_a_job_land_on_the_nodes_that_hold_its_data(
     extender: Extender, kube: Kube, namespace: str, fake_nodes: FakeNodes
 ) -> None:

@@ -1,7 +1,9 @@
 """The queue under many jobs, with some among them that cannot be read.
 
-How long a job waits once a place is free depends on the machine: it is measured always, and held to the bar of 2 s with
-``TDCS_TIMED=1``, on a machine that does nothing else.
+How long a job waits once a place is free depends on the machine: it is measured always. Half of the jobs are held to
+the bar of 2 s, stretched by the load of the machine, and 99 of 100 with ``TDCS_TIMED=1``, on a machine that does
+nothing else. The pauses of the queue alone, with passes that take as long as on a large cluster, are held to 2 s on
+every machine by ``tests/unit/controllers/queueing/test_queue_latency.py``.
 """
 
 import copy
@@ -16,7 +18,7 @@ from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import CHECKOUT, reason_of
 from tests.support.kube import KubeRequestError, Object
 from tests.support.report import Measured
-from tests.support.waiting import eventually
+from tests.support.waiting import at_this_load, eventually
 
 __all__ = ["jobs"]
 
@@ -110,5 +112,6 @@ def test_bad_jobs_among_a_hundred_good_ones_delay_none(
     measured(
         f"{len(waits)} jobs admitted after a place was free: p50 {waits[len(waits) // 2]:.2f} s, p99 {p99:.2f} s"
     )
+    assert waits[len(waits) // 2] < at_this_load(LIMIT)
     if os.environ.get("TDCS_TIMED"):
         assert p99 < LIMIT

@@ -8,10 +8,6 @@ fetched; without them the test is skipped.
 from __future__ import annotations
 
 import datetime
-import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,40 +19,16 @@ from tests.controlplane.operator_command import (
     remove_cluster_wide,
     start_operator,
 )
-from tests.controlplane.operator_world import CHECKOUT, FILES, SOURCE, TOTAL, World, world
+from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, world
 from tests.support.controlplane.audit import service_account
+from tests.support.controlplane.fixtures import TEST_LABEL
+from tests.support.ecosystem.kueue import KUEUE_API, kueue_definitions
 from tests.support.kube import Object, condition
 from tests.support.waiting import eventually
 
 __all__ = ["world"]
 
-MODULE = CHECKOUT / "deploy" / "local" / "go" / "kueue"
-API_VERSION = "kueue.x-k8s.io/v1beta2"
-
-
-def definitions() -> Path:
-    """The folder with the CustomResourceDefinitions of the Kueue that go.mod names."""
-    fetches = bool(os.environ.get("TDCS_ECOSYSTEM"))
-    if shutil.which("go") is None:
-        pytest.skip("there is no go to ask for Kueue's module")
-    asked = subprocess.run(
-        ["go", "mod", "download", "-json", "sigs.k8s.io/kueue"],
-        cwd=MODULE,
-        env={
-            **os.environ,
-            "GOFLAGS": "-mod=mod",
-            "GOTOOLCHAIN": "local",
-            **({} if fetches else {"GOPROXY": "off"}),
-        },
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    found = json.loads(asked.stdout or "{}")
-    if not found.get("Dir"):
-        assert not fetches, f"Kueue's module cannot be fetched: {asked.stderr or found.get('Error')}"
-        pytest.skip("Kueue's module is not in Go's cache: make ecosystem fetches it")
-    return Path(found["Dir"]) / "config" / "components" / "crd" / "bases"
+API_VERSION = KUEUE_API
 
 
 @pytest.fixture
@@ -67,7 +39,7 @@ def release(world: World) -> str:
 @pytest.fixture
 def rights(world: World, release: str) -> Iterator[list[Object]]:
     """Kueue's kinds, and what the chart grants the operator there, with its default policies."""
-    world.kube.install_crds(definitions())
+    world.kube.install_crds(kueue_definitions())
     objects = install_rights(
         world.kube,
         release=release,
@@ -77,7 +49,13 @@ def rights(world: World, release: str) -> Iterator[list[Object]]:
     )
     yield objects
     remove_cluster_wide(world.kube, objects)
-    for kind, name in (("AdmissionCheck", world.cluster), ("DataCheck", world.cluster)):
+    for kind, name in (
+        ("AdmissionCheck", world.cluster),
+        ("DataCheck", world.cluster),
+        ("WorkloadPriorityClass", world.cluster),
+        ("ResourceFlavor", f"{world.cluster}-old"),
+        ("ResourceFlavor", f"{world.cluster}-new"),
+    ):
         world.kube.delete(kind, name)
 
 
@@ -156,7 +134,100 @@ def state(world: World, name: str) -> Object:
     return found
 
 
-def test_a_workload_starts_with_its_data_and_without_it_gives_its_quota_back(
+def admit(world: World, name: str, *, flavor: str) -> None:
+    """What Kueue's scheduler does once all checks are ready: every pod set has a flavor."""
+    workload = world.kube.get("Workload", name, namespace=world.namespace)
+    sets = [
+        {"name": each["name"], "count": each["count"], "flavors": {"nvidia.com/gpu": flavor}}
+        for each in workload["spec"]["podSets"]
+    ]
+    wanted = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
+    put_conditions(world, name, wanted, admission={"clusterQueue": "q", "podSetAssignments": sets})
+
+
+def put_conditions(world: World, name: str, wanted: dict[str, str], **status: object) -> None:
+    """Change conditions of a Workload, and leave the others."""
+    live = world.kube.get("Workload", name, namespace=world.namespace)
+    known = {each["type"]: each for each in (live.get("status") or {}).get("conditions") or ()}
+    made = {
+        kind: {"type": kind, "status": value, "reason": "Test", "message": "", "lastTransitionTime": now()}
+        for kind, value in wanted.items()
+    }
+    patch_status(world, name, {"conditions": list((known | made).values()), **status})
+
+
+def is_true(world: World, name: str, kind: str) -> bool:
+    return condition(world.kube.get("Workload", name, namespace=world.namespace), kind) == "True"
+
+
+def preempted_and_admitted_again(world: World) -> None:
+    """A TrainingJob in a queue: admitted where no node is, evicted, and admitted again where nodes are."""
+    kube, name = world.kube, "trainingjob-queued"
+    labels = {"old": {"no": "node"}, "new": {TEST_LABEL: world.namespace}}
+    for flavor, nodes in labels.items():
+        kube.create(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "ResourceFlavor",
+                "metadata": {"name": f"{world.cluster}-{flavor}"},
+                "spec": {"nodeLabels": nodes},
+            }
+        )
+    kube.create(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": world.cluster},
+            "value": 70,
+            "description": "",
+        }
+    )
+    queue = {"kueue.x-k8s.io/queue-name": "gpu", "kueue.x-k8s.io/priority-class": world.cluster}
+    world.create_job(
+        "queued",
+        labels=queue,
+        framework="PyTorch",
+        elastic={"minReplicas": 1, "maxReplicas": 2},
+        runPolicy={"suspend": True},
+    )
+
+    def is_active() -> object:
+        found = kube.find("Workload", name, namespace=world.namespace) or {"spec": {}}
+        return found["spec"].get("active")
+
+    world.wait(lambda: is_active() is False)
+    kube.patch(
+        "TrainingJob", "queued", {"spec": {"runPolicy": {"suspend": False}}}, namespace=world.namespace
+    )
+    world.wait(lambda: is_active() is True)
+    workload = kube.get("Workload", name, namespace=world.namespace)
+    assert workload["spec"]["priority"] == 70
+    assert [(each["name"], each["count"]) for each in workload["spec"]["podSets"]] == [("worker", 2)]
+
+    def template() -> Object:
+        found: Object = kube.get("Job", "queued-worker", namespace=world.namespace)["spec"]
+        return found
+
+    world.wait(lambda: world.job("queued")["status"].get("reason") == "WaitsInKueue")
+    assert template()["suspend"] is True
+    admit(world, name, flavor=f"{world.cluster}-old")
+    world.wait(lambda: not template()["suspend"])
+    assert template()["template"]["spec"]["nodeSelector"]["no"] == "node"
+    selector = {"tdcs.io/training-job": "queued"}
+    world.wait(lambda: len(kube.list("Pod", namespace=world.namespace, labels=selector)) == 2)
+    put_conditions(world, name, {"Evicted": "True"})
+    world.wait(lambda: not is_true(world, name, "QuotaReserved"))
+    assert template()["suspend"] is True
+    assert "admission" not in kube.get("Workload", name, namespace=world.namespace)["status"]
+    assert is_true(world, name, "Requeued")
+    assert not kube.list("Pod", namespace=world.namespace, labels=selector)
+    admit(world, name, flavor=f"{world.cluster}-new")
+    world.wait(lambda: world.job("queued")["status"].get("state") == "Succeeded")
+    assert "no" not in template()["template"]["spec"]["nodeSelector"]
+    world.wait(lambda: is_true(world, name, "Finished"))
+
+
+def test_a_workload_starts_with_its_data_and_without_it_is_tried_again(
     world: World, release: str, rights: list[Object], tmp_path: Path
 ) -> None:
     kube, namespace = world.kube, world.namespace
@@ -186,12 +257,12 @@ def test_a_workload_starts_with_its_data_and_without_it_gives_its_quota_back(
     reserve(world, "warm")
     world.wait(lambda: state(world, "warm")["state"] == "Ready")
 
-    # It had quota at once, and never waited for it: nothing is loaded for it, and it gives its quota back.
+    # It had quota at once, and never waited for it: nothing is loaded for it, and it is to be tried again.
     put_workload(world, "cold", claim="cold")
     reserve(world, "cold")
     world.wait(lambda: state(world, "cold")["state"] == "Retry")
     assert state(world, "cold")["requeueAfterSeconds"] >= 1
-    assert "it gives its quota back" in state(world, "cold")["message"]
+    assert "Kueue is to try it again in" in state(world, "cold")["message"]
 
     # Waiting for quota, it has its data loaded ahead.
     put_workload(world, "next", claim="cold")
@@ -199,6 +270,8 @@ def test_a_workload_starts_with_its_data_and_without_it_gives_its_quota_back(
     world.wait(lambda: world.dataset("cold")["status"].get("loadedRatio") == 1.0)
     reserve(world, "next")
     world.wait(lambda: state(world, "next")["state"] == "Ready")
+
+    preempted_and_admitted_again(world)
 
     user = service_account(f"{release}-operator", namespace=namespace)
     wanted = granted([one for one in rights if one["metadata"]["name"] == f"{release}-operator-kueue"])

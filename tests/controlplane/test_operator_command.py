@@ -35,7 +35,12 @@ def release(world: World) -> Iterator[str]:
     """The chart's service account and rights of the operator, installed under a release name of their own."""
     name = f"tdcs-{world.cluster}"
     objects = install_rights(
-        world.kube, release=name, namespace=world.namespace, templates=["operator-rbac", "operator"]
+        world.kube,
+        release=name,
+        namespace=world.namespace,
+        templates=["operator-rbac", "operator"],
+        # For its own certificates it may read Secrets of its namespace, where the tests' Datasets are, too.
+        values={"trust.enabled": False},
     )
     yield name
     remove_cluster_wide(world.kube, objects)

@@ -3,11 +3,8 @@ kube-scheduler and the real extender."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-import yaml
 from tests.controlplane.extender_world import (
     CRDS,
     SCHEDULER,
@@ -17,23 +14,25 @@ from tests.controlplane.extender_world import (
     put_claim,
     put_dataset,
     start_extender,
-    start_scheduler,
 )
-from tests.support.claimed_pods import CLAIM, MOUNTED, NEW_PODS
+from tests.controlplane.pod_admission import (
+    admission,
+    extender_with_webhook,
+    gets_our_scheduler,
+    held_back,
+    job_of,
+    unnamed,
+)
+from tests.support.claimed_pods import CLAIM, NEW_PODS
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
 from tests.support.describe import describe
 from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
-from tests.support.ports import free_ports
 from tests.support.waiting import eventually
-
-from tdcs_local import programs
 
 __all__ = ["extender"]
 
 GB = 10**9
-CHART = CRDS.parent / "charts" / "tdcs"
 POLICIES_SERVED = {
     "kube-apiserver": [
         "--feature-gates=MutatingAdmissionPolicy=true",
@@ -41,26 +40,6 @@ POLICIES_SERVED = {
     ]
 }
 """Kubernetes 1.34 has the policies for those who ask for them."""
-
-
-def unnamed(name: str, *, namespace: str, set_: str, **spec: object) -> Object:
-    """A pod that mounts the claim and names no scheduler, unless `spec` does."""
-    pod = gpu_pod(name=name, namespace=namespace, labels={"set": set_}, spec={**MOUNTED, **spec})
-    if "schedulerName" not in spec:
-        del pod["spec"]["schedulerName"]
-    return pod
-
-
-def job_of(pod: Object, *, pods: int) -> Object:
-    """A Job of such pods."""
-    metadata, spec = pod["metadata"], {**pod["spec"], "restartPolicy": "Never"}
-    template = {"metadata": {"labels": metadata["labels"]}, "spec": spec}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": f"{metadata['name']}-job", "namespace": metadata["namespace"]},
-        "spec": {"parallelism": pods, "completions": pods, "template": template},
-    }
 
 
 def test_a_job_and_a_bare_pod_go_by_their_claim_through_the_extender_alone(
@@ -143,43 +122,12 @@ def put_stranger(kube: Kube, named: Object) -> str:
     return f"own-{namespace}"
 
 
-def admission(kube: Kube, *, namespace: str, values: Sequence[str], url: str = "") -> list[Object]:
-    """What the chart makes for the admission of pods, for this namespace alone; `url`: where the webhook is."""
-    words = [word for value in values for word in ("--set", value)]
-    rendered = subprocess.run(
-        [
-            *(programs.ensure("helm") / "helm", "template", f"tdcs-{namespace[-6:]}", CHART),
-            *("--namespace", namespace, "--show-only", "templates/place-by-data.yaml"),
-            *("--api-versions", "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy", *words),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    objects: list[Object] = [obj for obj in yaml.safe_load_all(rendered) if obj]
-    only = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    for obj in objects:
-        for hook in obj.get("webhooks", ()):
-            # No pod network leads to the extender's process here.
-            hook["clientConfig"] = {"url": url}
-            hook["namespaceSelector"] = only
-        kube.apply(obj)
-    return objects
-
-
 def schedulers_of_new_pods(kube: Kube, *, namespace: str) -> Mapping[str, str]:
     """The scheduler that each pod of the table gets. The pods are only tried, so that none has to be placed."""
     return {
         name: kube.create(held_back(pod.build(name=name, namespace=namespace)))["spec"]["schedulerName"]
         for name, pod in NEW_PODS.items()
     }
-
-
-def held_back(pod: Object) -> Object:
-    """The pod with a scheduling gate, unless it has a node already."""
-    if "nodeName" not in pod["spec"]:
-        pod["spec"]["schedulingGates"] = [{"name": "tests.tdcs.io/hold"}]
-    return pod
 
 
 def expected() -> Mapping[str, str]:
@@ -189,36 +137,11 @@ def expected() -> Mapping[str, str]:
     }
 
 
-def gets_our_scheduler(kube: Kube, *, namespace: str, tries: Iterator[int]) -> bool:
-    pod = held_back(unnamed(f"try-{next(tries)}", namespace=namespace, set_="tried"))
-    return bool(kube.create(pod)["spec"]["schedulerName"] == SCHEDULER)
-
-
-@contextmanager
-def removed_at_the_end(kube: Kube, objects: Sequence[Object]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for obj in objects:
-            if "namespace" not in obj["metadata"]:
-                kube.delete(obj["kind"], obj["metadata"]["name"])
-
-
 def test_the_webhook_brings_pods_with_a_claim_and_no_others(
     control_plane: ControlPlane, kube: Kube, namespace: str, fake_nodes: FakeNodes
 ) -> None:
     nodes = fake_nodes(count=10, gpus=4)
-    (port,) = free_ports(1)
-    kube.install_crds(CRDS)
-    objects = admission(
-        kube, namespace=namespace, values=["placeByData=Webhook"], url=f"https://127.0.0.1:{port}/pods"
-    )
-    (configuration,) = (obj for obj in objects if obj["kind"] == "MutatingWebhookConfiguration")
-    with removed_at_the_end(kube, objects):
-        name = configuration["metadata"]["name"]
-        options = [f"--webhook-port={port}", f"--webhook-configuration={name}"]
-        extender = start_extender(control_plane, options=options)
-        start_scheduler(control_plane, extender.url)
+    with extender_with_webhook(control_plane, namespace=namespace) as extender:
         put_dataset(extender, kube, namespace=namespace, held={nodes[3]: GB, nodes[7]: GB}, name=CLAIM)
         put_claim(kube, namespace=namespace, name=CLAIM)
         tries = iter(range(1000))

@@ -22,6 +22,7 @@ from tests.support.objects import gpu_pod
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 
+from tdcs.api.names import DEFAULT_IMAGE
 from tdcs_scheduler.configuration import scheduler_configuration
 
 __all__ = ["world"]
@@ -36,6 +37,7 @@ UNUSED: dict[Right, str] = {
     ("", "events", "patch"): "an event that is there already is counted up",
     ("", "persistentvolumes", "list"): "asked when a mount has no Dataset any more: do pods still use it?",
     ("", "events", "list"): "quoted where pods are slow to start, or cannot be made",
+    ("apps", "daemonsets", "delete"): "FUSE clients go once, when the remote-read client has come",
 }
 """What the operator's flow below does not need, and why it is granted all the same."""
 
@@ -59,7 +61,7 @@ def operator_rights(world: World, release: str) -> Iterator[list[Object]]:
         release=release,
         namespace=world.namespace,
         templates=templates,
-        values={"alluxio.image.tag": "dev"},  # as the operator below
+        values={"admissionPolicies.fuseImages": [DEFAULT_IMAGE]},  # for the profile Stock below
     )
     yield [obj for obj in objects if obj["metadata"]["name"] != f"{release}-dataset-secrets"]
     remove_cluster_wide(world.kube, objects)
@@ -77,7 +79,7 @@ def test_the_operator_needs_what_it_is_granted(
 ) -> None:
     kube, namespace = world.kube, world.namespace
     allow_secrets(kube, release=release, namespace=namespace)
-    world.create_cluster()
+    world.create_cluster(profile="Stock")  # with FUSE clients
     world.create_dataset()
     for name, policy in (("train", "Running"), ("cleaned", "All")):
         world.create_job(
@@ -91,6 +93,7 @@ def test_the_operator_needs_what_it_is_granted(
         engine=engine,
         folder=tmp_path,
         name="operator-with-rights",
+        options=["--trust=selfSigned", f"--trust-prefix={release}-trust"],
     )
     world.wait_ready()
     names = ("train", "cleaned")

@@ -75,7 +75,6 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
             "scope": "Namespaces",
             "datasetNamespaces": served["dataset"],
             "jobNamespaces": served["job"],
-            "alluxio.image.tag": "dev",
         },
         everywhere=True,
     )

@@ -27,6 +27,7 @@ from tdcs.engine.agents import (
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Source
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import CheckSize, uncounted
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import manifest_url
 from tdcs.trust.contexts import Contexts
@@ -63,12 +64,16 @@ class AgentNode(AgentProcess):
         )
 
     async def prepare(self) -> None:
-        """What the init container does."""
+        """What the init container does, which succeeds."""
+        assert await self.try_prepare()
+
+    async def try_prepare(self) -> bool:
+        """Run the init container once; whether it succeeded."""
         running = await asyncio.create_subprocess_exec(
             *(*AGENT, "prepare", "--tier", str(self.tier), "--master", self.cluster.target),
             *(("--trust", str(self.trust)) if self.trust is not None else ()),
         )
-        assert await running.wait() == 0
+        return await running.wait() == 0
 
 
 class AgentCluster:
@@ -81,6 +86,7 @@ class AgentCluster:
         engine: AlluxioEngine,
         folder: Path,
         capacity: int | Mapping[str, int],
+        identify: Identify | None = None,
     ) -> None:
         self.cluster = cluster
         self.engine = engine
@@ -93,7 +99,7 @@ class AgentCluster:
             )
             for node in cluster.workers
         }
-        identify = operator_of(cluster)
+        identify = identify or operator_of(cluster)
         self.client = HttpAgents(poll_seconds=5, tls=Contexts(identify) if identify is not None else None)
 
     async def start(self) -> None:
@@ -222,13 +228,15 @@ class AgentCaches(CachePool):
     Args:
         agents: the agents.
         port: where the manifests are served.
+        check_size: counts sources before they are mounted.
     """
 
-    def __init__(self, agents: AgentCluster, *, port: int) -> None:
+    def __init__(self, agents: AgentCluster, *, port: int, check_size: CheckSize = uncounted) -> None:
         cache = Cache(
             engine=agents.engine,
             agents=agents.client,
             lister=LocalLister(engine=agents.engine, folder=agents.manifests),
+            check_size=check_size,
         )
         super().__init__(
             make=lambda _: cache, folder=agents.manifests, manifest_url=f"http://127.0.0.1:{port}"
@@ -240,7 +248,12 @@ class AgentCaches(CachePool):
 
 @asynccontextmanager
 async def caches_of(
-    cluster: AlluxioCluster, *, folder: Path, capacity: int | Mapping[str, int], block_size: int = 1 << 30
+    cluster: AlluxioCluster,
+    *,
+    folder: Path,
+    capacity: int | Mapping[str, int],
+    block_size: int = 1 << 30,
+    check_size: CheckSize = uncounted,
 ) -> AsyncIterator[tuple[AgentCaches, AgentCluster]]:
     """Agents beside all workers of a running cluster, and what controllers under test reach them by."""
     (port,) = free_ports(1)
@@ -248,4 +261,4 @@ async def caches_of(
         agents_of(cluster, folder=folder, capacity=capacity, block_size=block_size) as agents,
         serve_manifests(agents.manifests, port=port),
     ):
-        yield AgentCaches(agents, port=port), agents
+        yield AgentCaches(agents, port=port, check_size=check_size), agents

@@ -1,6 +1,7 @@
 """An object store whose keys are plain texts, as Amazon's are: `a` may stand beside `a/b`. Listings and reads only.
 
-The tier's S3 server keeps objects as files, and so cannot hold the two.
+The tier's S3 server keeps objects as files, and so cannot hold the two. It answers truly, too: this one can also send
+its readers elsewhere.
 """
 
 from __future__ import annotations
@@ -14,13 +15,25 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 PORT = 7171
+_TAG = "x-1"
+"""As of an upload in parts: others are taken for a checksum."""
 _WHEN = "2024-01-01T00:00:00.000Z"
 
 
+class Answers:
+    """What the store does instead of answering, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.redirection: tuple[int, str] | None = None
+        """HTTP status and the URL before the path, with which every request is answered; None: none is."""
+        self.requests: list[str] = []
+        """Method and path of every request."""
+
+
 @contextmanager
-def flat_store(*, address: str, objects: Mapping[str, int]) -> Iterator[str]:
+def flat_store(*, address: str, objects: Mapping[str, int], answers: Answers | None = None) -> Iterator[str]:
     """Serve every bucket with these keys and lengths; gives the endpoint. Any credentials are right."""
-    server = ThreadingHTTPServer((address, PORT), partial(_Handler, dict(objects)))
+    server = ThreadingHTTPServer((address, PORT), partial(_Handler, dict(objects), answers or Answers()))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -34,8 +47,9 @@ def flat_store(*, address: str, objects: Mapping[str, int]) -> Iterator[str]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, objects: dict[str, int], *args: object) -> None:
+    def __init__(self, objects: dict[str, int], answers: Answers, *args: object) -> None:
         self._objects = objects
+        self._answers = answers
         super().__init__(*args)  # type: ignore[arg-type]
 
     def log_message(self, format: str, *args: object) -> None:
@@ -48,6 +62,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def _answer(self, *, with_body: bool) -> None:
+        self._answers.requests.append(f"{self.command} {self.path}")
+        if self._answers.redirection is not None:
+            status, there = self._answers.redirection
+            self._send(status, b"", with_body=False, location=f"{there}{self.path}")
+            return
         parts = urlsplit(self.path)
         key = unquote(parts.path).lstrip("/").partition("/")[2]
         if not key:
@@ -60,13 +79,15 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>", with_body=with_body)
 
-    def _send(self, status: int, body: bytes, *, with_body: bool) -> None:
+    def _send(self, status: int, body: bytes, *, with_body: bool, location: str = "") -> None:
         self.send_response(status)
         headers = {
             "Content-Length": str(len(body)),
-            "ETag": '"x"',
+            "ETag": f'"{_TAG}"',
             "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT",
         }
+        if location:
+            headers["Location"] = location
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -83,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
                 else:
                     keys.append(key)
         files = (
-            f"<Contents><Key>{escape(key)}</Key><LastModified>{_WHEN}</LastModified><ETag>x</ETag>"
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{_WHEN}</LastModified><ETag>{_TAG}</ETag>"
             f"<Size>{self._objects[key]}</Size></Contents>"
             for key in keys
         )

@@ -14,9 +14,11 @@ from tests.engine.contract import BLOCK_SIZE
 from tests.engine.servers import AlluxioCluster, S3Server
 
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import NoSuchPathError, Source
+from tdcs.engine.protocol import LimitExceededError, NoSuchPathError, Source
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import LocalLister, ProcessLister
+from tdcs.listing.source_size import SourceSize
 from tdcs.planning.manifest import Manifest
 
 MILLISECONDS = 1_600_000_000_123
@@ -131,6 +133,27 @@ async def test_pinning_and_a_refresh_do_not_make_another_version_of_what_is_the_
         again = await lister.list(path=path, refresh=True)
         assert [folder.open(again.digest).tag(file) for file in range(again.totals.files)] == tags
         assert again.digest == first.digest
+
+
+async def test_a_bucket_with_more_names_than_the_limit_is_refused_before_and_while_it_is_listed(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path
+) -> None:
+    bucket, path = f"b-{uuid.uuid4().hex}", f"/datasets/{uuid.uuid4().hex[:16]}"
+    s3.make_bucket(bucket)
+    s3.put_files(bucket, {f"data/{number:04d}.bin": b"x" for number in range(1200)})
+    source, folder, check_size = s3.source(f"s3://{bucket}/data"), ManifestFolder(tmp_path), SourceSize()
+    enough, less = ListingLimit(files=1200, bytes=1200), ListingLimit(files=1100)
+    await check_size(source, enough, path=path)
+    for limit in (less, ListingLimit(files=1200, bytes=1199)):
+        with pytest.raises(LimitExceededError, match=f"s3://{bucket}/data"):
+            await check_size(source, limit, path=path)
+    await check_size(s3.source(f"s3://{bucket}/none"), ListingLimit(files=0), path=path)
+    await engine.mount(path=path, source=source)
+    lister = ProcessLister(master=alluxio.target, folder=folder, gate=asyncio.Semaphore(2))
+    with pytest.raises(LimitExceededError, match=r"more than 1100 files: spec\.limits"):
+        await lister.list(path=path, limit=less)
+    assert not folder.digests()
+    await lister.list(path=path, limit=enough)
 
 
 async def test_a_path_that_is_not_mounted_is_refused_by_the_process(

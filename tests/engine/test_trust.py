@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 import pytest
+from tests.engine import block_reads
 from tests.engine.agent_nodes import agents_of, operator_of
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.support.agents import fill
@@ -129,38 +130,13 @@ async def read_block(
     target: str, identity: Identity, *, block: Block, path: str, length: int, authorities: bytes
 ) -> bytes | grpc.StatusCode:
     """Have a worker read a block from its source, at a path of the caller's choice."""
-    client = Rpc(
-        target=target,
-        patience=0.1,
-        identify=lambda: Identity(identity.certificate, identity.key, authorities),
-    )
-    found = b""
+    asker = Identity(identity.certificate, identity.key, authorities)
     try:
-        async with client.duplex(service=BLOCK_WORKER, method="ReadBlock", deadline=20) as call:
-            await call.send(
-                block_id=block.id | 1 << 62,
-                offset=0,
-                length=length,
-                chunk_size=1 << 20,
-                open_ufs_block_options={
-                    "ufs_path": path,
-                    "offset_in_file": 0,
-                    "block_size": length,
-                    "maxUfsReadConcurrency": 9,
-                    "mountId": block.mount_id,
-                    "no_cache": True,
-                },
-            )
-            while len(found) < length:
-                piece = await call.receive()
-                if piece is None:
-                    break
-                found += piece.chunk.data
+        return await block_reads.read_block(
+            target, block=block, path=path, length=length, identify=lambda: asker
+        )
     except RpcFailureError as failure:
         return failure.code
-    finally:
-        await client.close()
-    return found
 
 
 async def write_block(target: str, identity: Identity) -> grpc.StatusCode:

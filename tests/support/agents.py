@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tdcs.agent.mount.peer_health import Patience
 from tdcs.agent.peers.block_service import BlockService
 from tdcs.agent.service.http import application
 from tdcs.agent.settings import AgentSettings
+from tdcs.agent.transfer.source_relay import SourceRelay
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.engine.protocol import Block, CachedFile
@@ -34,7 +36,7 @@ MOUNT = "/datasets/0123456789abcdef"
 JOURNAL = "0a1b2c3d-journal"
 CAPACITY = 1 << 30
 NO_IDS: Mapping[str, int] = MappingProxyType({})
-SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0, refused=0.05)
+SHORT = Patience(answer=1.0, silent=1.5, stalled=5.0, refused=0.05, away=2.0)
 """For peers of tests: they are on this machine."""
 
 NOBODY = "127.0.0.1:1"
@@ -236,8 +238,15 @@ async def running_agent(
             fetcher=fetcher,
             tls=tls,
         )
+        ended = threading.Event()
+        stack.callback(ended.set)
+        relay = SourceRelay(mount=agent.mounts.get, stopped=ended, keep=agent.fills.keep)
         blocks = BlockService(
-            disk=disk, journal=journal, feed=agent.feed, tls=tls.server if tls is not None else None
+            disk=disk,
+            journal=journal,
+            feed=agent.feed,
+            read_source=relay.read,
+            tls=tls.server if tls is not None else None,
         )
         stack.callback(blocks.close)
         port = blocks.start(host="127.0.0.1", port=0)

@@ -8,21 +8,27 @@ from tdcs.agent.twin.agents import MemoryAgents
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.engine.memory import MemoryEngine
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import CheckSize, uncounted
 from tdcs.listing.lister import LocalLister
 
 
 class MemoryCaches(CachePool):
     """One engine in memory with its agents, for every cache cluster. They outlive the operators that use them.
 
+    Args:
+        engine: the cache.
+        check_size: counts sources before they are mounted.
+
     Attributes:
         agents: what a test looks into, or makes fail.
     """
 
-    def __init__(self, engine: MemoryEngine) -> None:
+    def __init__(self, engine: MemoryEngine, *, check_size: CheckSize = uncounted) -> None:
         self._disk = tempfile.TemporaryDirectory(prefix="tdcs-manifests-")
         folder = ManifestFolder(Path(self._disk.name))
         self.agents = MemoryAgents(engine=engine, manifests=folder.open)
-        cache = Cache(engine=engine, agents=self.agents, lister=LocalLister(engine=engine, folder=folder))
+        lister = LocalLister(engine=engine, folder=folder)
+        cache = Cache(engine=engine, agents=self.agents, lister=lister, check_size=check_size)
         super().__init__(make=lambda _: cache, folder=folder)
 
     def resume(self) -> None:

@@ -8,6 +8,7 @@ on what the server stores.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -249,7 +250,7 @@ class Kube:
         answer = self._pool.request(
             method,
             f"{self._host}{path}{query}",
-            body=None if json is None else msgspec.json.encode(json),
+            body=None if json is None else _encode(json),
             headers=headers | self._headers,
             timeout=self._timeout,
             retries=False,
@@ -274,6 +275,14 @@ def condition(obj: Mapping[str, Any], kind: str) -> str | None:
 
 def _selector(labels: Mapping[str, str] | None) -> dict[str, str]:
     return {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())} if labels else {}
+
+
+def _encode(obj: Mapping[str, Any]) -> bytes:
+    """As JSON; numbers may be of any size, as in a file that somebody wrote."""
+    try:
+        return msgspec.json.encode(obj)
+    except OverflowError:
+        return json.dumps(obj).encode()
 
 
 def _delete_options(grace_seconds: int | None) -> Object:

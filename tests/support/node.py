@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -205,3 +207,27 @@ def cannot_mount() -> str | None:
         return "mounts can only be made by root"
     tried = subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True, text=True)
     return tried.stderr.strip() or "a mount namespace cannot be made" if tried.returncode else None
+
+
+@contextmanager
+def miniature_node() -> Iterator[Node]:
+    """A node without a cache cluster and without a running plugin; its processes and mounts end with the body."""
+    holder = subprocess.Popen(
+        dies_with_us("unshare", "--mount", "--propagation=private", "sleep", "infinity")
+    )
+    # Not pytest's tmp_path: a socket's path may have 107 bytes.
+    this = Node(root=Path(tempfile.mkdtemp(prefix="tdcs-csi-")).resolve(), namespace=holder.pid)
+    try:
+        own = os.readlink("/proc/self/ns/mnt")
+        eventually(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != own, deadline=60)
+        # As on a real node, folders that plugins and clients mount into are shared with those who watch them.
+        for folder in (this.fuse_root, this.kubelet, this.cache_root):
+            this.share(folder)
+        yield this
+    finally:
+        for process in reversed(this.processes):
+            process.kill()
+            process.wait()
+        holder.kill()
+        holder.wait()
+        shutil.rmtree(this.root)

@@ -7,13 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.support.random_objects import from_schema
+from tests.support.random_objects import TEXTS, from_schema
 
 from tdcs.api import names
 from tdcs.kube.api import Object
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, Resource
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 CRDS = Path(__file__).parents[2] / "crds"
+
+_READ_FROM_METADATA = (
+    names.ANNOTATION_REFRESH,
+    names.ANNOTATION_PREDICTED,
+    names.ANNOTATION_DRAINING,
+    names.ANNOTATION_JOURNAL,
+    names.ANNOTATION_RESTARTED,
+)
+"""Annotations that the operator itself reads or writes."""
 
 
 def spec_schema(resource: Resource) -> dict[str, Any]:
@@ -33,6 +42,8 @@ def random_object(
     cluster: str = names.DEFAULT_CACHE_CLUSTER,
     source: str = "s3://pictures",
     dataset: str = "good",
+    keys: str = "keys",
+    odd: tuple[float, ...] = (0.0, 0.005, 0.05),
 ) -> Object:
     """An object; in some only few values are odd, so that what is inside is reached. Many name what is there.
 
@@ -41,26 +52,37 @@ def random_object(
         cluster: a CacheCluster that is there.
         source: a URI that it may read.
         dataset: a Dataset that is there.
+        keys: a Secret that is there.
+        odd: shares of values that are something else entirely, one of them for each object.
     """
     draw = random.Random(seed)
-    spec = from_schema(schema, draw, odd=draw.choice((0.0, 0.005, 0.05)))
+    spec = from_schema(schema, draw, odd=draw.choice(odd))
     if isinstance(spec, dict) and resource is DATASETS and draw.random() < 0.7:
         spec["cacheClusterRef"] = {"name": cluster}
         found = spec.get("source")
         if isinstance(found, dict) and draw.random() < 0.7:
-            found |= {"uri": source, "secretRef": {"name": "keys"}}
-            for field in (
-                "options",
-                "bandwidth",
-                "startTime",
-            ):  # a store's bandwidth is the least that one declares
+            found |= {"uri": source, "secretRef": {"name": keys}}
+            # A store's bandwidth is the least that one declares.
+            for field in ("options", "bandwidth", "startTime"):
                 found.pop(field, None)
     if isinstance(spec, dict) and resource is PRELOADS and draw.random() < 0.5:
         spec["datasetRef"] = {"name": dataset}
+    if isinstance(spec, dict) and resource is TRAINING_JOBS:
+        _complete(spec, draw, dataset)
     name = f"r{seed}" if resource is CACHE_CLUSTERS else f"random-{seed}"
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": resource.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
+    metadata: Object = {"name": name, "namespace": namespace}
+    if draw.random() < 0.2:
+        metadata["annotations"] = {draw.choice(_READ_FROM_METADATA): draw.choice(TEXTS)}
+    return {"apiVersion": names.API_VERSION, "kind": resource.kind, "metadata": metadata, "spec": spec}
+
+
+def _complete(job: dict[str, Any], draw: random.Random, dataset: str) -> None:
+    """Give most jobs what one needs that a server takes; without it hardly any would get so far."""
+    if draw.random() < 0.6:
+        container = {"name": "main", "image": "train:test"}
+        job["replicaSpecs"] = [{"name": "Worker", "template": {"spec": {"containers": [container]}}}]
+        job.pop("elastic", None)
+    if draw.random() < 0.6:
+        job["datasets"] = [{"name": dataset, "mountPath": "/data"}]
+    elif draw.random() < 0.5:
+        job.pop("datasets", None)

@@ -16,11 +16,12 @@ from typing import Final
 
 import msgspec
 import psutil
+import xxhash
 from tests.support.agents import Version, cached_files, make_version
 from tests.support.ports import free_ports
 from tests.support.processes import Process
 
-from tdcs.agent.disk.tier import Disk
+from tdcs.agent.disk.tier import Disk, note_hash
 from tdcs.agent.mount.rate import Rate
 from tdcs.agent.peers.block_service import BlockService
 from tdcs.agent.peers.frames import News
@@ -32,6 +33,8 @@ from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.planning.manifest import Manifest
 from tdcs.reader.fuse import session
 from tdcs.reader.registration import ReaderFolder, Registration, write_atomically
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import TrustFolder
 
 JOURNAL = "journal-of-readers"
 CLUSTER = "default"
@@ -40,7 +43,7 @@ _GIVER = """
 import sys, threading
 from pathlib import Path
 from tests.support.readers import serve_blocks
-serve_blocks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+serve_blocks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], trust=sys.argv[5])
 threading.Event().wait()
 """
 
@@ -48,23 +51,28 @@ threading.Event().wait()
 class _Relayed:
     """What a relay needs of a mount."""
 
-    def __init__(self, source: str) -> None:
-        self.source = open_source(SourceAccess(uri=source))
+    def __init__(self, source: SourceAccess) -> None:
+        self.source = open_source(source)
         self.limit = RateLimit()
         self.source_bytes = Rate()
 
 
-def serve_blocks(tier: Path, host: str, port: int, source: str = "") -> BlockService:
-    """An agent's block service over a tier's folder; with `source` it reads that for others."""
+def serve_blocks(tier: Path, host: str, port: int, source: str = "", *, trust: str = "") -> BlockService:
+    """An agent's block service over a tier's folder; with `source` (a `SourceAccess` in JSON) it reads for others, with
+    `trust` (a folder with a certificate) it speaks TLS."""
     disk = Disk(tier)
     disk.prepare()
     read_source = None
     if source:
-        mount = _Relayed(source)
+        mount = _Relayed(msgspec.json.decode(source, type=SourceAccess))
         relay = SourceRelay(mount=lambda _: mount, stopped=threading.Event())  # type: ignore[arg-type, return-value]
         read_source = relay.read
     service = BlockService(
-        disk=disk, journal=JOURNAL, feed=lambda *_: News(1, 0, ()), read_source=read_source
+        disk=disk,
+        journal=JOURNAL,
+        feed=lambda *_: News(1, 0, ()),
+        read_source=read_source,
+        tls=Contexts(TrustFolder(Path(trust))).server if trust else None,
     )
     service.start(host=host, port=port)
     return service
@@ -80,15 +88,21 @@ def _listens(address: str) -> bool:
 class Giver:
     """A process that gives blocks."""
 
-    def __init__(self, folder: Path, name: str, *, source: str = "") -> None:
+    def __init__(
+        self, folder: Path, name: str, *, source: SourceAccess | None = None, trust: Path | None = None
+    ) -> None:
         self.name = name
+        access = msgspec.json.encode(source).decode() if source is not None else ""
         self.tier = folder / name
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
         (self.tier / "alluxioworker").mkdir(parents=True)
         self.process = Process(
             name=name,
-            argv=[sys.executable, "-c", _GIVER, str(self.tier), "127.0.0.1", str(port), source],
+            argv=[
+                *(sys.executable, "-c", _GIVER),
+                *(str(self.tier), "127.0.0.1", str(port), access, str(trust or "")),
+            ],
             log=folder / f"{name}.log",
             env={**os.environ, "PYTHONPATH": ":".join(["operator", "deploy/local", "."])},
             ready=lambda: _listens(self.address),
@@ -102,6 +116,9 @@ class Giver:
                 end = begin + int(manifest.block_lengths[block])
                 own = self.tier / "alluxioworker" / str(int(manifest.block_ids[block]))
                 own.write_bytes(content[begin:end])
+                with own.open("rb") as written:  # as agents do with what they write
+                    found = xxhash.xxh3_64_intdigest(content[begin:end])
+                    note_hash(written.fileno(), length=end - begin, content_hash=found)
                 begin = end
 
 

@@ -32,10 +32,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--mode", default="stash")
+    parser.add_argument("--vertical-sync", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--checkpoints", type=Path)
     parser.add_argument("--timeout", type=float, default=30.0)
+    parser.add_argument("--width", type=int, default=9, help="of the middle of the model")
+    parser.add_argument(
+        "--frozen", type=int, default=0, help="parameters of a stage that its optimizer leaves out"
+    )
     parser.add_argument("--pause", type=float, default=0.0)
     options = parser.parse_args()
     torch.manual_seed(4)
@@ -43,11 +48,13 @@ def main() -> None:
     membership = membership_from(facts={"script": os.environ.get("SCRIPT", "1")}, timeout=options.timeout)
     plan = read_plan(options.plan, workers=membership.world_size)
     recipe = Recipe(
-        model=threads.chain([6, 10, 9, 8, 4]),
+        model=threads.chain([6, 10, options.width, 8, 4]),
         loss=models.cross_entropy,
-        optimizer=lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
+        optimizer=lambda parameters, rate: torch.optim.SGD(
+            parameters[options.frozen :], lr=rate, momentum=0.9
+        ),
         learning_rate=0.05,
-        settings=Settings(mode=options.mode, micro_batches=6),
+        settings=Settings(mode=options.mode, vertical_sync=options.vertical_sync, micro_batches=6),
     )
     with Pipeline(recipe, plan, membership) as pipeline:
         done = pipeline.resume(options.checkpoints) if options.checkpoints else 0

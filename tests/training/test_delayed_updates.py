@@ -97,23 +97,27 @@ def close(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> No
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(
-    ("stages", "replicas", "groups"),
+    ("stages", "replicas", "groups", "ahead"),
     [
-        (FOUR, [1, 1, 1, 1], [["0"], ["2"], ["4"], ["6"]]),
-        (TWO, [3, 1], [["0", "2"], ["4", "6"]]),
-        (TWO, [1, 2], [["0", "2"], ["4", "6"]]),
+        (FOUR, [1, 1, 1, 1], [["0"], ["2"], ["4"], ["6"]], 0),
+        (TWO, [3, 1], [["0", "2"], ["4", "6"]], 0),
+        (TWO, [1, 2], [["0", "2"], ["4", "6"]], 0),
+        (FOUR, [1, 1, 1, 1], [["0"], ["2"], ["4"], ["6"]], 1),
+        (TWO, [3, 1], [["0", "2"], ["4", "6"]], 2),
     ],
-    ids=["1-1-1-1", "3-1", "1-2"],
+    ids=["1-1-1-1", "3-1", "1-2", "1-1-1-1 and one ahead", "3-1 and two ahead"],
 )
 def test_stashing_equals_the_delayed_update_of_one_process(
-    stages: list[list[str]], replicas: list[int], groups: list[list[str]], momentum: float
+    stages: list[list[str]], replicas: list[int], groups: list[list[str]], ahead: int, momentum: float
 ) -> None:
     torch.manual_seed(2)
     model = threads.chain([6, 10, 9, 8, 4])
     count = STEPS + -STEPS % replicas[0]
     data = batches(count)
     names = [[f"{layer}.{kind}" for layer in group for kind in ("weight", "bias")] for group in groups]
-    delays = [warm_up(replicas, stage) for stage in range(len(replicas))]
+    delays = [
+        warm_up(replicas, stage) + ahead * (len(replicas) - 1 - stage) for stage in range(len(replicas))
+    ]
     wanted = Simulation(model, names, delays=delays, rounds=replicas, momentum=momentum)
     for number, (inputs, labels) in enumerate(data):
         wanted.step(number, inputs, labels)
@@ -126,6 +130,7 @@ def test_stashing_equals_the_delayed_update_of_one_process(
         settings=Settings(mode="stash"),
         optimizer=optimizer(momentum),
         learning_rate=RATE,
+        ahead=ahead,
     )
     threads.run(made, data, count=count)
     close(threads.weights_of(made), wanted.newest())
@@ -152,12 +157,13 @@ def test_with_vertical_sync_all_stages_use_the_version_that_the_input_stage_saw(
     )
     threads.run(made, data[:80], count=80)
     threads.run(made, data[80:], count=120)
-    drained = Simulation(model, names, delays=[3, 3, 3, 3], rounds=[1, 1, 1, 1], momentum=0.9)
+    lag = 3
+    drained = Simulation(model, names, delays=[lag] * 4, rounds=[1, 1, 1, 1], momentum=0.9)
     for number, (inputs, labels) in enumerate(data):
-        seen = max(0, number - 3) if number < 80 else max(80, number - 3)
+        seen = max(0, number - lag) if number < 80 else max(80, number - lag)
         drained.step(number, inputs, labels, versions=[seen] * 4)
     close(threads.weights_of(made), drained.newest())
-    assert [worker.compute.weights.most_held for worker in made] == [4, 4, 4, 4]
+    assert [worker.compute.weights.most_held for worker in made] == [lag + 1] * 4
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -221,9 +227,10 @@ def test_a_worker_acts_in_the_order_of_the_formula() -> None:
 @given(
     replicas=st.sampled_from([(1, 1), (3, 1), (1, 2), (2, 2)]),
     delays=st.lists(st.floats(0.0, 0.004), min_size=20, max_size=20),
+    beside=st.integers(0, 2),
 )
 def test_random_delays_of_links_never_change_the_order(
-    replicas: tuple[int, ...], delays: list[float]
+    replicas: tuple[int, ...], delays: list[float], beside: int
 ) -> None:
     count = 12
     data = batches(count)
@@ -235,13 +242,14 @@ def test_random_delays_of_links_never_change_the_order(
         settings=Settings(),
         optimizer=optimizer(0.0),
         learning_rate=RATE,
+        ahead=beside,
     )
     for worker in made:
         worker.link = threads.SlowLink(worker.link, delays, worker.place.rank)
     threads.run(made, data, count=count)
     for worker in made:
         own = list(range(worker.place.replica, count, worker.place.own))
-        ahead = warm_up(replicas, worker.place.stage)
+        ahead = warm_up(replicas, worker.place.stage) + beside * (1 - worker.place.stage)
         wanted = one_forward_one_backward(own, warm_up=ahead)
         assert [event.act for event in worker.events] == wanted
         assert worker.compute.weights.most_held == min(ahead, len(own) - 1) + 1

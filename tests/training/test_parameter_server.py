@@ -37,6 +37,7 @@ class Servers:
         self.failures: list[BaseException] = []
         self.hosts: list[tuple[str, int]] = []
         self.threads: list[threading.Thread] = []
+        self.made: list[ParameterServer] = []
         for number in range(servers):
             listener = socket.create_server(("127.0.0.1", 0))
             self.hosts.append(("127.0.0.1", listener.getsockname()[1]))
@@ -49,6 +50,7 @@ class Servers:
                 servers=servers,
                 **options,  # type: ignore[arg-type]
             )
+            self.made.append(server)
             self.threads.append(threading.Thread(target=self._serve, args=(server,)))
             self.threads[-1].start()
 
@@ -176,7 +178,7 @@ def test_what_waits_for_the_link_leaves_in_the_order_of_the_plan_in_both_directi
     with ServedModel(own, [relay.address], worker=0, workers=1, priorities=priorities) as served:
         own(torch.ones(2, 256)).sum().backward()
         served.wait()
-        sent = served.sent_order[0]
+        sent, order = served.sent_order[0], served.order_kept
     running.join()
     assert not running.failures
     # Backward makes gradients from the last layer on; one or two have left before any other waits.
@@ -186,6 +188,10 @@ def test_what_waits_for_the_link_leaves_in_the_order_of_the_plan_in_both_directi
     )
     overtaken = sum(priorities[one] < priorities[other] for one, other in itertools.pairwise(waited))
     assert overtaken <= 3, sent
+    assert (order.transmissions, order.share) == (len(names), 1.0)
+    assert order.overtook > 0
+    back = running.made[0].order_kept
+    assert (back.transmissions, back.share) == (2 * len(names), 1.0)
 
 
 def test_a_worker_with_another_model_is_refused_on_both_sides() -> None:

@@ -14,7 +14,7 @@ SCRIPT = f"""
 import os, runpy, sys
 if os.environ["RANK"] == "2":
     del os.environ["RANK"]
-os.environ["WORLD_SIZE"] = "2"
+os.environ["WORLD_SIZE"] = os.environ.get("WORKERS", "2")
 sys.path.insert(0, {str(EXAMPLES)!r})
 runpy.run_path({str(EXAMPLES / "train_parameter_server_torch.py")!r}, run_name="__main__")
 """
@@ -39,12 +39,12 @@ def order(tmp_path: Path, *layers: str) -> Path:
     return path
 
 
-def job(tmp_path: Path, data: Path, *arguments: str) -> Job:
+def job(tmp_path: Path, data: Path, *arguments: str, **variables: str) -> Job:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     words = ["--data", str(data), "--batch", "8", "--epochs", "6", "--learning-rate", "0.02", *arguments]
-    variables = {"TDCS_PS_HOSTS": f"127.0.0.1:{free_port()}", "JOB_COMPLETION_INDEX": "0"}
-    return Job(script, 3, tmp_path, words, environment=variables)
+    hosts = {"TDCS_PS_HOSTS": f"127.0.0.1:{free_port()}", "JOB_COMPLETION_INDEX": "0"}
+    return Job(script, 3, tmp_path, words, environment=hosts | variables)
 
 
 def test_two_workers_and_a_server_train_and_all_of_them_end(tmp_path: Path, bright_and_dark: Path) -> None:
@@ -52,8 +52,9 @@ def test_two_workers_and_a_server_train_and_all_of_them_end(tmp_path: Path, brig
     with job(tmp_path, bright_and_dark, "--classes=2", "--workers=2", f"--order={plan}") as running:
         assert running.end(within=90) == [0] * 3, [worker.errors for worker in running.workers]
         workers = [worker.results() for worker in running.workers[:2]]
-        server = running.workers[2].results()
-    assert server == [{"done": True, "server": 0}]
+        (server,) = running.workers[2].results()
+    assert (server["done"], server["server"]) == (True, 0)
+    assert [end["order_kept"] for end in (server, *(lines[-1] for lines in workers))] == [1.0] * 3
     for lines in workers:
         assert float(str(lines[-1]["last_loss"])) < 0.6 * float(str(lines[-1]["first_loss"]))
         last: Any = lines[-1]["sent_last"]
@@ -78,3 +79,16 @@ def test_what_cannot_be_used_ends_all_with_code_2_and_a_sentence(
         for worker in running.workers:
             assert reason in worker.errors
             assert "Traceback" not in worker.errors
+
+
+def test_variables_that_cannot_be_end_a_worker_and_a_server_with_a_sentence(
+    tmp_path: Path, bright_and_dark: Path
+) -> None:
+    wrong = {"WORKERS": "two", "JOB_COMPLETION_INDEX": "1"}
+    with job(tmp_path, bright_and_dark, "--classes=2", "--workers=2", **wrong) as running:
+        assert running.end(within=60) == [2] * 3
+        errors = [worker.errors for worker in running.workers]
+    assert not any("Traceback" in text for text in errors)
+    for text in errors[:2]:
+        assert "the variable WORLD_SIZE is 'two'; it must be a whole number of at least 1" in text
+    assert "the variable JOB_COMPLETION_INDEX is '1'; it must be a whole number from 0 to 0" in errors[2]

@@ -28,11 +28,19 @@ def finished(job: Job) -> list[list[dict[str, object]]]:
     return [worker.results() for worker in job.workers]
 
 
-def test_replicas_of_a_stage_end_with_equal_weights_and_the_loss_falls(plan: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_replicas_of_a_stage_end_with_equal_weights_and_the_loss_falls(
+    plan: Path, tmp_path: Path, ahead: int
+) -> None:
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "ahead": ahead}))
     with Job(SCRIPT, 3, tmp_path, ["--plan", str(plan), "--rounds", "6", "--count", "100"]) as job:
         first, second, last = finished(job)
     assert first[-1]["weights"] == second[-1]["weights"]
-    assert [result["versions"] for result in (first[-1], second[-1], last[-1])] == [2, 2, 1]
+    assert [result["versions"] for result in (first[-1], second[-1], last[-1])] == [
+        2 + ahead,
+        2 + ahead,
+        1,
+    ]
     losses = [float(str(result["loss"])) for result in last[:-1]]
     assert losses == [result["loss"] for result in first[:-1]]
     assert losses[-1] < losses[0]
@@ -105,3 +113,23 @@ def test_batches_that_replicas_cannot_share_evenly_are_refused(plan: Path, tmp_p
     assert codes == [2, 2, 2]
     message = "7 mini-batches cannot be shared by the 2 replicas of stage 0: give a multiple of 2, such as 6"
     assert message in job.workers[0].errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--mode", "flush"], "by which mode flush gains nothing"),
+        (["--vertical-sync"], "which vertical_sync does not know"),
+    ],
+    ids=["flush", "vertical sync"],
+)
+def test_a_plan_with_more_in_flight_is_refused_where_that_means_nothing(
+    plan: Path, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "ahead": 1}))
+    with Job(SCRIPT, 3, tmp_path, ["--plan", str(plan), *arguments]) as job:
+        codes = job.end(within=30)
+    assert codes == [2, 2, 2]
+    for worker in job.workers:
+        assert f"error: the plan has ahead 1, {reason}" in worker.errors
+        assert "Traceback" not in worker.errors

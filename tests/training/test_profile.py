@@ -1,6 +1,8 @@
 """The profile of a model: times by layer, bytes, edges, and errors that name the file."""
 
 import json
+import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,28 @@ def test_times_belong_to_the_layers_that_took_them() -> None:
     assert max(small) < 10
 
 
+class SlowUpdate(torch.optim.SGD):
+    """An optimizer of which a step takes 30 ms."""
+
+    def step(self, closure: Any = None) -> None:
+        time.sleep(0.03)
+
+
+def test_updates_count_as_part_of_the_backward_of_layers_that_are_trained() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    model[2].requires_grad_(False)
+    subject = Subject(
+        model=model,
+        batch=lambda: (torch.randn(2, 4), torch.tensor([0, 1])),
+        loss=models.cross_entropy,
+        optimizer=lambda parameters: SlowUpdate(parameters, lr=0.1),
+    )
+    back = [layer.backward_ms for layer in profile(subject, steps=3).layers.values()]
+    # The others' own times grow with what else the machine does, and the sleep of 30 ms is none of theirs.
+    assert back[1] >= 30
+    assert max(back[:1] + back[2:]) < back[1] - 15
+
+
 def test_bytes_and_edges_are_those_of_the_model() -> None:
     subject = Subject(model=models.Residual(), batch=lambda: models.images(4, 1), loss=models.cross_entropy)
     graph = profile(subject, steps=2)
@@ -86,6 +110,8 @@ import torch
 def model(): return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
 def batch(samples): return torch.randn(samples, 6), torch.zeros(samples, dtype=torch.int64)
 loss = torch.nn.functional.cross_entropy
+def sgd(parameters): return torch.optim.SGD(parameters, lr=0.1)
+def wrong(parameters): return 3
 number = 3
 """
 
@@ -94,7 +120,7 @@ def test_the_command_writes_a_profile_that_the_planner_reads(tmp_path: Path) -> 
     script, graph = tmp_path / "train.py", tmp_path / "graph.txt"
     script.write_text(SCRIPT)
     words = ["profile", f"{script}:model", "--batch", "4", "--steps", "3", "-o", str(graph)]
-    result = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, [*words, "--optimizer", "sgd"])
     assert result.exit_code == 0, result.output
     plan = ["plan", "--profile", str(graph), "--workers", "2", "--bandwidth", "1Gbit", "--json"]
     planned = CliRunner().invoke(main, plan)
@@ -107,7 +133,9 @@ def test_the_command_writes_a_profile_that_the_planner_reads(tmp_path: Path) -> 
     [
         ("train.py", "is not FILE.py:NAME"),
         ("other.py:model", "other.py is no file"),
-        ("train.py:net", "has no 'net' for the model; it has batch, loss, model"),
+        ("train.py:net", "has no 'net' for the model; it has batch, loss, model, number, sgd, torch, wrong"),
+        ("train.py:model --optimizer=adam", "has no 'adam' for the optimizer (--optimizer NAME)"),
+        ("train.py:model --optimizer=wrong", "wrong made a int; it must make an optimizer of torch"),
         ("train.py:number", "number is a int; it must be a module"),
         ("broken.py:model", "broken.py cannot be run: ZeroDivisionError"),
     ],
@@ -117,7 +145,66 @@ def test_a_script_that_cannot_be_measured_is_refused_with_its_name(
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "broken.py").write_text("1 / 0\n")
-    result = CliRunner().invoke(main, ["profile", str(tmp_path / target), "--batch", "4"])
+    script, *more = target.split()
+    result = CliRunner().invoke(main, ["profile", str(tmp_path / script), "--batch", "4", *more])
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+FAULTS = {
+    "a model that raises": (
+        "def model(): raise RuntimeError('no weights')",
+        "model fails when .*: no weights",
+    ),
+    "a model that ends": ("def model(): raise SystemExit(0)", r"model fails when it is called as model\(\)"),
+    "a model with an argument": ("def model(size): pass", r"called as model\(\): TypeError: .* 'size'"),
+    "a script that ends": ("import sys; sys.exit(0)", r"ends itself while it is read \(SystemExit: 0\)"),
+    "batches that fail": ("def batch(samples): raise KeyError('x')", r"called as batch\(4\): KeyError: 'x'"),
+    "a loss that is a number": ("def loss(output, labels): return 3.0", "loss returned a float; it must"),
+    "a loss for each sample": ("def loss(output, labels): return output", r"returned a shape \(4, 3\)"),
+    "a loss that fails": ("def loss(output, labels): return {}[1]", r"called as loss\(.*: KeyError: 1"),
+    "an optimizer of nothing": ("def sgd(): pass", r"called as sgd\(parameters\): TypeError"),
+    "a model of nothing": (
+        "model = torch.nn.Flatten()",
+        "the model Flatten has no parameters that are trained",
+    ),
+    "another size": (
+        "def batch(samples): return torch.randn(samples, 5), None",
+        "fails on its own mini-batch",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_fault_of_the_script_is_one_sentence_with_code_2(tmp_path: Path, what: str) -> None:
+    text, message = FAULTS[what]
+    script = tmp_path / "train.py"
+    script.write_text(f"{SCRIPT}{text}\n")
+    words = ["profile", f"{script}:model", "--batch", "4", "--steps", "1", "--optimizer", "sgd"]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+    assert re.search(message, result.output)
+
+
+def test_a_script_imports_its_neighbours_and_leaves_the_path_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_a_script.py").write_text(SCRIPT)
+    (tmp_path / "train.py").write_text("from neighbour_of_a_script import batch, loss, model\n")
+    path = list(sys.path)
+    words = ["profile", f"{tmp_path / 'train.py'}:model", "--batch", "4", "--steps", "1"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert sys.path == path
+
+
+def test_an_output_that_cannot_be_is_refused_before_the_measurement(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise RuntimeError('measured')")
+    for output, message in (
+        (tmp_path / "absent" / "graph.txt", "absent is no folder"),
+        (tmp_path, "is a folder"),
+    ):
+        words = ["profile", f"{script}:model", "--batch", "4", "-o", str(output)]
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 2
+        assert message in result.output

@@ -125,6 +125,31 @@ def test_a_shared_parameter_that_a_plan_cuts_in_two_is_refused_with_both_names()
         split(trace(_Tied()), [["node2", "node3"], ["node4"]])
 
 
+def test_a_parameter_at_two_places_of_a_stage_has_the_weights_of_a_version_at_both() -> None:
+    model = _Tied()
+    whole = {name: value.detach().clone() for name, value in model.named_parameters()}
+    stage = StageCompute(split(trace(model), [["node2", "node3", "node4"]]), 0, models.cross_entropy)
+    tokens, labels = torch.tensor([1, 5, 9]), torch.tensor([2, 0, 7])
+
+    def loss_of(version: int) -> float:
+        loss: float = stage.forward(stage.enter(version, tokens, labels), version=version).values["loss"]
+        stage.backward(Packet(version, {}))
+        return loss
+
+    def step() -> None:
+        with torch.no_grad():
+            for parameter in stage.parameters.values():
+                parameter.mul_(1.5)
+
+    stage.weights.advance(step, needed_from=0)
+    for version, scale in ((1, 1.5), (0, 1.0)):
+        scaled = {name: value * scale for name, value in whole.items()}
+        expected = models.cross_entropy(torch.func.functional_call(model, scaled, (tokens,)), labels)
+        assert loss_of(version) == pytest.approx(float(expected), abs=1e-6)
+    for name, parameter in stage.part.module.named_parameters():
+        assert parameter is stage.parameters[name], "the module has its own parameters again"
+
+
 @pytest.mark.parametrize(
     ("stages", "message"),
     [

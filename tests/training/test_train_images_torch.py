@@ -2,9 +2,11 @@
 
 import json
 import random
+import runpy
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image, ImageDraw
 from tests.training.processes import CHECKOUT, Job
 
@@ -154,6 +156,49 @@ def test_a_plan_that_does_not_fit_the_job_ends_it_with_code_2(
         for worker in job.workers:
             assert reason in worker.errors
             assert "Traceback" not in worker.errors
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--epochs", "0", "'0' is no whole number over 0"),
+        ("--batch", "-1", "'-1' is no whole number over 0"),
+        ("--threads", "two", "'two' is no whole number over 0"),
+        ("--image-size", "9", "9 is below 10: the network needs larger images"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named_in_a_sentence(
+    option: str, value: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = runpy.run_path(str(SCRIPT), run_name="options")["argument_parser"]("")
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--data", "/data", option, value])
+    assert ended.value.code == 2
+    assert f"argument {option}: {reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"WORLD_SIZE": "abc"}, "the variable WORLD_SIZE is 'abc'; it must be a whole number of at least 1"),
+        ({"WORLD_SIZE": "0"}, "the variable WORLD_SIZE is '0'; it must be a whole number of at least 1"),
+        ({"RANK": "1"}, "the variable RANK is '1'; it must be a whole number from 0 to 0; WORLD_SIZE is 1"),
+    ],
+    ids=["no number", "no worker", "rank"],
+)
+def test_a_variable_that_cannot_be_ends_it_with_a_sentence_and_code_2(
+    variables: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    with Job(SCRIPT, 1, tmp_path, ["--data", str(tmp_path)], environment={"RANK": "0", **variables}) as job:
+        assert job.end(within=60) == [2]
+        assert reason in job.workers[0].errors
+        assert "Traceback" not in job.workers[0].errors
+
+
+def test_the_smallest_images_that_are_taken_do_pass_the_network() -> None:
+    script = runpy.run_path(str(SCRIPT), run_name="options")
+    network = script["network"](image_size=script["SMALLEST"], classes=2, hidden=4)
+    assert network(torch.zeros(3, 1, script["SMALLEST"], script["SMALLEST"])).shape == (3, 2)
 
 
 def test_a_file_that_is_no_image_ends_it_with_its_name_and_code_2(shapes: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def workers(
     optimizer: MakeOptimizer,
     learning_rate: float,
     exchange: Exchange | None = None,
+    ahead: int = 0,
 ) -> list[Worker]:
     """The workers of a pipeline; each has a copy of the model."""
     exchange = exchange or Exchange()
@@ -59,6 +60,7 @@ def workers(
                 link=LocalLink(exchange, place),
                 reducer=reducers[place.stage],
                 optimizer=optimizer(list(compute.parameters.values()), rate),
+                ahead=ahead,
             )
         )
     return made

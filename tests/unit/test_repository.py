@@ -75,7 +75,8 @@ def test_no_file_holds_a_path_of_a_development_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "groups"), [("requirements.txt", ()), ("requirements-dev.txt", ("test", "docs", "lint"))]
+    ("lock", "groups"),
+    [("requirements.txt", ()), ("requirements-dev.txt", ("test", "docs", "lint", "release"))],
 )
 def test_the_lock_holds_what_the_project_asks_for(lock: str, groups: tuple[str, ...]) -> None:
     versions = locked(lock)
@@ -105,3 +106,28 @@ def test_every_test_that_the_failure_modes_name_exists() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| ") and not re.match(r"\| What ", line)]
     assert len(rows) > 30
     assert [row for row in rows if not re.search(r"`test_\w+`", row.rpartition(" | ")[2])] == []
+
+
+SECURITY_FOLDERS = (
+    (r"test_(admission\w*|scope)\.py", "tests/controlplane"),
+    (r"test_\w+\.py", "tests/attacks/unit"),
+)
+"""Where the tests are that SECURITY.md names without a folder, as it says at its end."""
+
+
+def test_every_threat_names_a_test_that_exists_or_says_that_it_is_open() -> None:
+    page = (ROOT / "SECURITY.md").read_text().partition("## Jars of Alluxio")[0]
+    rows = [line.split(" | ") for line in page.splitlines() if re.match(r"\| (?!Attacker )[^-]", line)]
+    assert len(rows) > 50
+    assert {len(row) for row in rows} == {4}, "attacker, asset, what is done, test"
+    missing, unproven = set(), []
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.py)`", row[3])
+        for name in named:
+            folder = next((place for pattern, place in SECURITY_FOLDERS if re.fullmatch(pattern, name)), ".")
+            path = ROOT / folder / name
+            if not path.exists() or not re.search(r"^ *(async )?def test_", path.read_text(), re.MULTILINE):
+                missing.add(name)
+        if not named and "**open**" not in row[3]:
+            unproven.append(row)
+    assert (missing, unproven) == (set(), [])

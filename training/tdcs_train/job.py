@@ -14,8 +14,8 @@ PLAN_VARIABLE = "TDCS_TRAIN_PLAN"
 def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
     """The template with the workers of the plan, their plan, and the readers of the first stage.
 
-    Follows the plan's advice: one worker if that is best. The workers of the first stage are the lowest indices, since
-    ranks go stage by stage, and they alone read the datasets.
+    Follows the plan's advice: one worker if that is best, and a plan of one stage for data parallel. The workers of the
+    first stage are the lowest indices, since ranks go stage by stage, and they alone read the datasets.
 
     Raises:
         InputError: The template is no TrainingJob for PyTorch with one role Worker; it names `source` and the field.
@@ -43,11 +43,12 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
     if spec.get("elastic"):
         raise InputError(f"{source}: spec.elastic: the workers of a plan are fixed; leave it out")
     (worker,) = roles
+    plan = plan.advised
     one = plan.best is Parallelism.ONE_WORKER
     spec["workers"] = 1 if one else plan.workers
     readers = plan.replicas[0]
     some_read = plan.best is Parallelism.PIPELINE
-    datasets = spec.get("datasets") or []
+    datasets = _mappings(spec.get("datasets"), where=f"{source}: spec.datasets")
     scheduling = spec.get("scheduling") or {}
     mode = _mapping(scheduling, where=f"{source}: spec.scheduling").get("mode", "Extender")
     if some_read and datasets and mode != "Extender":
@@ -55,13 +56,13 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
             f"{source}: spec.scheduling.mode is {mode}; datasets[].readers, by which the first stage alone reads, "
             "needs mode Extender"
         )
-    for number, dataset in enumerate(datasets):
-        dataset = _mapping(dataset, where=f"{source}: spec.datasets[{number}]")
+    for dataset in datasets:
         dataset.pop("readers", None)
         if some_read:
             dataset["readers"] = "0" if readers == 1 else f"0-{readers - 1}"
-    for container in _containers(worker, source=source):
-        variables = [each for each in container.get("env") or [] if each.get("name") != PLAN_VARIABLE]
+    for where, container in _containers(worker, source=source):
+        variables = _mappings(container.get("env"), where=f"{where}.env")
+        variables = [each for each in variables if each.get("name") != PLAN_VARIABLE]
         if not one:
             value = json.dumps(document(plan), separators=(",", ":"))
             variables.append({"name": PLAN_VARIABLE, "value": value})
@@ -71,14 +72,25 @@ def job_of(template: Any, plan: PipelinePlan, *, source: str) -> dict[str, Any]:
     return job
 
 
-def _containers(worker: dict[str, Any], *, source: str) -> list[dict[str, Any]]:
+def _containers(worker: dict[str, Any], *, source: str) -> list[tuple[str, dict[str, Any]]]:
+    """The containers of a role, each with the place where it stands."""
     where = f"{source}: spec.replicaSpecs[0].template"
     template = _mapping(worker.get("template"), where=where)
     pod = _mapping(template.get("spec"), where=f"{where}.spec")
     containers = pod.get("containers")
     if not isinstance(containers, list) or not containers:
         raise InputError(f"{where}.spec.containers: there is none")
-    return [_mapping(each, where=f"{where}.spec.containers[{n}]") for n, each in enumerate(containers)]
+    places = [f"{where}.spec.containers[{n}]" for n in range(len(containers))]
+    return [(place, _mapping(each, where=place)) for place, each in zip(places, containers, strict=True)]
+
+
+def _mappings(value: Any, *, where: str) -> list[dict[str, Any]]:
+    """A list that may be left out."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InputError(f"{where} is no list")
+    return [_mapping(each, where=f"{where}[{n}]") for n, each in enumerate(value)]
 
 
 def _mapping(value: Any, *, where: str) -> dict[str, Any]:

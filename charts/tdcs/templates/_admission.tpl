@@ -23,7 +23,7 @@ of the values. */}}
 {{- $images := list }}
 {{- $stock := and .Values.cacheCluster.create (eq (.Values.cacheCluster.spec.profile | default "Tuned") "Stock") }}
 {{- if or $stock (not (include "tdcs.reader" .)) }}
-{{- $images = append $images (printf "%s:%s" .Values.alluxio.image.repository (.Values.alluxio.image.tag | default .Chart.AppVersion)) }}
+{{- $images = append $images (include "tdcs.alluxioImage" .) }}
 {{- if .Values.cacheCluster.create }}
 {{- with .Values.cacheCluster.spec.image }}{{ $images = append $images . }}{{ end }}
 {{- end }}

@@ -21,14 +21,23 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* The image of operator, extender and CSI node plugin. */}}
 {{- define "tdcs.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ include "tdcs.reference" (dict "image" .Values.image "tag" .Chart.AppVersion) }}
+{{- end }}
+
+{{/* The image of the cache's own pods. */}}
+{{- define "tdcs.alluxioImage" -}}
+{{ include "tdcs.reference" (dict "image" .Values.alluxio.image "tag" .Chart.AppVersion) }}
+{{- end }}
+
+{{/* An image by its digest where one is given, else by its tag. Takes {image, tag}: the values, and the tag where they have none. */}}
+{{- define "tdcs.reference" -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .tag }}{{ end }}
 {{- end }}
 
 {{/* kube-scheduler must not be newer than the API server; what distributions add to the version is no part of the image's tag. */}}
 {{- define "tdcs.schedulerImage" -}}
-{{- with .Values.scheduler.image }}
-{{- .repository }}:{{ .tag | default (regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" $.Capabilities.KubeVersion.Version) }}
-{{- end }}
+{{- $version := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version }}
+{{- include "tdcs.reference" (dict "image" .Values.scheduler.image "tag" $version) }}
 {{- end }}
 
 {{/* A container that meets the Pod Security Standard "restricted". */}}

@@ -99,6 +99,11 @@ def exclusive(name: str) -> Iterator[bool]:
         yield True
 
 
+def product_folder(name: str, key: str) -> Path:
+    """Where a product made of these inputs is, once it is made."""
+    return cache_root() / "products" / name / key
+
+
 def product(
     name: str,
     key: str,
@@ -113,8 +118,8 @@ def product(
 
     Errors of ``build`` pass through, and leave nothing behind.
     """
-    home = cache_root() / "products" / name
-    folder = home / key
+    folder = product_folder(name, key)
+    home = folder.parent
     if folder.is_dir():
         _touch(folder)
         return folder

@@ -12,7 +12,7 @@ from tdcs_local.containers import compile_environment, torch_root
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
-from tdcs_local.packaging.command import package
+from tdcs_local.packaging.command import package, sbom
 from tdcs_local.progress import Reporter
 from tdcs_local.store.commands import store
 
@@ -134,13 +134,13 @@ def status(quiet: bool) -> None:
     """Say what of the cluster is there.
 
     Exit status: 0 if this checkout's cluster is up, 3 if it has one that is not (stopped, unfinished or sick;
-    while no engine answers: its kubeconfig is there), 1 if it has none.
+    while no engine answers: its kubeconfig is there). If it has none: 1 with --quiet, else 0, for that is said.
     """
     lines, code = lifecycle.status()
     if not quiet:
         for line in lines:
             click.echo(line)
-    sys.exit(code)
+    sys.exit(0 if code == lifecycle.NONE and not quiet else code)
 
 
 @main.command()
@@ -156,12 +156,18 @@ def doctor() -> None:
 
 @main.command()
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A chart value, as for helm.")
-def install(settings: tuple[str, ...]) -> None:
+@click.option(
+    "--values",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A file of chart values, after those that TDCS_HELM_VALUES names (separated by colons).",
+)
+def install(settings: tuple[str, ...], values: tuple[Path, ...]) -> None:
     """Build the images, then install or upgrade TDCS on the cluster by its chart."""
-    values = _pairs(settings, "--set")
+    single = _pairs(settings, "--set")
     reporter = Reporter()
     tags = images.ensure(release.IMAGES, reporter=reporter)
-    release.install(reporter=reporter, kubectl=Kubectl(), tags=tags, settings=values)
+    release.install(reporter=reporter, kubectl=Kubectl(), tags=tags, settings=single, values=values)
 
 
 @main.command()
@@ -181,4 +187,5 @@ def demo() -> None:
 
 
 main.add_command(package)
+main.add_command(sbom)
 main.add_command(store)

@@ -29,6 +29,7 @@ PACKAGES = {
     "mvn": "maven",
     "npm": "npm",
     "chromium": "chromium",
+    "prometheus": "prometheus",
     "promtool": "prometheus",
 }
 """The Debian package of each program that some part of the local tools runs."""

@@ -10,6 +10,9 @@ from tdcs_local.kind.cluster_state import State
 from tdcs_local.paths import CHECKOUT, KUBECONFIG
 from tdcs_local.progress import Reporter
 
+NONE = 1
+"""``status`` gives it when there is no cluster of this checkout."""
+
 EXISTS_NOT_UP = 3
 """``status`` exits with it when a cluster of this checkout exists but is not up and well."""
 
@@ -71,7 +74,8 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
         kubeconfig.remove()
         reporter.say(
             "the container engine does not run or does not answer: containers of the cluster "
-            f"{name}, if any, remain in it and go with `make down` when it runs again; its access is removed"
+            f"{name}, if any, remain in it and go with `{cluster.make('down')}` when it runs again; "
+            "its access is removed"
         )
         return
     with cache.locked(
@@ -88,8 +92,8 @@ def down(*, reporter: Reporter, force: bool = False) -> None:
 def status() -> tuple[list[str], int]:
     """Lines on what there is, and the exit status.
 
-    0: this checkout's cluster is up and well; 1: it has none; :data:`EXISTS_NOT_UP`: it has one that is stopped,
-    unfinished or sick. While no engine answers, the kubeconfig in the checkout says that there is a cluster.
+    0: this checkout's cluster is up and well; :data:`NONE`: it has none; :data:`EXISTS_NOT_UP`: it has one that is
+    stopped, unfinished or sick. While no engine answers, the kubeconfig in the checkout says that there is a cluster.
     """
     name = cluster.name()
     engine = host.look_at_engine()
@@ -97,8 +101,14 @@ def status() -> tuple[list[str], int]:
         line = "docker runs, but does not let this user in"
         if engine.state == "absent":
             line = "the container engine does not run or does not answer"
-        return [line], EXISTS_NOT_UP if KUBECONFIG.exists() else 1
+        if KUBECONFIG.exists():
+            return [line], EXISTS_NOT_UP
+        return [
+            f"there is no cluster {name} that is known here: {line}; `{cluster.make('up')}` starts both"
+        ], NONE
     state = cluster.look(name)
+    if state is State.ABSENT:
+        return [f"there is no cluster {name}; `{cluster.make('up')}` makes it"], NONE
     lines = [f"cluster {name}: {state.value}"]
     lines += [
         f"  {node.name}: {'running' if node.running else 'stopped'}, {node.image}"
@@ -110,7 +120,7 @@ def status() -> tuple[list[str], int]:
         lines.append("container engine: started by this tool, `down` stops it when nothing else runs in it")
     if state is State.RUNNING:
         return lines, 0
-    return lines, 1 if state in {State.ABSENT, State.FOREIGN} else EXISTS_NOT_UP
+    return lines, NONE if state is State.FOREIGN else EXISTS_NOT_UP
 
 
 def _repaired(name: str, state: State, reporter: Reporter) -> State:
@@ -151,5 +161,6 @@ def _say_running(name: str, reporter: Reporter) -> None:
 def _say_age(name: str, reporter: Reporter) -> None:
     if cluster.older(name):
         reporter.say(
-            f"the cluster {name} was made from an older node image; `make down && make up` renews it"
+            f"the cluster {name} was made from an older node image; "
+            f"`{cluster.make('down')} && {cluster.make('up')}` renews it"
         )

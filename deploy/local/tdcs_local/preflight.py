@@ -234,7 +234,7 @@ def _built() -> bool:
     """Whether the large programs are in the cache, or a stock node image makes them needless."""
     if node_image.stock() is not None:
         return True
-    return (cache_root() / "products" / "kubernetes" / programs.PROGRAMS["kubernetes"].key()).is_dir()
+    return programs.cached("kubernetes") is not None
 
 
 def _disk_of(purpose: str, path: Path) -> Disk:

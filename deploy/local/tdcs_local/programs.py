@@ -25,6 +25,11 @@ FETCHING_GO = (1, 21)
 """From it on, Go fetches the toolchain that a go.mod asks for by itself, unless GOTOOLCHAIN forbids it."""
 
 
+def go_folder(name: str) -> Path:
+    """The folder of a pinned Go module."""
+    return LOCAL / "go" / name
+
+
 @dataclass(frozen=True, kw_only=True)
 class GoProgram:
     """A pinned Go module below ``deploy/local/go`` and what to build of it.
@@ -40,7 +45,7 @@ class GoProgram:
 
     @property
     def folder(self) -> Path:
-        return LOCAL / "go" / self.name
+        return go_folder(self.name)
 
     def key(self) -> str:
         files = [f for f in self.folder.rglob("*") if f.suffix in {".go", ".mod", ".sum"}]
@@ -197,6 +202,12 @@ _PROGRAMS: tuple[Program, ...] = (
         ldflags=_helm_flags(),
     ),
     GoProgram(name="coredns", packages={".": "coredns"}),
+    GoProgram(name="kueue", packages={"sigs.k8s.io/kueue/cmd/kueue": "kueue"}),
+    GoProgram(name="jobset", packages={"sigs.k8s.io/jobset": "jobset"}),
+    GoProgram(
+        name="trainer",
+        packages={"github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager": "trainer"},
+    ),
     GoProgram(
         name="cni",
         packages={
@@ -206,6 +217,7 @@ _PROGRAMS: tuple[Program, ...] = (
             f"{_CNI}/meta/portmap": "portmap",
         },
     ),
+    GoProgram(name="network-policies", packages={".": "network-policies"}),
     GoProgram(
         name="local-path-provisioner",
         packages={"github.com/rancher/local-path-provisioner": "local-path-provisioner"},
@@ -253,6 +265,12 @@ def ensure(name: str, *, reporter: Reporter | None = None) -> Path:
         build,
         on_wait=lambda: reporter.say(f"another process is building {name}: waiting"),
     )
+
+
+def cached(name: str) -> Path | None:
+    """The folder of program ``name`` where it has been built; None where :func:`ensure` would build it."""
+    folder = cache.product_folder(name, PROGRAMS[name].key())
+    return folder if folder.is_dir() else None
 
 
 def require_go(name: str) -> None:

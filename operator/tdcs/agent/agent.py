@@ -22,6 +22,8 @@ from tdcs.agent.check.checker import Checker
 from tdcs.agent.disk.assignments import AssignmentFolder
 from tdcs.agent.disk.room import Room
 from tdcs.agent.disk.tier import Disk
+from tdcs.agent.failure_notes import FailureNotes
+from tdcs.agent.inventory.block_lengths import BlockLengths
 from tdcs.agent.inventory.inventory import Inventory
 from tdcs.agent.inventory.strays import Strays
 from tdcs.agent.inventory.view_bytes import KeptByViews
@@ -33,9 +35,11 @@ from tdcs.agent.source.limits import InFlight
 from tdcs.agent.state_feed import StateFeed
 from tdcs.agent.transfer.lanes import Lanes
 from tdcs.agent.transfer.peer_puller import PeerPuller
+from tdcs.agent.transfer.read_fills import ReadFills
 from tdcs.agent.transfer.source_puller import IN_FLIGHT_BYTES, SourcePuller
 from tdcs.agent.worker.processors import Processors
 from tdcs.agent.worker.registrar import Registrar, lanes_now
+from tdcs.agent.worker.registration_lanes import RegistrationLanes
 from tdcs.engine.agents import AgentState, Assignment, MountState
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.listing.folder import ManifestFolder
@@ -46,7 +50,7 @@ _log: Final = logging.getLogger(__name__)
 
 _BUSY_TICK: Final = 0.1
 _REST_TICK: Final = 1.0
-_REGISTERED_A_LANE: Final = 16
+_REGISTERED_A_LANE: Final = 64
 _DROPPED_AT_ONCE: Final = 256
 
 
@@ -75,6 +79,7 @@ class Agent:
         self.settings: Final = settings
         self.disk: Final = disk
         self.manifests: Final = manifests
+        self.fetcher: Final = fetcher
         self._opener: Final = ManifestOpener(manifests=manifests, fetcher=fetcher, clock=clock)
         self._clock: Final = clock
         self._assignments: Final = AssignmentFolder(disk.assignments)
@@ -83,7 +88,9 @@ class Agent:
         self.room: Final = Room(capacity=settings.capacity_bytes, free=disk.free_bytes, clock=clock)
         self.registrar: Final = Registrar(worker=worker, disk=disk, clock=clock)
         self.inventory: Final = Inventory(disk=disk, room=self.room, lock=self._lock, clock=clock)
+        self._lengths: Final = BlockLengths(disk=disk, inventory=self.inventory, clock=clock)
         self.kept: Final = KeptByViews(disk=disk, clock=clock)
+        self.fills: Final = ReadFills(disk=disk, room=self.room, clock=clock)
         self._strays: Final = Strays(
             disk=disk, manifests=manifests, inventory=self.inventory, registrar=self.registrar
         )
@@ -119,6 +126,10 @@ class Agent:
         )
         self._wake = asyncio.Event()
         self._background: Final = BackgroundWork(ended=self._ended, clock=clock)
+        self._failures: Final = FailureNotes(disk=disk, clock=clock)
+        self._registering: Final = RegistrationLanes()
+        self._gone: Final[dict[str, int]] = {}
+        """Mounts that were forgotten, and the look that says what is left of them."""
         self.ready = False
 
     # For the operator.
@@ -174,7 +185,7 @@ class Agent:
 
     @contextmanager
     def _noting(self, path: str) -> Iterator[None]:
-        """A disk that is full keeps no assignment from being worked by: a drop may be what makes room."""
+        """A disk that takes no notes ends no work: of one that is full, say, a drop may be what makes room."""
         try:
             yield
         except OSError as error:
@@ -224,35 +235,45 @@ class Agent:
             self._start_look()
         if self.kept.due(held=self.inventory.generation):
             self._background.start("kept", asyncio.to_thread(self.kept.look))
+        if self._lengths.due():
+            self._background.start("lengths", self._lengths.check())
+        self.fills.give_up_idle(mounts=self.mounts)
         busy = False
         bringing = False
         working = [mount for mount in self.mounts.values() if not mount.at_rest()]
+        if self.inventory.complete:
+            self._lanes.start(working)
         for mount in working:
             wanted = mount.wanted
             if wanted is not None and self._opener.due(mount, wanted):
                 self._background.start(f"manifest {mount.path}", self._follow(mount, wanted))
-            if self.inventory.complete:
-                self._lanes.start(mount)
             mount.pass_over_silent_peers()
             bringing = bringing or self._brings(mount)
-        lanes = lanes_now(
-            bringing=bringing,
-            idle=self._processors.idle(),
-            waited=self._clock() - self.registrar.registered_at,
+        self._registering.allow(
+            lanes_now(
+                bringing=bringing,
+                idle=self._processors.idle(),
+                waited=self._clock() - self.registrar.registered_at,
+            )
         )
         for mount in list(self.mounts.values()):
             busy = self.checker.start(mount, self._background.start) or busy
+        busy = self._start_registrations(working) or busy
         for mount in working:
-            busy = self._start_registration(mount, lanes=lanes) or busy
+            busy = self._start_drop(mount) or busy
             if mount.forgotten and self._forgotten(mount):
                 self._remove(mount)
-        if self._strays.due(self.mounts.values()):
+        if self._failures.due(self.mounts.values()):
+            self._background.start("failures", self._failures.keep(list(self.mounts.values())))
+        if self._strays.due(self.mounts.values(), emptied=bool(self._gone)):
             self._background.start("strays", self._remove_strays())
+        if self._gone and not self.inventory.strangers:
+            self._prune()
         self._publish()
         return busy or bringing or bool(self._background)
 
     def _brings(self, mount: MountWork) -> bool:
-        return mount.source_lanes > 0 or any(health.lanes for health in mount.health.values())
+        return mount.source_lanes > 0 or mount.peer_lanes > 0
 
     def _ended(self) -> None:
         self._feed.hurry()
@@ -284,6 +305,8 @@ class Agent:
         if ledger is None:
             return
         counted = mount.ledger is not None
+        if not counted:
+            self._failures.restore(mount.path, ledger)
         mount.opened(ledger)
         self.inventory.require()
         if counted:
@@ -302,18 +325,45 @@ class Agent:
 
     # Bringing, registering, dropping.
 
-    def _start_registration(self, mount: MountWork, *, lanes: int) -> bool:
-        ledger = mount.ledger
-        if ledger is None or not self.inventory.complete:
+    def _start_registrations(self, mounts: Sequence[MountWork]) -> bool:
+        """Register blocks of these mounts, those first that have waited for longest; whether some are to be."""
+        if not self.inventory.complete:
             return False
         with self._lock:
-            to_register, to_drop = ledger.waiting(all_blocks=mount.forgotten)
-        if to_drop and (mount.forgotten or mount.wanted is not None or mount.refused):
-            self._background.start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
-        if to_register and lanes and not mount.forgotten:
-            work = self.registrar.register(mount, most=_REGISTERED_A_LANE * lanes, lanes=lanes)
-            self._background.start(f"register {mount.path}", work)
-        return bool(to_register or to_drop)
+            waiting = [
+                mount
+                for mount in mounts
+                if mount.ledger is not None and not mount.forgotten and mount.ledger.registers()
+            ]
+        waiting.sort(key=lambda mount: mount.registered_at)
+        free = self._registering.free
+        for place, mount in enumerate(waiting):
+            share = -(-free // (len(waiting) - place))
+            if share <= 0:
+                break
+            if self._background.start(f"register {mount.path}", self._register(mount, lanes=share)):
+                self._registering.begin(mount.path, lanes=share)
+                mount.registered_at = self._clock()
+                free -= share
+        return bool(waiting)
+
+    async def _register(self, mount: MountWork, *, lanes: int) -> int:
+        try:
+            return await self.registrar.register(
+                mount,
+                most=_REGISTERED_A_LANE * lanes,
+                lanes=lanes,
+                leaves=lambda: self._registering.leaves(mount.path),
+            )
+        finally:
+            self._registering.end(mount.path)
+
+    def _start_drop(self, mount: MountWork) -> bool:
+        """Drop blocks of a mount that shall not lie here; whether there are some."""
+        if not self.inventory.complete or not mount.drops():
+            return False
+        self._background.start(f"drop {mount.path}", self.registrar.drop(mount, most=_DROPPED_AT_ONCE))
+        return True
 
     def _forgotten(self, mount: MountWork) -> bool:
         with self._lock:
@@ -323,11 +373,27 @@ class Agent:
     def _remove(self, mount: MountWork) -> None:
         del self.mounts[mount.path]
         mount.readable.close()
-        self.checker.remove(mount)
-        self._assignments.remove(mount.path)
-        self._prune()
+        with self._noting(mount.path):
+            self.checker.remove(mount)
+        with self._noting(mount.path):
+            self._failures.remove(mount.path)
+        # Blocks that no ledger named are known by a look that begins from now on.
+        self._gone[mount.path] = self.inventory.looks + 1 + ("inventory" in self._background)
+        self.inventory.require()
+
+    def _looked_since(self) -> bool:
+        """Whether the folders were looked at since the last mount went."""
+        return self.inventory.looks >= max(self._gone.values(), default=0)
 
     def _prune(self) -> None:
+        """Nothing is left of older versions, nor of mounts that are gone: forget what named it."""
+        if not self._looked_since():
+            return
+        # A note that stays says "forgotten": the next start of the process goes on with it.
+        for path in self._gone.keys() - self.mounts.keys():
+            with self._noting(path):
+                self._assignments.remove(path)
+        self._gone.clear()
         digests = {mount.ledger.manifest.digest for mount in self.mounts.values() if mount.ledger is not None}
         digests |= {mount.wanted.manifest for mount in self.mounts.values() if mount.wanted is not None}
         self._background.start("prune", asyncio.to_thread(self.manifests.prune, keep=digests))
@@ -345,7 +411,9 @@ class Agent:
             return
         mounts: dict[str, MountState] = {}
         for path, mount in self.mounts.items():
-            mounts[path] = msgspec.structs.replace(mount.state(), check=self.checker.state(path))
+            mounts[path] = msgspec.structs.replace(
+                mount.state(), check=self.checker.state(path), fills=self.fills.fills(mount)
+            )
         self._feed.publish(
             used_bytes=self.room.used + self.kept.bytes,
             kept_bytes=self.kept.bytes,

@@ -34,13 +34,13 @@ class BackgroundWork:
     def __contains__(self, name: str) -> bool:
         return name in self._tasks
 
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something unless it runs already, or failed a moment ago. Work that gives 0 found nothing to do: the next
-        look has time until the next tick, or the loop would never rest while a worker is away.
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> bool:
+        """Run something unless it runs already, or failed a moment ago; whether it runs now. Work that gives 0 found
+        nothing to do: the next look has time until the next tick, or the loop would never rest while a worker is away.
         """
         if name in self._tasks or self._clock() < self._resting_until.get(name, 0.0):
             work.close()
-            return
+            return False
         task = asyncio.create_task(work, name=name)
         self._tasks[name] = task
 
@@ -54,6 +54,7 @@ class BackgroundWork:
             self._ended()
 
         task.add_done_callback(done)
+        return True
 
     def _rest(self, name: str) -> None:
         now = self._clock()

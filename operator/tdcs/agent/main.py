@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from tdcs.agent import process
+from tdcs.agent import open_files, process
 from tdcs.agent.disk.ownership import give_tier
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
@@ -91,6 +91,7 @@ def run(
 ) -> None:
     """Carry blocks, until a signal comes."""
     _log_plainly()
+    open_files.allow_all()
     settings = process.ProcessSettings(
         node=node,
         tier=tier,

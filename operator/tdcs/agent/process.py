@@ -117,7 +117,7 @@ async def run(settings: ProcessSettings) -> None:
         )
         ended = threading.Event()
         stack.callback(ended.set)
-        relay = SourceRelay(mount=agent.mounts.get, stopped=ended)
+        relay = SourceRelay(mount=agent.mounts.get, stopped=ended, keep=agent.fills.keep)
         blocks = BlockService(
             disk=disk,
             journal=journal,

@@ -189,6 +189,19 @@ class Limits(Model):
         | None
     ) = None
     """Bytes of all files of one source; left out, any number."""
+    files_per_namespace: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Files of all sources that the Datasets of one namespace read; left out, as many as of all. A source that several
+    namespaces read counts for each of them, and may be as large as any of them may have it."""
+    bytes_per_namespace: (
+        Annotated[
+            Quantity,
+            Field(
+                json_schema_extra=rules(rule(ABOVE_ZERO, "must be a size above zero, such as 10Ti"), IN_RANGE)
+            ),
+        ]
+        | None
+    ) = None
+    """The same of their bytes; left out, any number."""
 
 
 class CacheClusterSpec(Model):
@@ -273,7 +286,7 @@ class CacheClusterSpec(Model):
     agent: AgentComponent = defaulted(AgentComponent)
     """The agents in the workers' pods: they bring blocks from the sources and to each other."""
     fuse: Component = defaulted(Component)
-    """The FUSE clients' pods."""
+    """The pods of Alluxio's FUSE clients, where there are some: profile Stock, or no remote-read client."""
 
     @property
     def all_folders(self) -> list[str]:
@@ -309,7 +322,8 @@ class CacheClusterStatus(Model):
     conditions: Conditions = Field(default=[])
     """Ready: the master answers and every wanted worker is registered. While it is being deleted, what it waits for.
     FollowsJobs, with spec.scaling.followJobs: every node with pods that read data of the cache has a worker.
-    WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already."""
+    WithinQuotas, with spec.quotas: no quota is less than the pinned data that it counts takes already. NetworkIsolated,
+    with the chart's networkPolicy: a pod that no policy admits could connect to none of its ports."""
     replicas: int = 0
     """Workers that there are, by their pods, those that drain included; with selector, what an autoscaler reads."""
     desired_replicas: int = 0
@@ -334,8 +348,7 @@ class CacheClusterStatus(Model):
 
 
 class CacheCluster(Model):
-    """A cache on the nodes that train: one Alluxio master, a worker on every cache node and a FUSE client on
-    every node that runs jobs. Many datasets share it."""
+    """A cache on the nodes that train: one Alluxio master and a worker on every cache node. Many datasets share it."""
 
     spec: CacheClusterSpec = defaulted(CacheClusterSpec, **rules(ONE_OWNER))
     """What the cache shall look like."""

@@ -88,15 +88,65 @@ def shorten(message: str) -> str:
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
 
 
+CLONES_NEED_PRELOAD = "ClonesNeedPreload"
+"""A Dataset is to be cloned for jobs and preloads nothing, so that there is nothing to clone."""
+
+COPIES_ABOVE_MAXIMUM = "CopiesAboveMaximum"
+"""A Dataset has more copies than spec.access.maxCopies allows."""
+
+COPIES_WRONG = "CopiesWrong"
+"""A comparison found copies that differ from the source, which were dropped."""
+
+EVICTED = "Evicted"
+"""A Dataset has left the cache because others need its room."""
+
+EXPIRED = "Expired"
+"""A Dataset has left the cache because its time is over."""
+
+FILES_FAILED = "FilesFailed"
+"""All of a Dataset is there but files that cannot be had."""
+
+NO_ROOM_FOR_CLONE = "NoRoomForClone"
+"""A clone finds no nodes, or no room on them."""
+
+NOT_ALL_FITS = "NotAllFits"
+"""The caches have no room for all that is wanted."""
+
+PINNED_BEYOND_QUOTA = "PinnedBeyondQuota"
+"""Pinned data that is there takes more than a quota allows."""
+
+PRELOAD_DISABLED = "PreloadDisabled"
+"""A Dataset is cached as jobs read it."""
+
+QUOTA_EXCEEDED = "QuotaExceeded"
+"""A quota allows less than is wanted."""
+
+SCHEDULE_NEVER_FIRES = "ScheduleNeverFires"
+"""A cron line has no time to come."""
+
+TTL_SHORTER_THAN_LOAD = "TtlShorterThanLoad"
+"""A Dataset leaves after a shorter time than its load takes."""
+
+UNKNOWN_POLICY = "UnknownPolicy"
+"""A Dataset names an eviction policy that is not installed."""
+
 WARNINGS = frozenset(
     {
+        CLONES_NEED_PRELOAD,
+        COPIES_ABOVE_MAXIMUM,
+        COPIES_WRONG,
+        NOT_ALL_FITS,
+        NO_ROOM_FOR_CLONE,
+        PINNED_BEYOND_QUOTA,
+        QUOTA_EXCEEDED,
+        SCHEDULE_NEVER_FIRES,
+        TTL_SHORTER_THAN_LOAD,
         "AmountTooSmall",
         "CacheClusterDeleting",
         "CacheClusterNotFound",
         "CacheUnavailable",
         "CertificatesNotReady",
         "ChildRefused",
-        "CopiesWrong",
         "CrashLoopBackOff",
         "CreateContainerConfigError",
         "DatasetNotFound",
@@ -109,6 +159,7 @@ WARNINGS = frozenset(
         "InvalidSpec",
         "JobFailed",
         "KeysDiffer",
+        "KeysRevoked",
         "LimitExceeded",
         "LoadFailed",
         "MountConflict",
@@ -117,13 +168,11 @@ WARNINGS = frozenset(
         "NoCacheNode",
         "NoNodeIsLargeEnough",
         "NodesDoNotFit",
-        "NotAllFits",
         "NotAllPodsPlaced",
         "PathNotFound",
-        "PinnedBeyondQuota",
         "PodFailed",
+        "PortsReachable",
         "PriorityClassNotFound",
-        "ScheduleNeverFires",
         "SecretForbidden",
         "SecretIncomplete",
         "SecretNotFound",
@@ -131,7 +180,6 @@ WARNINGS = frozenset(
         "SourceEmpty",
         "SourceRefused",
         "TooFewNodes",
-        "TtlShorterThanLoad",
         "VerifyFailed",
         "Unschedulable",
         "WorkerLost",

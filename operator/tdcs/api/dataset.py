@@ -142,10 +142,11 @@ class SourceSpec(Model):
     """The Secret with the keys of the store. Every s3 source needs one: without it the cache would read with the
     credentials of its node. A file source has none."""
     bandwidth: Bandwidth = None
-    """The most bytes a second that all loads together read from the store (the endpoint, or the file system), such as
-    1G; of several Datasets of a store the least counts. It is shared so that waiting jobs lose least: most goes to the
-    load of which they wait for fewest bytes. Left out, what the store gives is measured and shared; a load alone is
-    not limited then. spec.preload.bandwidth limits one load."""
+    """The most bytes a second that all loads of the namespace together read from the store (the endpoint, or the file
+    system), such as 1G; of several of its Datasets of a store the least counts, and for data that other namespaces
+    read, too, the highest of theirs. It is shared so that waiting jobs lose least: most goes to the load of which they
+    wait for fewest bytes. Left out, what the store gives is measured and shared; a load alone is not limited then.
+    spec.preload.bandwidth limits one load."""
     check_interval: Annotated[
         Duration,
         Field(
@@ -265,6 +266,25 @@ class DatasetSpec(Model):
     """When it leaves the cache."""
 
 
+NOT_BELOW_COPIES = rule(
+    "!has(self.access) || !has(self.access.maxCopies) || !has(self.placement) || !has(self.placement.copies) || "
+    "self.placement.copies <= self.access.maxCopies",
+    "maxCopies counts all copies, and spec.placement.copies asks for more: raise access.maxCopies, or lower "
+    "placement.copies",
+    field=".access.maxCopies",
+)
+"""Of two bounds of the copies the one must not be below the other."""
+
+CLONES_OF_PRELOADED = rule(
+    "!has(self.access) || !has(self.access.onLimit) || self.access.onLimit != 'Clone' || !has(self.preload) || "
+    "!has(self.preload.enabled) || self.preload.enabled",
+    "a clone is a copy of what spec.preload brings, and preload.enabled is false: set preload.enabled to true, or "
+    "access.onLimit to Suspend",
+    field=".access.onLimit",
+)
+"""Where nothing is preloaded there is nothing to clone."""
+
+
 class NodeBytes(Model):
     """What one node holds of a copy, or is to hold."""
 
@@ -371,6 +391,12 @@ class DatasetStatus(Model):
     copies: Annotated[list[Copy], Field(json_schema_extra=list_map("id"))] = Field(default=[])
     """The copies that spec.placement asks for, and on which nodes they lie; after them, as one, what lies on the nodes
     to which Preloads of this Dataset brought some of the data."""
+    copy_count: int = 0
+    """How many of the copies that spec.placement asks for have data on a node; what reads brought, where nothing is
+    preloaded, is one copy. With selector, what an autoscaler of the scale subresource reads."""
+    selector: str = ""
+    """Selects pods with the label tdcs.io/dataset-name of this Dataset, which TDCS puts on none: the scale subresource
+    needs a selector."""
     failed_file_count: int = 0
     """Files that cannot be loaded for now: unreadable ones, names that the source refuses, those that vanished. They
     are tried again, and the rest is loaded all the same."""
@@ -419,7 +445,7 @@ class Dataset(Model):
     """Data of an object store or a shared folder, held in a cache cluster on the nodes that train on it, and
     readable by any pod through a PersistentVolumeClaim of the same name."""
 
-    spec: DatasetSpec
+    spec: Annotated[DatasetSpec, Field(json_schema_extra=rules(NOT_BELOW_COPIES, CLONES_OF_PRELOADED))]
     """What is cached, where from, and where."""
     status: DatasetStatus | None = None
     """What of the data is cached, and where; written by the operator."""

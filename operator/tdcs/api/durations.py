@@ -32,6 +32,12 @@ def seconds_between(earlier: str, later: str) -> float:
     return (datetime.datetime.fromisoformat(later) - datetime.datetime.fromisoformat(earlier)).total_seconds()
 
 
+def time_after(time: str, *, seconds: float) -> str:
+    """The time (RFC 3339) so many seconds after another, to the second."""
+    later = datetime.datetime.fromisoformat(time) + datetime.timedelta(seconds=seconds)
+    return later.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _checked(value: str) -> str:
     to_seconds(value)
     return value

@@ -39,7 +39,8 @@ class Access(Model):
     """What becomes of further jobs. Suspend: they wait until a job ends. Clone: a further copy is made for them on
     other nodes, from the nodes that have the data, and they wait until it is there."""
     max_copies: Annotated[int, Field(ge=1, le=64)] | None = None
-    """With Clone: how many copies there may be in all; left out, as many as nodes and cache have room for."""
+    """With Clone: how many copies there may be in all, those of spec.placement.copies among them; left out, as many as
+    nodes and cache have room for. Of more copies that there are already, those that jobs read stay until these end."""
 
 
 _CRON_RULES = (

@@ -58,6 +58,28 @@ class PredictionCheck(Model):
     """The prediction less the time that it took, in percent of the latter: below 0 it took longer than predicted."""
 
 
+class DataStall(Model):
+    """How long reads of the job's pods waited, and for what, summed over the pods. A pod waits while at least one of
+    its reads does; a program that reads ahead of what it works on stands still for less."""
+
+    observed_seconds: int = 0
+    """In which the pods were observed: from a pod's first read to its last, or all of its time where diskSeconds is
+    known."""
+    source_seconds: int = 0
+    """Of these, in which a read waited for the source, by the node's remote-read client."""
+    peer_seconds: int = 0
+    """In which one waited for another node of the cache, by the same."""
+    disk_seconds: int | None = None
+    """In which the kernel counts that a process of the pod waited for files (cgroup v2, io.pressure), less those two:
+    of the node's disk, and of other file systems, such as Alluxio's FUSE client. Absent where nodes do not count it."""
+    percent: int = 0
+    """All of these, of observedSeconds."""
+    advice: Literal["ComputeBound", "CacheMore", "Replicate", "FasterDisk"] = "ComputeBound"
+    """What would shorten the waits most."""
+    message: str = ""
+    """The same as a sentence. For display only."""
+
+
 class TrainingJobStatus(Model):
     """How far the job is, and where it runs."""
 
@@ -109,3 +131,5 @@ class TrainingJobStatus(Model):
     prediction: PredictionCheck | None = None
     """How far the prediction in the job's annotation tdcs.io/predicted-seconds was off (`tdcs plan --apply` writes it).
     Only of a job that succeeded, and was never suspended."""
+    data_stall: DataStall | None = None
+    """How long its reads waited, and for what; nothing while no node has reported any."""

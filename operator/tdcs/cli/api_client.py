@@ -7,8 +7,11 @@ from typing import Any
 
 import click
 
+from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.client import KubernetesClient, connect
 from tdcs.kube.configuration import ConfigurationError
+from tdcs.kube.errors import NotFoundError
+from tdcs.kube.resources import Resource
 
 
 @asynccontextmanager
@@ -28,6 +31,21 @@ async def api_client(
         yield client
     finally:
         await client.close()
+
+
+async def list_known(api: KubeApi, resource: Resource, *, namespace: str | None) -> list[Object]:
+    """All objects of a kind of TDCS.
+
+    Raises:
+        click.ClickException: the cluster does not know the kind.
+        KubeError: they could not be listed.
+    """
+    try:
+        return (await api.list(resource, namespace=namespace)).items
+    except NotFoundError as error:
+        raise click.ClickException(
+            f"the cluster does not know {resource.kind}s: install TDCS, or its definitions (tdcs crds --apply)"
+        ) from error
 
 
 def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:

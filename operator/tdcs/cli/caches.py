@@ -21,12 +21,15 @@ from tdcs.engine.holder_service import States, holder_routes
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.engine.read_failure_service import Report, read_failure_routes
+from tdcs.engine.transport.role_check import check_roles
+from tdcs.engine.waits.read_waits_service import TakeWaits, read_waits_routes
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.lister import LISTINGS_AT_ONCE, LocalLister, ProcessLister
+from tdcs.listing.lister import LocalLister, ProcessLister
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import Identify
+from tdcs.trust.rights import OPERATOR_REQUESTS
 
 
 def alluxio_caches(
@@ -42,11 +45,10 @@ def alluxio_caches(
     Args:
         namespace: of the caches' pods.
         folder: where listings write their manifests.
-        manifest_url: `http://host:port` at which agents reach this folder; empty when it is not served.
+        manifest_url: see `operator_url`, at which agents reach this folder; empty when it is not served.
         session: fetches manifests that this process has lost from agents; closed by the caller.
         identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
     """
-    gate = asyncio.Semaphore(LISTINGS_AT_ONCE)
     check_size = SourceSize()
     tls = Contexts(identify) if identify is not None else None
 
@@ -61,7 +63,6 @@ def alluxio_caches(
             lister=ProcessLister(
                 master=master,
                 folder=folder,
-                gate=gate,
                 secrets=lambda _path: engine.secrets,
                 identify=identify,
             ),
@@ -97,6 +98,8 @@ async def serve_manifests(
     states: States = lambda _: {},
     obtain: Obtain | None = None,
     report: Report | None = None,
+    take_waits: TakeWaits | None = None,
+    tls: Contexts | None = None,
 ) -> AsyncIterator[None]:
     """Serve manifests to agents and node plugins, and who holds what to readers, while the body runs.
 
@@ -106,18 +109,24 @@ async def serve_manifests(
         states: of the agents of a cache cluster.
         obtain: puts a manifest into the folder that is not there, when it is to be had.
         report: takes what readers could not read.
+        take_waits: takes how long reads of pods waited.
+        tls: of this process; callers are answered as `tdcs.trust.rights` says of the role in their certificates then.
+            None: connections are plain, and every caller is answered.
     """
     if not port:
         yield
         return
-    app = web.Application()
+    app = web.Application(middlewares=[check_roles(OPERATOR_REQUESTS)] if tls is not None else [])
     app.add_routes([*manifest_routes(folder, obtain=obtain), *holder_routes(states)])
     if report is not None:
         app.add_routes(read_failure_routes(report))
+    if take_waits is not None:
+        app.add_routes(read_waits_routes(take_waits))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  pods reach it
+        following = tls.following_server() if tls is not None else None
+        await web.TCPSite(runner, "0.0.0.0", port, ssl_context=following).start()  # noqa: S104  pods reach it
         yield
     finally:
         await runner.cleanup()

@@ -3,10 +3,12 @@
 from typing import Final
 
 from tdcs.api import names
+from tdcs.api.conditions import EVICTED, EXPIRED, UNKNOWN_POLICY
 from tdcs.api.dataset import Dataset, DatasetStatus
+from tdcs.api.sharing import PIN
 from tdcs.controllers.humanize import counted, human
 from tdcs.planning.grants import Tier
-from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
+from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, Standing, standing
 from tdcs.policy.eviction import lru
 
 _DAY: Final = 86_400
@@ -54,19 +56,17 @@ def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -
     """
     if status.grant is None:
         return ""
-    use = DatasetUse(
-        jobs=DatasetJobs(active=_some(status.active_jobs), waiting=_some(status.waiting_jobs)),
-        mounted=status.in_use,
-        last_used=status.last_used_time,
-    )
-    claimant = Claimant(dataset=dataset, created=created, use=use)
-    # Which policies are installed beside the operator does not change when a dataset leaves.
-    found = standing(
-        [claimant], size=status.total_bytes, policies={dataset.spec.eviction.policy: lru}, now=now
-    )
+    if status.state == "Deleting":
+        return "when no pod uses it"
+    known = DatasetJobs(active=_some(status.active_jobs), waiting=_some(status.waiting_jobs))
+    found = standing_of(dataset, status, jobs=known, created=created, now=now)
+    if has_left(status, found):
+        return "it has left"
     match found.tier:
         case Tier.PINNED:
-            return "never (pinned)"
+            if found.unknown:
+                return f"never (no policy {found.unknown})"
+            return "never (pinned)" if dataset.spec.eviction.policy == PIN else "never (schedule never fires)"
         case Tier.ACTIVE:
             return "not while it is read"
         case Tier.WAITING:
@@ -77,6 +77,35 @@ def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -
             return f"if others need room ({dataset.spec.eviction.policy})"
         case Tier.DUE:
             return "its time is over"
+
+
+def standing_of(
+    dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str
+) -> Standing:
+    """How it stands among those that ask for the cache, as the operator decides it.
+
+    Args:
+        dataset: as it is.
+        status: its status.
+        jobs: its jobs.
+        created: when it was created.
+        now: the time.
+    """
+    use = DatasetUse(jobs=jobs, mounted=status.in_use, last_used=status.last_used_time)
+    # Which policies are installed beside the operator is known there only: its condition says that one is missing.
+    missing = any(one.type == names.GRANTED and one.reason == UNKNOWN_POLICY for one in status.conditions)
+    return standing(
+        [Claimant(dataset=dataset, created=created, use=use)],
+        size=status.total_bytes,
+        policies={} if missing else {dataset.spec.eviction.policy: lru},
+        now=now,
+    )
+
+
+def has_left(status: DatasetStatus, found: Standing) -> bool:
+    """Whether nothing of it is granted any more, and no job asks for it."""
+    gone = status.grant is not None and status.grant.reason in (EVICTED, EXPIRED)
+    return gone and found.tier in (Tier.KEPT, Tier.IDLE, Tier.DUE)
 
 
 def spoken(seconds: float) -> str:

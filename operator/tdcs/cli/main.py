@@ -20,6 +20,7 @@ COMMANDS = {
     "extender": ("tdcs_scheduler.main", "Run the scheduler extender."),
     "metrics": ("tdcs.cli.metrics", "Write the reference of all metrics."),
     "migrate": ("tdcs.api.migration.command", "Rewrite files of an earlier version of the API."),
+    "network-probe": ("tdcs.cli.network_probe", "Try to connect to ports that should be closed."),
     "operator": ("tdcs.cli.operator", "Run the operator."),
     "plan": ("tdcs.cli.plan.command", "Say what would become of a training job, before it is applied."),
     "reader": ("tdcs.reader.main", "Show pods what of their datasets is not on the node."),

@@ -17,6 +17,7 @@ from prometheus_client import start_http_server
 from tdcs.api import names
 from tdcs.cli.caches import alluxio_caches, memory_caches, serve_manifests
 from tdcs.controllers import kopf_adapter
+from tdcs.controllers.autoscaling.service import serve_scaler
 from tdcs.controllers.context import Settings
 from tdcs.controllers.dataset.read_failures import ReadFailures
 from tdcs.controllers.operator import Operator
@@ -26,6 +27,7 @@ from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.result import operator_url
 from tdcs.policy.addresses import parse_networks
 from tdcs.trust.settings import TrustSettings
 
@@ -111,17 +113,22 @@ from tdcs.trust.settings import TrustSettings
 )
 @click.option(
     "--trust",
-    type=click.Choice(["off", "selfSigned", "existing"]),
+    type=click.Choice(["off", "selfSigned", "existing", "certManager"]),
     default="off",
     show_default=True,
     help="Certificates by which agents, readers and this process know each other: of an authority that this process "
-    "makes and renews, or from Secrets that you give; off: every caller is believed.",
+    "makes and renews, or from Secrets that you or cert-manager make; off: every caller is believed.",
 )
 @click.option(
     "--trust-prefix",
     default="tdcs-trust",
     show_default=True,
     help="How the names of the Secrets with certificates begin, in that namespace.",
+)
+@click.option(
+    "--network-probe",
+    is_flag=True,
+    help="Have a pod that no NetworkPolicy admits try to reach each cache, once an hour.",
 )
 @click.option(
     "--kueue",
@@ -147,6 +154,13 @@ from tdcs.trust.settings import TrustSettings
     default=8081,
     show_default=True,
     help="Port of /metrics; 0: none.",
+)
+@click.option(
+    "--scaler-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port of KEDA's external scaler (gRPC); 0: none.",
 )
 @click.option(
     "--manifest-port",
@@ -191,12 +205,14 @@ def command(
     secrets_role: str,
     service_account: str,
     internal_networks: tuple[str, ...],
-    trust: Literal["off", "selfSigned", "existing"],
+    trust: Literal["off", "selfSigned", "existing", "certManager"],
     trust_prefix: str,
+    network_probe: bool,
     kueue: bool,
     lease: str,
     health_port: int,
     metrics_port: int,
+    scaler_port: int,
     manifest_port: int,
     manifest_address: str,
     manifest_folder: Path,
@@ -242,6 +258,7 @@ def command(
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,
             service_account=service_account,
+            network_probe=network_probe,
             kueue=kueue,
             internal_networks=(
                 *internal_networks,
@@ -274,7 +291,11 @@ def command(
                 else alluxio_caches(
                     namespace=namespace,
                     folder=folder,
-                    manifest_url=f"http://{manifest_address}:{manifest_port}" if manifest_port else "",
+                    manifest_url=operator_url(
+                        address=f"{manifest_address}:{manifest_port}", secure=tls is not None
+                    )
+                    if manifest_port
+                    else "",
                     session=session,
                     identify=certificates.identify if certificates is not None else None,
                 )
@@ -289,12 +310,17 @@ def command(
             )
             if metrics_port:
                 start_http_server(metrics_port, registry=operator.metrics.registry)
-            async with serve_manifests(
-                folder,
-                port=manifest_port,
-                states=caches.states,
-                obtain=caches.obtain,
-                report=ReadFailures(operator.context).report,
+            async with (
+                serve_manifests(
+                    folder,
+                    port=manifest_port,
+                    states=caches.states,
+                    obtain=caches.obtain,
+                    report=ReadFailures(operator.context).report,
+                    take_waits=operator.take_waits,
+                    tls=tls,
+                ),
+                serve_scaler(operator.context.stores, port=scaler_port),
             ):
                 await kopf_adapter.run(
                     operator=operator, access=access, liveness_endpoint=endpoint, stop=stop

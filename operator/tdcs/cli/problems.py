@@ -46,8 +46,9 @@ def _complaints(obj: Object) -> list[str]:
     for condition in _status(obj).get("conditions") or ():
         kind, status = condition.get("type"), condition.get("status")
         wrong = (
-            (kind == names.SOURCE_REACHABLE and status == "False")
+            (kind in {names.SOURCE_REACHABLE, names.NETWORK_ISOLATED} and status == "False")
             or (kind in {names.PLACED, names.GRANTED} and status == "False" and state != "Evicted")
+            or (kind == names.GRANTED and status == "True" and condition.get("reason") in WARNINGS)
             or (kind == names.FAILED and status == "True")
             or (kind == names.READY and status == "False" and state in {"Failed", "Pending", ""})
         )

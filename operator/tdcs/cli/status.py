@@ -16,14 +16,16 @@ from rich.table import Table
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset, DatasetStatus
+from tdcs.api.trainingjob import TrainingJob
 from tdcs.cli import dataset_use
-from tdcs.cli.api_client import api_client, connection_options
+from tdcs.cli.api_client import api_client, connection_options, list_known
 from tdcs.cli.problems import problems
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import human, human_binary
+from tdcs.controllers.trainingjob.decision import deciding_role, worker_0_decides
 from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS, Resource
+from tdcs.kube.errors import ForbiddenError, KubeError
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS
 
 _COLOURS: Final = {
     "Ready": "green",
@@ -200,20 +202,32 @@ def jobs(objects: Sequence[Object], *, everywhere: bool) -> Table:
             escape(_title(obj, everywhere)),
             _coloured(status.get("state", "Pending")),
             escape(str(status.get("reason", ""))),
-            _workers(status, wanted=spec.get("workers", 1)),
+            _workers(obj),
             str(status.get("localityPercent") or ""),
             escape(", ".join(str(use.get("name", "")) for use in spec.get("datasets") or ())),
         )
     return table
 
 
-def _workers(status: Mapping[str, Any], *, wanted: int) -> str:
-    """Workers that are ready; of a job that has ended those that succeeded, as none is ready any more."""
-    statuses = status.get("replicaStatuses") or ()
-    counts: Mapping[str, Any] = next((one for one in statuses if one.get("name") == "Worker"), {})
-    if status.get("state") in {"Succeeded", "Failed"}:
-        return f"{counts.get('succeeded', 0)} of {wanted} succeeded"
-    return f"{counts.get('ready', 0)} of {wanted}"
+def _workers(job: Object) -> str:
+    """Workers that are ready; of a job that has ended, as none is ready any more, the pods by which it ended that
+    succeeded: where these are a chief, a launcher or worker 0, the other pods were ended with them."""
+    status, workers = _status(job), job.get("spec", {}).get("workers", 1)
+    counts = {one.get("name"): one for one in status.get("replicaStatuses") or ()}
+    state = status.get("state")
+    if state not in {"Succeeded", "Failed"}:
+        return f"{counts.get('Worker', {}).get('ready', 0)} of {workers}"
+    try:
+        spec = TrainingJob.model_validate(job).spec
+    except ValidationError:
+        spec = None
+    role = deciding_role(spec) if spec is not None else "Worker"
+    done = counts.get(role, {}).get("succeeded", 0)
+    if role != "Worker":
+        return f"{role.lower()} succeeded" if done else f"{role.lower()} did not succeed"
+    if state == "Succeeded" and done < workers and spec is not None and worker_0_decides(spec):
+        return "worker 0 succeeded"
+    return f"{done} of {workers} succeeded"
 
 
 def troubles(world: World) -> Iterator[str]:
@@ -236,8 +250,8 @@ async def _read(
     async with api_client(kubeconfig=kubeconfig, context=context) as api:
         where = None if everywhere else namespace or api.default_namespace or "default"
         found = await asyncio.gather(
-            _list(api, CACHE_CLUSTERS, None),
-            *(_list(api, resource, where) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
+            list_known(api, CACHE_CLUSTERS, namespace=None),
+            *(list_known(api, resource, namespace=where) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
         )
         if where is not None and not any(found[1:]):
             await check_namespace(api, where)
@@ -258,15 +272,6 @@ async def check_namespace(api: KubeApi, namespace: str) -> None:
         raise click.ClickException(
             f"there is no namespace {namespace}; kubectl get namespaces lists all, -A shows the objects of all"
         )
-
-
-async def _list(api: KubeApi, resource: Resource, namespace: str | None) -> list[Object]:
-    try:
-        return (await api.list(resource, namespace=namespace)).items
-    except NotFoundError as error:
-        raise click.ClickException(
-            f"the cluster does not know {resource.kind}s: install TDCS, or its definitions (tdcs crds --apply)"
-        ) from error
 
 
 def _table(*columns: str) -> Table:

@@ -15,7 +15,7 @@ from tdcs.kube.events import EventRecorder
 from tdcs.kube.objects import Key
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resolver import addresses_of
-from tdcs.kube.resources import Resource
+from tdcs.kube.resources import CACHE_CLUSTERS, Resource
 from tdcs.kube.scope import Scope
 
 
@@ -40,13 +40,19 @@ class Settings:
         progress_seconds: how often a load's progress is written to the status.
         survey_seconds: how soon what has failed at a cache is tried again, and how often its mounts are looked through.
         listing_seconds: after so long a listing counts as stuck, and lets others go on.
+        revoked_seconds: after so long a Dataset with keys that its source refuses is taken off what is cached.
         return_seconds: how long a worker that holds data may be away before its data is planned elsewhere. One that
             restarts is back sooner, with what it held; and so are all of them after a restart of the master.
+        absence_seconds: how long an agent may be away before what it holds stops to count as readable. A process that
+            restarts at once is back sooner, and no status changes for it.
+        handover_seconds: how long what moved to another node stays where it was, in pauses between two tables of
+            holders: readers that have not heard of the move would read the source.
         give_up_seconds: how long a Preload goes on when all is there but files that cannot be had.
         resync_seconds: how often every object is looked at, whatever happened.
         internal_networks: of the cluster, beside what its nodes say: of Services, say. A store there must be named by a
             rule of the CacheCluster.
         clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
+        network_probe: whether a pod tries from time to time to reach the caches, where no policy admits it.
         kueue: whether the AdmissionChecks of Kueue that ask for data are answered.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
@@ -65,12 +71,16 @@ class Settings:
     progress_seconds: float = 2.0
     survey_seconds: float = 30.0
     listing_seconds: float = 120.0
+    revoked_seconds: float = 3600.0
     return_seconds: float = 20.0
+    absence_seconds: float = 3.0
+    handover_seconds: float = 4.0
     give_up_seconds: float = 30.0
     resync_seconds: float = 600.0
     internal_networks: tuple[str, ...] = ()
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
+    network_probe: bool = False
     kueue: bool = False
 
     @property
@@ -150,3 +160,7 @@ class Context:
     """Of the release; None: connections are plain, and every caller is believed."""
     gone: Callable[[WorkKey], None] = lambda key: None
     """Called with an object that a pass did not find on the API server, so that no view keeps it."""
+
+    def cache_cluster_key(self, name: str) -> WorkKey:
+        """A CacheCluster that counts, as a key of the work queue."""
+        return WorkKey(CACHE_CLUSTERS, self.settings.namespace, name)

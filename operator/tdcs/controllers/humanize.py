@@ -1,5 +1,7 @@
 """Sizes, and what is wrong with a spec, for people: the form that status messages use."""
 
+from collections.abc import Sequence
+
 from pydantic import ValidationError
 
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -46,14 +48,28 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def field_path(steps: Sequence[str | int]) -> str:
+    """Where a field is, as kubectl writes it: spec.replicaSpecs[0].template."""
+    path = ""
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def wrong_fields(error: ValidationError, *, under: str = "") -> str:
+    """The first fields that are wrong, each with the reason. `under`: the field that was looked at, such as spec."""
+    parts = []
+    for found in error.errors()[:5]:
+        # pydantic goes on with the name of a class, which says nothing to people.
+        reason = found["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
+        path = field_path([*([under] if under else ()), *found["loc"]])
+        parts.append(f"{path}: {reason}" if path else reason)
+    return "; ".join(parts)
+
+
 def explain_invalid(error: ValidationError) -> str:
     """Which fields of an object are wrong and why, with what to do; an API server with an older CRD may accept it."""
-    parts = [
-        # pydantic goes on with the name of a class, which says nothing to people.
-        f"{'.'.join(str(step) for step in found['loc'])}: {found['msg'].partition(' or instance of ')[0]}"
-        for found in error.errors()[:5]
-    ]
     return (
-        f"the object cannot be understood ({'; '.join(parts)}): correct these fields, and check that the "
+        f"the object cannot be understood ({wrong_fields(error)}): correct these fields, and check that the "
         "installed CustomResourceDefinitions are of the operator's version (tdcs crds)"
     )

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tdcs.api.names import METRICS_PREFIX
+from tdcs.api.names import CLONE_COPY, METRICS_PREFIX
 from tdcs.controllers.context import Store, Stores
 from tdcs.kube.api import Object
 
@@ -100,11 +100,13 @@ class Metrics:
     @contextmanager
     def timed(self, *, kind: str) -> Iterator[None]:
         """Measure one pass; one that raises counts as failed, too."""
+        # Before it fails: Prometheus' rate() sees no step from a series that is not there to 1.
+        failures = self._failures.labels(kind)
         begin = time.perf_counter()
         try:
             yield
         except Exception:
-            self._failures.labels(kind).inc()
+            failures.inc()
             raise
         finally:
             self._passes.labels(kind).observe(time.perf_counter() - begin)
@@ -209,6 +211,17 @@ class _States(Collector):
             if grant := _status(obj).get("grant"):
                 granted.add_metric(_names(obj), float(grant.get("bytes", 0)))
         yield granted
+        copies = GaugeMetricFamily(
+            f"{METRICS_PREFIX}dataset_copies",
+            "Copies by kind: spec (those of spec.placement.copies), clone (further ones for jobs that would wait).",
+            labels=(*_DATASET, "kind"),
+        )
+        for obj in filter(_status, datasets):
+            found = [str(copy.get("id", "")) for copy in _status(obj).get("copies") or ()]
+            clones = sum(one.startswith(CLONE_COPY) for one in found)
+            copies.add_metric((*_names(obj), "spec"), float(len(found) - clones))
+            copies.add_metric((*_names(obj), "clone"), float(clones))
+        yield copies
         checked = GaugeMetricFamily(
             f"{METRICS_PREFIX}dataset_source_checked_timestamp_seconds",
             "Seconds since 1970 of the last reported list of the source; one without news is reported hourly.",
@@ -251,6 +264,25 @@ class _States(Collector):
             if "locality" in _status(obj):
                 family.add_metric(_names(obj), float(_status(obj)["locality"]))
         yield family
+        waits = GaugeMetricFamily(
+            f"{METRICS_PREFIX}trainingjob_read_wait_seconds",
+            "Seconds in which reads of the job waited, summed over its pods, by what for: source, peer, disk.",
+            labels=(*_JOB, "origin"),
+        )
+        observed = GaugeMetricFamily(
+            f"{METRICS_PREFIX}trainingjob_read_observed_seconds",
+            "Seconds in which the job's pods were observed for that.",
+            labels=_JOB,
+        )
+        for obj in jobs:
+            stall = _status(obj).get("dataStall")
+            if stall:
+                observed.add_metric(_names(obj), float(stall.get("observedSeconds", 0)))
+                for origin in ("source", "peer", "disk"):
+                    if f"{origin}Seconds" in stall:
+                        waits.add_metric((*_names(obj), origin), float(stall[f"{origin}Seconds"]))
+        yield waits
+        yield observed
 
     @staticmethod
     def _workers(clusters: list[Object]) -> Iterator[GaugeMetricFamily]:

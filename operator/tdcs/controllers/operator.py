@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tdcs.api import names
+from tdcs.controllers.access.service_networks import ServiceNetworks
 from tdcs.controllers.cachecluster.controller import CacheClusterController
 from tdcs.controllers.cachemanager.demand import datasets_of, stage_of
 from tdcs.controllers.caches import Caches
@@ -21,14 +22,16 @@ from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
 from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.controllers.metrics import Metrics
-from tdcs.controllers.mounts.access.service_networks import ServiceNetworks
 from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
+from tdcs.controllers.trainingjob.kueue.own_workload import queue_of
+from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls
 from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
+from tdcs.engine.waits.read_waits import ReadWaits
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
@@ -188,13 +191,15 @@ class Operator:
             patience=settings.gang_patience_seconds,
             timed=self.metrics.timed_schedule,
         )
+        self.data_stalls = DataStalls(
+            lambda job, seconds: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), seconds)
+        )
         self._service_networks = ServiceNetworks(api)
         self._datasets = DatasetController(
             context=self.context,
             networks=lambda: (*settings.internal_networks, *self._service_networks.texts),
         )
         self._datasets.queue_order = self._gangs.order
-        self._datasets.on_cache = lambda cluster: self._add(CACHE_CLUSTERS, (settings.namespace, cluster))
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {
             CACHE_CLUSTERS: CacheClusterController(
                 context=self.context,
@@ -209,7 +214,9 @@ class Operator:
                 context=self.context,
                 reports=lambda cluster, path: self._datasets.report_of(cluster=cluster, path=path),
             ).reconcile,
-            TRAINING_JOBS: TrainingJobController(context=self.context, gangs=self._gangs).reconcile,
+            TRAINING_JOBS: TrainingJobController(
+                context=self.context, gangs=self._gangs, stalls=self.data_stalls
+            ).reconcile,
         }
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
@@ -288,6 +295,12 @@ class Operator:
         if (key.namespace, key.name) in self._own[key.resource]:
             self._store_resync.doubt(key.resource)
 
+    def take_waits(self, waits: ReadWaits) -> bool:
+        """Take how long reads of pods waited; whether this operator does: one that stands by writes no status."""
+        if self._working:
+            self.data_stalls.take(waits)
+        return self._working
+
     def health(self) -> Mapping[str, object]:
         """What the health endpoint reports.
 
@@ -318,7 +331,8 @@ class Operator:
         ]
         self._workers.append(asyncio.create_task(self._resync()))
         if self.context.settings.kueue:
-            self._workers.append(asyncio.create_task(KueueChecks(context=self.context).run()))
+            checks = KueueChecks(context=self.context, on_workload=self._on_workload)
+            self._workers.append(asyncio.create_task(checks.run()))
         if self._certificates is not None:
             self._workers.append(asyncio.create_task(self._certificates.keep()))
         self._tasks += self._workers
@@ -425,6 +439,17 @@ class Operator:
         # A deleted child: its labels are gone with it, so every job of the namespace looks.
         for namespace, name in self._own[TRAINING_JOBS]:
             if namespace == key[0]:
+                self._add(TRAINING_JOBS, (namespace, name))
+
+    def _on_workload(self, key: Key, obj: Object | None) -> None:
+        """Of Kueue: that of a TrainingJob has its label; of one that is gone all of the namespace look."""
+        if obj is not None:
+            job = (obj["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB)
+            if job:
+                self._add(TRAINING_JOBS, (key[0], job))
+            return
+        for (namespace, name), found in self._own[TRAINING_JOBS].items():
+            if namespace == key[0] and queue_of(found):
                 self._add(TRAINING_JOBS, (namespace, name))
 
     def _on_cluster_child(self, obj: Object | None) -> None:

@@ -83,6 +83,9 @@ class Usage:
     Args:
         on_change: called when a sum has changed.
         on_claim: called when pods begin or end to mount a claim on a node.
+
+    Attributes:
+        changes: how often a sum has changed.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Usage:
         self._foreign: dict[str, dict[str, int]] = {}
         self._job_pods: dict[Key, JobPod] = {}
         self._on_change = on_change
+        self.changes = 0
 
     def taken(self, node: str) -> Mapping[str, int]:
         """What the pods of a node take of it."""
@@ -150,6 +154,7 @@ class Usage:
         if after is not None:
             node, takes, foreign = after
             self._add(node, takes, foreign=foreign)
+        self.changes += 1
         self._on_change()
 
     def _see_claims(self, key: Key, pod: Object | None) -> None:

@@ -17,13 +17,17 @@ from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.health import serve_health
 from tdcs.csi.metrics import exposition
 from tdcs.csi.node import CALLS_PER_CLUSTER, NodeVolumes, PluginSettings
+from tdcs.csi.pod_pressure import PodPressures
+from tdcs.csi.read_wait_report import ReadWaitReport
 from tdcs.csi.service import identity_service, node_service, registration_service
+from tdcs.csi.views.leftovers import detach_reader
 from tdcs.csi.views.node_views import NodeViews
 from tdcs.csi.views.settings import ViewSettings
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Engine
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import Lister, ProcessLister
+from tdcs.trust.contexts import client_contexts
 from tdcs.trust.identity import TRUST_HELP, Identify, TrustFolder
 
 _log: Final = logging.getLogger(__name__)
@@ -91,8 +95,10 @@ async def run(
     engines: Engines,
     health_port: int | None,
     stop: asyncio.Event,
+    waits: ReadWaitReport | None = None,
 ) -> None:
-    """Serve kubelet until `stop` is set. Without `views`, pods are given the FUSE client's folders.
+    """Serve kubelet until `stop` is set. Without `views`, pods are given the FUSE client's folders. What `waits` knows
+    is reported beside that.
 
     Raises RegistrationRefusedError when kubelet refuses the plugin, OSError when a socket cannot be made.
     """
@@ -127,8 +133,13 @@ async def run(
         # kubelet calls the plugin as soon as it sees the registration socket: hence second.
         registration = registration_service(endpoint=str(csi_socket), on_status=on_status)
         await stack.enter_async_context(_served(registration_socket, registration))
+        if native is None or views is None or views.reader_root is None:
+            await asyncio.to_thread(detach_reader, state=str(settings.fuse_root.parent))
         if native is not None:
             await stack.enter_async_context(_beside(native.watch(), what="the views", stop=stop))
+        if waits is not None:
+            work = _beside(waits.run(), what="the reports of how long pods wait", stop=stop)
+            await stack.enter_async_context(work)
         _log.info("driver %s serves %s", names.CSI_DRIVER, csi_socket)
         await stop.wait()
         registration_socket.unlink(missing_ok=True)
@@ -188,13 +199,20 @@ def _make_room(path: Path) -> None:
 
 
 async def _run_until_signal(
-    *, settings: PluginSettings, views: ViewSettings | None, engines: Engines, health_port: int | None
+    *,
+    settings: PluginSettings,
+    views: ViewSettings | None,
+    engines: Engines,
+    health_port: int | None,
+    waits: ReadWaitReport | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run(settings=settings, views=views, engines=engines, health_port=health_port, stop=stop)
+    await run(
+        settings=settings, views=views, engines=engines, health_port=health_port, stop=stop, waits=waits
+    )
 
 
 @click.command(name="csi")
@@ -345,7 +363,18 @@ def command(
         manifest_address=manifests,
         reader_root=reader_root,
         overlays=overlays,
+        trust=trust,
     )
+    waits = None
+    if manifests:
+        waits = ReadWaitReport(
+            node=node,
+            pods=kubelet / "pods",
+            operator=manifests,
+            reader_root=reader_root,
+            pressures=PodPressures(proc / "1/root/sys/fs/cgroup") if proc is not None else None,
+            tls=client_contexts(trust),
+        )
     engines = Engines(
         master=master or names.master_address(cluster="{cluster}", namespace=namespace),
         patience=master_patience,
@@ -358,6 +387,7 @@ def command(
                 views=views if with_views else None,
                 engines=engines,
                 health_port=health_port,
+                waits=waits,
             )
         )
     except (OSError, RegistrationRefusedError) as error:

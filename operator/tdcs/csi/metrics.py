@@ -32,7 +32,8 @@ class _Views(Collector):
         prefix = f"{names.METRICS_PREFIX}view"
         files = GaugeMetricFamily(
             f"{prefix}_files",
-            "Files of a view by form: link is read from the node's disk, fuse through the FUSE client.",
+            "Files of a view by form: link is read from the node's disk, fuse through the remote-read client, or "
+            "Alluxio's FUSE client.",
             labels=(*_LABELS, "form"),
         )
         used = GaugeMetricFamily(f"{prefix}_used", "1 while a pod has the view mounted.", labels=_LABELS)

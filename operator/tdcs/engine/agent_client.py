@@ -28,6 +28,9 @@ KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _CALL_SECONDS: Final = 10.0
 _SLACK_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.5
+_SOON_TRIES: Final = 8
+"""An agent that is gone is asked again after the first pause so often, for it may only have started anew."""
+
 _MOST_PAUSE: Final = 10.0
 _LARGEST_STATE: Final = 64 << 20
 _REFUSED: Final = 409
@@ -176,8 +179,7 @@ class HttpAgents:
                     )
                     self._on_change(node)
                 instance, revision = "", -1
-                pause = min(_MOST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+                await asyncio.sleep(retry_pause(failures) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             else:
                 failures, instance, revision = 0, state.instance, state.revision
                 self._take(node, address, state)
@@ -210,6 +212,11 @@ class HttpAgents:
             connector = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, ssl=tls)
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session
+
+
+def retry_pause(failures: int) -> float:
+    """Seconds at most until an agent that has not answered so often is asked again."""
+    return min(_MOST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(failures - _SOON_TRIES, 0), 10))
 
 
 def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -92,16 +92,19 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         mount: engine path, `/datasets/<id>`.
         version: grows with each change; an agent keeps the highest it has seen and answers with it.
         manifest: digest of the manifest to work by.
-        manifest_urls: where it can be had, best first (operator, then other agents).
+        manifest_urls: where it can be had, best first: agents that get it too, agents that have it, the operator.
         parts: what to hold; the union counts.
         origin: of the slots to hold, those that this agent reads from the source. The others come from `peers`, from
             the source only when no peer has given them for a bounded time.
         drop: blocks of these slots are removed here unless a part wants them. Slots in neither are left alone.
+        moved: those of them that lie on all nodes that shall hold them. Whoever has not heard of it yet asks here:
+            they are removed only after `handover_seconds`, unless room is lacking.
         peers: who else holds what.
         source: None when the credentials are not to be had now: nothing is read from the source then.
         bandwidth: bytes a second that this agent may read from the source for this mount; None for no limit.
-        pinned: whether blocks are created pinned.
         check: a comparison to make.
+        fill_bytes: what is read from the source for readers is kept here until so many bytes of the mount lie here, as
+            room allows; 0: it is not kept.
     """
 
     mount: str
@@ -111,11 +114,13 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
     origin: bytes = NO_SLOTS
     drop: bytes = NO_SLOTS
+    moved: bytes = NO_SLOTS
+    handover_seconds: float = 0.0
     peers: tuple[Peer, ...] = ()
     source: SourceAccess | None = None
     bandwidth: int | None = None
-    pinned: bool = True
     check: Check | None = None
+    fill_bytes: int = 0
 
 
 FailureCode = Literal[
@@ -177,6 +182,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
         source_bytes, peer_bytes: what was read from the source and from peers since the process began.
         source_rate, peer_rate: the same in bytes a second, over the last seconds.
         busy: whether something is still being pulled, registered or dropped.
+        fills: whether what is read from the source for readers is kept here now.
     """
 
     mount: str
@@ -195,6 +201,7 @@ class MountState(msgspec.Struct, frozen=True, kw_only=True):
     peer_rate: int = 0
     busy: bool = False
     check: CheckState | None = None
+    fills: bool = False
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,9 @@ import msgspec
 from aiohttp import web
 
 from tdcs.engine.agents import AgentState
-from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable, table_of
+from tdcs.engine.holder_table import HOLDERS_PATH, LEAST_SECONDS, HolderTable, table_of, table_seconds
 
 MOST_WAIT_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 1.0
-_HOLDERS_A_SECOND: Final = 20
-"""A table is sent to every node that reads the mount: the larger it is, the more rarely it changes."""
 
 States = Callable[[str], Mapping[str, AgentState]]
 """The last states of the agents of a cache cluster; nothing for an unknown one."""
@@ -41,7 +38,7 @@ class HolderTables:
         until, table = self._made.get((cluster, mount), (0.0, HolderTable()))
         if now >= until:
             table = table_of(self._states(cluster), mount=mount)
-            pause = max(_LOOK_SECONDS, len(table.holders) / _HOLDERS_A_SECOND)
+            pause = table_seconds(len(table.holders))
             self._made = {key: made for key, made in self._made.items() if now < made[0] + MOST_WAIT_SECONDS}
             self._made[cluster, mount] = (now + pause, table)
         return table
@@ -54,7 +51,7 @@ class HolderTables:
             left = until - self._clock()
             if table.revision != revision or left <= 0:
                 return table
-            await asyncio.sleep(min(_LOOK_SECONDS, left))
+            await asyncio.sleep(min(LEAST_SECONDS, left))
 
 
 def holder_routes(states: States) -> list[web.RouteDef]:

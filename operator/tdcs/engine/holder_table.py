@@ -1,6 +1,7 @@
 """Which nodes hold the slots of a mount, and where to ask them for blocks: what readers get from the operator. Pure."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import xxhash
@@ -9,6 +10,13 @@ from tdcs.engine.agents import NO_SLOTS, AgentState, MountState
 
 HOLDERS_PATH = "/v1/holders/"
 """Of the operator's service: `GET /v1/holders/{cluster}?mount=M&revision=R&wait=S` answers with a `HolderTable`."""
+
+
+LEAST_SECONDS: Final = 1.0
+"""Between two tables of a mount."""
+
+_HOLDERS_A_SECOND: Final = 20
+"""A table is sent to every node that reads the mount: the larger it is, the more rarely it changes."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +28,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         complete: slots of which it has every block.
         present: slots of which it has at least one block.
         reads_source: whether it works by an assignment of the mount, and so may read what no agent has.
+        fills: whether it keeps what it reads from the source for readers.
     """
 
     node: str
@@ -27,6 +36,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     complete: bytes = NO_SLOTS
     present: bytes = NO_SLOTS
     reads_source: bool = False
+    fills: bool = False
 
 
 class HolderTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +50,11 @@ class HolderTable(msgspec.Struct, frozen=True, kw_only=True):
     journal: str = ""
     holders: tuple[Holder, ...] = ()
     revision: int = 0
+
+
+def table_seconds(holders: int) -> float:
+    """Seconds between two tables of a mount with so many holders."""
+    return max(LEAST_SECONDS, holders / _HOLDERS_A_SECOND)
 
 
 def table_of(states: Mapping[str, AgentState], *, mount: str) -> HolderTable:
@@ -61,6 +76,7 @@ def _holder(node: str, address: str, known: MountState) -> Holder:
         complete=known.complete,
         present=known.present,
         reads_source=known.version > 0,
+        fills=known.fills,
     )
 
 

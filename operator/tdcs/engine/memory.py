@@ -22,6 +22,7 @@ from tdcs.engine.protocol import (
     CachedFile,
     Credentials,
     EngineUnavailableError,
+    KeysRefusedError,
     Source,
     SourceError,
     WorkerInfo,
@@ -88,6 +89,7 @@ class MemoryEngine:
         self.source_rate = source_rate
         self._gives_again_at = 0.0
         self.available = True
+        self.journal_id = "journal-1"
         self.path_properties: dict[str, dict[str, str]] = {}
         self.known_versions: dict[str, str] = {}
         self.pinned: set[str] = set()
@@ -126,17 +128,14 @@ class MemoryEngine:
         checked_path(path)
         uri = canonical_uri(source.uri)
         await self._announce(Operation(name="mount", path=path))
-        check_mountable(path=path, uri=uri, mounts={at: held.uri for at, held in self.state.mounts.items()})
-        expected = self.credentials.get(uri)
-        if expected is not None and source.credentials != expected:
-            raise SourceError(
-                attempted=f"mount {uri} at {path}",
-                reason="the source refused the credentials",
-                remedy="Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
-                path=path,
-            )
+        known = self.state.mounts.get(path)
+        if known is None or known.uri != uri:
+            mounts = {at: held.uri for at, held in self.state.mounts.items()}
+            check_mountable(path=path, uri=uri, mounts=mounts)
+        self._check_keys(source.credentials, uri=uri, attempted=f"mount {uri} at {path}", path=path)
         self._source_files(uri=uri, path=path)
         self.state.add_mount(path=path, uri=uri)
+        self.state.mounts[path].credentials = source.credentials
 
     async def unmount(self, *, path: str) -> None:
         await self._announce(Operation(name="unmount", path=path))
@@ -157,6 +156,7 @@ class MemoryEngine:
         await self._announce(Operation(name="files", path=path))
         mount = self.state.mount_at(path=path, attempted=f"list {path}")
         if mount.known is None or refresh:
+            self._check_keys(mount.credentials, uri=mount.uri, attempted=f"list {path}", path=path)
             self.state.learn(
                 mount=mount,
                 files=self._source_files(uri=mount.uri, path=path),
@@ -201,6 +201,10 @@ class MemoryEngine:
         await self._announce(Operation(name="set_version", path=path))
         self.known_versions[checked_path(path)] = version
 
+    async def journal(self) -> str:
+        await self._announce(Operation(name="journal"))
+        return self.journal_id
+
     async def versions(self) -> Mapping[str, str]:
         await self._announce(Operation(name="versions"))
         return dict(self.known_versions)
@@ -239,6 +243,8 @@ class MemoryEngine:
     def _source_files(self, *, uri: str, path: str) -> Files:
         held = self.sources.get(uri)
         if held is None:
+            held = self._below(uri)
+        if held is None:
             raise SourceError(
                 attempted=f"list {uri} for {path}",
                 reason="there is no such bucket or folder",
@@ -246,6 +252,29 @@ class MemoryEngine:
                 path=path,
             )
         return held() if callable(held) else held
+
+    def _check_keys(self, given: Credentials | None, *, uri: str, attempted: str, path: str) -> None:
+        expected = self.credentials.get(uri)
+        if expected is not None and given != expected:
+            raise KeysRefusedError(
+                attempted=attempted,
+                reason="the source refused the credentials",
+                remedy="Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
+                path=path,
+            )
+
+    def _below(self, uri: str) -> Files | None:
+        """The files of a prefix of a source; None where there are none."""
+        for outer, held in self.sources.items():
+            if inside(inner=uri, outer=outer):
+                begin = f"{uri.removeprefix(outer).strip('/')}/"
+                files = held() if callable(held) else held
+                found = {
+                    name.removeprefix(begin): size for name, size in files.items() if name.startswith(begin)
+                }
+                if found:
+                    return found
+        return None
 
 
 def _pages(

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tdcs.engine.protocol import Block, NoSuchPathError, NoSuchWorkerError
+from tdcs.engine.protocol import Block, Credentials, NoSuchPathError, NoSuchWorkerError
 
 Files = Mapping[str, int]
 """What a source holds: path relative to its URI, to length in bytes."""
@@ -32,6 +32,7 @@ class MemoryMount:
 
     uri: str
     mount_id: int
+    credentials: Credentials | None = None
     known: dict[str, tuple[int, tuple[Block, ...]]] | None = None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from tdcs.api.source_uri import canonical_source_uri
+from tdcs.api.source_uri import canonical_source_uri, is_folder
 from tdcs.engine.protocol import MountConflictError, NoSuchPathError, SourceError
 
 
@@ -58,28 +58,30 @@ def related(one: str, other: str) -> bool:
 def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
     """Refuse a mount that an engine cannot hold beside those it has.
 
+    Buckets are never in each other's way: what one tenant mounts must not keep another one from a name.
+
     Args:
         path: Where the source shall appear.
         uri: The source, canonical.
         mounts: What is mounted already: path to canonical URI. The same pair is no conflict.
 
     Raises:
-        MountConflictError: The path, the source, or a parent or child of either is taken.
+        MountConflictError: The path, a parent or child of it, or of a folder that is the source, is taken.
     """
     if mounts.get(path) == uri:
         return
     for other_path, other_uri in mounts.items():
-        if related(path, other_path) or related(uri, other_uri):
+        if related(path, other_path) or (is_folder(uri) and related(uri, other_uri)):
             raise MountConflictError(
                 attempted=f"mount {uri} at {path}",
                 # Without the other's URI: it may be of another tenant.
                 reason=(
-                    f"{_relation(uri, other_uri)} is mounted already, and a cache holds a path or a source, its "
+                    f"{_relation(uri, other_uri)} is mounted already, and a cache holds a path or a folder, its "
                     "parents and its children only once"
                 ),
                 remedy=(
-                    "Let the datasets name the same source URI with the same keys, then they share its cached bytes, "
-                    "or use another CacheCluster"
+                    "Let the datasets name the same folder, then they share its cached bytes, or use another "
+                    "CacheCluster"
                 ),
                 path=path,
             )

@@ -170,6 +170,10 @@ class SourceError(EngineError):
     """The source refused: no such bucket or prefix, wrong credentials, no route, an unknown option."""
 
 
+class KeysRefusedError(SourceError):
+    """The source refused the credentials, or what they may read."""
+
+
 class MountConflictError(EngineError):
     """The path, or the source, or a parent or child of it, is mounted already in another way."""
 
@@ -256,6 +260,10 @@ class Engine(Protocol):
 
     async def set_version(self, *, path: str, version: str) -> None:
         """Publish which version of its source a mounted path has, for everyone who asks for `versions`."""
+        ...
+
+    async def journal(self) -> str:
+        """The identity of the master's journal, which ids of blocks belong to; another one after it was formatted."""
         ...
 
     async def versions(self) -> Mapping[str, str]:

@@ -88,6 +88,12 @@ class KubeApi(Protocol):
         """JSON merge patch; put ``metadata.resourceVersion`` into it to fail when the object has changed."""
         ...
 
+    async def merge_status(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        """The same of ``status`` alone: also of what other managers have written, and to take fields away."""
+        ...
+
     async def delete(
         self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
     ) -> bool:

@@ -17,7 +17,7 @@ from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.configuration import ApiAccess, ConfigurationError, load_access
 from tdcs.kube.connection import JSON, Connection
 from tdcs.kube.errors import NotFoundError, error_class
-from tdcs.kube.resources import Resource
+from tdcs.kube.resources import Resource, is_name
 
 LIST_CHUNK = 500
 """Objects a page of a list: the API server's own default page for clients that page."""
@@ -47,6 +47,8 @@ class KubernetesClient:
         self._connection = Connection(access=access)
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
+        if not is_name(name):
+            return None
         try:
             return await self._send("GET", "get", resource, namespace=namespace, name=name)
         except NotFoundError:
@@ -140,12 +142,32 @@ class KubernetesClient:
     async def merge(
         self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
     ) -> Object:
+        return await self._merge("patch", resource, name=name, namespace=namespace, patch=patch)
+
+    async def merge_status(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        return await self._merge(
+            "patch the status of", resource, name=name, namespace=namespace, patch=patch, subresource="status"
+        )
+
+    async def _merge(
+        self,
+        verb: str,
+        resource: Resource,
+        *,
+        name: str,
+        namespace: str | None,
+        patch: Mapping[str, Any],
+        subresource: str = "",
+    ) -> Object:
         return await self._send(
             "PATCH",
-            "patch",
+            verb,
             resource,
             namespace=namespace,
             name=name,
+            subresource=subresource,
             params=_params(fieldManager=names.FIELD_MANAGER),
             body=patch,
             content_type=_MERGE,

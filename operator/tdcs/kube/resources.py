@@ -4,6 +4,7 @@ A :class:`Resource` holds what is needed to build a REST path; nothing here does
 list of what the operator, the extender and the CSI plugin may need rights for.
 """
 
+import re
 from dataclasses import dataclass
 
 from tdcs.api import names
@@ -38,8 +39,12 @@ class Resource:
         Without a namespace the collection of a namespaced resource spans all namespaces.
 
         Raises:
-            ValueError: one object of a namespaced resource is asked for without its namespace.
+            ValueError: one object of a namespaced resource is asked for without its namespace, or by what is no name.
         """
+        if name is not None and not is_name(name):
+            raise ValueError(
+                f"{name!r} is no name of a {self.kind}: in a path it could lead to another object"
+            )
         if name is not None and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name!r} lives in a namespace, and none was given")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
@@ -51,6 +56,14 @@ class Resource:
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object can have this name. What users refer to may be any text."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _own(*, plural: str, kind: str) -> Resource:
@@ -76,6 +89,20 @@ ADMISSION_CHECKS = Resource(
     version="v1beta2",
     plural="admissionchecks",
     kind="AdmissionCheck",
+    namespaced=False,
+)
+RESOURCE_FLAVORS = Resource(
+    group="kueue.x-k8s.io",
+    version="v1beta2",
+    plural="resourceflavors",
+    kind="ResourceFlavor",
+    namespaced=False,
+)
+WORKLOAD_PRIORITY_CLASSES = Resource(
+    group="kueue.x-k8s.io",
+    version="v1beta2",
+    plural="workloadpriorityclasses",
+    kind="WorkloadPriorityClass",
     namespaced=False,
 )
 

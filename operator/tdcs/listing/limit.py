@@ -30,16 +30,24 @@ class ListingLimit(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
+    """Files and bytes of sources, as far as these have been counted or listed."""
+
+    files: int = 0
+    bytes: int = 0
+
+
 class CheckSize(Protocol):
     """Counts a source before a cache learns its names, as far as the limit."""
 
-    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> None:
-        """Raises LimitExceededError when it has more; what it cannot count passes."""
+    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
+        """What it has, 0 of what cannot be counted; raises LimitExceededError when it has more than the limit."""
         ...
 
 
-async def uncounted(source: Source, limit: ListingLimit, *, path: str) -> None:
+async def uncounted(source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
     """`CheckSize` for a cache without real sources."""
+    return SourcesSize()
 
 
 class LimitCount:

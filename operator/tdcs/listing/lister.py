@@ -16,9 +16,6 @@ from tdcs.listing.result import Failed, Listed, Request, listed
 from tdcs.planning.manifest_builder import ManifestBuilder
 from tdcs.trust.identity import Identify, NoIdentityError
 
-LISTINGS_AT_ONCE: Final = 2
-"""How many listings an operator runs: each has some 200 MB at a million files, and keeps a core and the master busy."""
-
 _LONGEST_SECONDS: Final = 4 * 3600.0
 _ERROR_BYTES: Final = 2000
 
@@ -97,7 +94,7 @@ class ProcessLister:
     Args:
         master: `host:port` of the cache's master.
         folder: where manifests are written.
-        gate: bounds how many listings run at once; share one among the clusters of an operator.
+        gate: bounds how many listings run at once; None: the caller does, as the operator with its `ListingGate`.
         patience: seconds for which the master may be away.
         limit_seconds: how long a listing may take.
         secrets: the secrets of a path's source, hidden in every error.
@@ -109,7 +106,7 @@ class ProcessLister:
         *,
         master: str,
         folder: ManifestFolder,
-        gate: asyncio.Semaphore,
+        gate: asyncio.Semaphore | None = None,
         patience: float = 30.0,
         limit_seconds: float = _LONGEST_SECONDS,
         secrets: Callable[[str], Iterable[str]] = lambda _path: (),
@@ -141,7 +138,7 @@ class ProcessLister:
             # Through a pipe: it is written nowhere.
             identity=identity,
         )
-        async with self._gate:
+        async with self._gate or contextlib.nullcontext():
             return await self._run(request)
 
     async def _run(self, request: Request) -> Listed:

@@ -8,6 +8,7 @@ import msgspec
 from tdcs.engine.protocol import (
     EngineError,
     EngineUnavailableError,
+    KeysRefusedError,
     LimitExceededError,
     MountConflictError,
     NoSuchPathError,
@@ -17,6 +18,7 @@ from tdcs.listing.limit import ListingLimit
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import Skipped, Totals
 from tdcs.trust.identity import Identity
+from tdcs.trust.roles import Role
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -58,9 +60,18 @@ class ManifestUnavailableError(Exception):
     """A manifest could not be fetched from anywhere. The text names it and the reason of each place."""
 
 
-def manifest_url(*, address: str, digest: str) -> str:
-    """The URL of a manifest at `host:port`."""
-    return f"http://{address}{MANIFEST_PATH}{digest}"
+def operator_url(*, address: str, secure: bool) -> str:
+    """Where the operator at `host:port` is asked for manifests.
+
+    By TLS the URL names, as its user, the role that the certificate there must have: addresses of the operator come and
+    go, and are in no certificate.
+    """
+    return f"https://{Role.OPERATOR}@{address}" if secure else f"http://{address}"
+
+
+def manifest_url(*, address: str, digest: str, secure: bool = False) -> str:
+    """The URL of a manifest of the operator at `host:port`."""
+    return f"{operator_url(address=address, secure=secure)}{MANIFEST_PATH}{digest}"
 
 
 _ERRORS = {
@@ -70,6 +81,7 @@ _ERRORS = {
         EngineUnavailableError,
         LimitExceededError,
         SourceError,
+        KeysRefusedError,
         MountConflictError,
         NoSuchPathError,
     )

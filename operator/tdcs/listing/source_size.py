@@ -20,8 +20,8 @@ from yarl import URL
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.engine.protocol import Source, SourceError
-from tdcs.engine.signed_request import object_url
-from tdcs.listing.limit import LimitCount, ListingLimit
+from tdcs.engine.transport.signed_request import object_url
+from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
 
 _PAGE: Final = 1000
 """Names in a page: the most that S3 gives."""
@@ -65,7 +65,7 @@ class SourceSize:
         self._seconds = seconds
         self._places = asyncio.Semaphore(at_once)
 
-    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> None:
+    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
         """Count the objects of a bucket, as far as the limit. A folder is not counted here, and of a store that gives
         no listing the cache's own says why.
 
@@ -80,7 +80,7 @@ class SourceSize:
         """
         uri = parse_source_uri(source.uri)
         if uri.scheme != "s3":
-            return
+            return SourcesSize()
         seconds = self._seconds + _SECONDS_OF_A_PAGE * limit.files / _PAGE
         count = LimitCount(limit, what=source.uri, path=path)
         async with self._places:
@@ -94,6 +94,7 @@ class SourceSize:
                     remedy="See why the store lists so slowly, or name a folder with fewer files in spec.source.uri",
                     path=path,
                 ) from None
+        return SourcesSize(files=count.files, bytes=count.bytes)
 
     async def _count(self, source: Source, uri: SourceUri, count: LimitCount) -> None:
         resolver = _Resolver()

@@ -2,12 +2,15 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import IO, Final
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from aiohttp.client import _RequestContextManager
+from yarl import URL
 
 from tdcs.listing.folder import ManifestFolder, is_digest
 from tdcs.listing.result import (
@@ -18,6 +21,7 @@ from tdcs.listing.result import (
     manifest_url,
 )
 from tdcs.planning.manifest_format import DIGEST_LENGTH
+from tdcs.trust.roles import Role
 
 __all__ = [
     "MANIFEST_PATH",
@@ -29,6 +33,21 @@ __all__ = [
 ]
 
 TOTALS: Final = "/totals"
+WAIT: Final = "wait"
+"""In a request for a manifest: seconds for which it is waited until the manifest is there."""
+
+AWAITED_SECONDS: Final = 8.0
+"""So long at most."""
+
+COMING_SECONDS: Final = 120.0
+"""For so long in all a transfer asks those again that say that the manifest is still on its way to them."""
+
+_COMING: Final = 503
+_AGAIN_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.05
+_NEXT_SECONDS: Final = AWAITED_SECONDS + 2.0
+"""A server that sends nothing for so long is given up while another one can be asked."""
+
 _BYTES: Final = "application/octet-stream"
 _PIECE: Final = 1 << 22
 _LARGEST_TOTALS: Final = 1 << 20
@@ -40,15 +59,19 @@ Obtain = Callable[[str], Awaitable[None]]
 """Puts a manifest into a folder, when it is to be had elsewhere."""
 
 
-def manifest_routes(folder: ManifestFolder, *, obtain: Obtain | None = None) -> list[web.RouteDef]:
+def manifest_routes(
+    folder: ManifestFolder, *, obtain: Obtain | None = None, coming: Callable[[str], bool] | None = None
+) -> list[web.RouteDef]:
     """Routes that serve the folder's manifests; 404 for others.
 
-    `GET /v1/manifests/{digest}` gives a manifest, sent by the kernel; `GET /v1/manifests/{digest}/totals` the sums
-    over its files (`Listed`), which is all that decisions need.
+    `GET /v1/manifests/{digest}` gives a manifest, sent by the kernel.
+    `GET /v1/manifests/{digest}/totals` gives the sums over its files (`Listed`), which is all that decisions need.
 
     Args:
         folder: where they are.
         obtain: is asked for a manifest that is not in the folder.
+        coming: says whether a manifest is on its way to the folder. With it, `?wait=SECONDS` has one sent as soon as it
+            is there; the answer is 503 when it is still on its way then.
     """
 
     def missing(digest: str) -> web.HTTPNotFound:
@@ -61,7 +84,10 @@ def manifest_routes(folder: ManifestFolder, *, obtain: Obtain | None = None) -> 
         if not await asyncio.to_thread(folder.has, digest):
             if obtain is not None:
                 await obtain(digest)
-            if not await asyncio.to_thread(folder.has, digest):
+            wait = _wait_of(request) if coming is not None else 0.0
+            if not await _arrived(folder, digest, seconds=wait):
+                if wait and coming is not None and coming(digest):
+                    raise web.HTTPServiceUnavailable(text="it is on its way here: ask again\n")
                 raise missing(digest)
         return web.FileResponse(folder.file(digest), headers={"Content-Type": _BYTES})
 
@@ -74,6 +100,24 @@ def manifest_routes(folder: ManifestFolder, *, obtain: Obtain | None = None) -> 
         return web.Response(body=msgspec.msgpack.encode(found), content_type=_BYTES)
 
     return [web.get(MANIFEST_PATH + "{digest}", get), web.get(MANIFEST_PATH + "{digest}" + TOTALS, totals)]
+
+
+def _wait_of(request: web.Request) -> float:
+    try:
+        seconds = float(request.query.get(WAIT, "0"))
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"{WAIT} is a number of seconds\n") from error
+    return seconds if 0 <= seconds <= AWAITED_SECONDS else AWAITED_SECONDS
+
+
+async def _arrived(folder: ManifestFolder, digest: str, *, seconds: float) -> bool:
+    """Whether a manifest is in a folder, or comes there within so many seconds."""
+    until = time.monotonic() + seconds
+    while not await asyncio.to_thread(folder.has, digest):
+        if time.monotonic() >= until:
+            return False
+        await asyncio.sleep(_LOOK_SECONDS)
+    return True
 
 
 class ManifestFetcher:
@@ -90,9 +134,7 @@ class ManifestFetcher:
     ) -> None:
         self._folder: Final = folder
         self._session: Final = session
-        self._timeout: Final = aiohttp.ClientTimeout(
-            total=None, sock_connect=min(5.0, idle_seconds), sock_read=idle_seconds
-        )
+        self._idle_seconds: Final = idle_seconds
         self._running: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def fetch(self, *, digest: str, urls: Sequence[str]) -> None:
@@ -114,17 +156,21 @@ class ManifestFetcher:
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(task)
 
+    def fetches(self, digest: str) -> bool:
+        """Whether a manifest is on its way."""
+        return digest in self._running
+
     async def totals(self, *, digest: str, urls: Sequence[str]) -> Listed:
         """The sums over a manifest's files: of the one in the folder, else from the first URL that gives them.
 
         Raises:
             ManifestUnavailableError: No URL gave them.
         """
-        if await asyncio.to_thread(self._folder.has, digest):
+        if self._folder.has(digest):  # one look at the disk, less than the way to a thread
             return await asyncio.to_thread(lambda: listed(self._folder.open(digest)))
         for url in urls:
             try:
-                async with self._session.get(f"{url}{TOTALS}", timeout=self._timeout) as response:
+                async with self._get(f"{url}{TOTALS}", idle_seconds=self._idle_seconds) as response:
                     response.raise_for_status()
                     content = await response.content.read(_LARGEST_TOTALS)
                     while piece := await response.content.read(_LARGEST_TOTALS):
@@ -148,22 +194,36 @@ class ManifestFetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, digest: str, urls: Sequence[str]) -> None:
-        reasons = []
-        for url in urls:
+        reasons, until = [], time.monotonic() + COMING_SECONDS
+        for place, url in enumerate(urls, start=1):
+            idle = self._idle_seconds if place == len(urls) else min(self._idle_seconds, _NEXT_SECONDS)
             try:
-                await self._from(url, digest)
+                while True:
+                    if await self._from(url, digest, idle_seconds=idle, again=time.monotonic() < until):
+                        return
+                    await asyncio.sleep(_AGAIN_SECONDS)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 reasons.append(f"{url}: {error or 'no answer in time'}")
-            else:
-                return
         raise ManifestUnavailableError(
             f"manifest {digest} could not be fetched ({'; '.join(reasons) or 'no place is known that has it'}); it is "
             f"tried again, and the operator makes a new one when the mount is listed"
         )
 
-    async def _from(self, url: str, digest: str) -> None:
+    def _get(self, text: str, *, idle_seconds: float) -> _RequestContextManager:
+        """Ask a URL. One that names a role as its user is of a process that has a certificate of that role."""
+        url = URL(text)
+        host = Role(url.user).host if url.user else None
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=min(5.0, idle_seconds), sock_read=idle_seconds
+        )
+        return self._session.get(url.with_user(None), timeout=timeout, server_hostname=host)
+
+    async def _from(self, url: str, digest: str, *, idle_seconds: float, again: bool) -> bool:
+        """Take it from there; False when it is still on its way there, and may be asked for `again`."""
         with self._folder.partial() as file:
-            async with self._session.get(url, timeout=self._timeout) as response:
+            async with self._get(url, idle_seconds=idle_seconds) as response:
+                if again and response.status == _COMING and WAIT in URL(url).query:
+                    return False
                 response.raise_for_status()
                 sha, length = hashlib.sha256(), 0
                 async for piece in response.content.iter_chunked(_PIECE):
@@ -174,6 +234,7 @@ class ManifestFetcher:
             if sha.hexdigest()[:DIGEST_LENGTH] != digest:
                 raise ValueError("what came has another digest")
             await asyncio.to_thread(lambda: self._folder.keep(file, digest=digest))
+        return True
 
 
 def _take(file: IO[bytes], sha: "hashlib._Hash", piece: bytes) -> None:

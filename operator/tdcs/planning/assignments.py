@@ -3,15 +3,17 @@
 - What is missing comes from agents that have it, else from the source: each slot has one *origin* among the nodes that
   shall hold it, chosen by hash, so that it stays the same while a load goes on and the source sends each byte once.
 - A slot is dropped on a node only when it is complete on every node that shall hold it, or when no Dataset wants it.
+  In the first case it stays until readers have heard where it lies now: they would else read it from the source.
 - Slots that lie on draining nodes alone, and that no load brings elsewhere, move to staying nodes without the source.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from tdcs.engine.agents import Assignment, Check, Part, Pull, SourceAccess
+from tdcs.engine.agents import Assignment, Check, CheckState, Part, Pull, SourceAccess
 from tdcs.planning.manifest_format import Totals
 from tdcs.planning.origins import AgentNode, AgentView, Mask, choose_origins, peers_of, scores_of
 from tdcs.planning.partition import partition_within
@@ -21,8 +23,17 @@ from tdcs.policy import slots
 MOVES = "moves"
 """Name of the part of slots that draining nodes give away."""
 
+FILL_STEPS = 64
+"""What reads may fill of a cache is a multiple of one such part of it, so that assignments stay while it fills."""
+
 RELAYS = 3
 """So many agents read the source for readers when a mount is placed nowhere."""
+
+MANIFEST_TAKERS = 4
+"""So many agents get a manifest from one other agent."""
+
+MANIFEST_GIVERS = 2
+"""So many agents before it an agent waits for in turn: its giver, and the one that gives to that."""
 
 SAMPLE_PERCENT = 5
 """The share of the files that `verify: Sampled` compares."""
@@ -37,15 +48,17 @@ class AssignmentInput:
     Attributes:
         mount: engine path.
         manifest: digest of the version.
-        manifest_urls: where it can be had.
+        manifest_urls: where it can be had: from the operator, then from agents that work by it.
         totals: sums over all files.
         placements: where it shall lie.
         agents: those that can be reached.
         owned: whether what no Dataset wants is dropped; else reads fill the cache, and it is kept.
         source: how it is read; None when that is not known.
         source_rate: bytes a second that all agents together may read from the source; None for no limit.
+        readers: nodes on which pods read it; only of a mount that is not owned.
         expected: nodes on which some of it lay before the operator started. Until their agents say what they
             have of it, nothing is read from the source.
+        handover_seconds: how long a slot that lies elsewhere by now stays where it was.
     """
 
     mount: str
@@ -57,7 +70,9 @@ class AssignmentInput:
     owned: bool = True
     source: SourceAccess | None = None
     source_rate: int | None = None
+    readers: frozenset[str] = frozenset()
     expected: frozenset[str] = frozenset()
+    handover_seconds: float = 0.0
 
 
 def assign(given: AssignmentInput) -> dict[str, Assignment]:
@@ -79,33 +94,59 @@ def assign(given: AssignmentInput) -> dict[str, Assignment]:
     }
     if not unheard:
         choose_origins(given.mount, list(nodes.values()))
-    bandwidth, peers = _bandwidth(given, nodes), peers_of(list(nodes.values()))
-    check = next_check(given)
+    bandwidths, peers = _bandwidths(given, nodes), peers_of(list(nodes.values()))
+    checks = checks_of(given)
     found = {}
     relays = _relays(given, nodes)
     for name, node in nodes.items():
         drop = node.present & (~wanted | settled | _has_no_room(node) | node.view.crowded) & ~node.whole
-        if not given.owned or node.view.draining:
+        if node.view.draining:
             drop = np.zeros(slots.SLOTS, dtype=bool)
+        elif not given.owned:
+            # What reads brought beside what is wanted yields to others; without wants it is granted, or goes whole.
+            yields = node.view.crowded and bool(given.placements)
+            drop = node.present & ~node.wanted & ~node.whole if yields else np.zeros(slots.SLOTS, dtype=bool)
         nothing = not node.parts and not node.view.state.version and not node.present.any()
         if given.owned and nothing and name not in unheard | relays:
             continue
+        stays = not (_has_no_room(node) or node.view.crowded)
+        moved = drop & settled if stays else np.zeros(slots.SLOTS, dtype=bool)
         found[name] = Assignment(
             mount=given.mount,
             version=0,
             manifest=given.manifest,
-            manifest_urls=given.manifest_urls,
             parts=tuple(node.parts),
             origin=slots.of_mask(node.origin),
             drop=slots.of_mask(drop),
+            moved=slots.of_mask(moved),
+            handover_seconds=given.handover_seconds if moved.any() else 0.0,
             peers=peers.get(name, ()),
             # Also where nothing is to be brought: readers ask any of these agents for what none of them has.
             source=given.source if not unheard else None,
-            bandwidth=bandwidth,
-            check=check
-            if check is not None and any(part.name == check.part for part in node.parts)
-            else None,
+            bandwidth=bandwidths.get(name),
+            check=_check_here(checks.get(name), node),
+            fill_bytes=_fill_bytes(given, node.view),
         )
+    urls = _manifest_urls(given, sorted(found), nodes)
+    return {name: replace(one, manifest_urls=urls[name]) for name, one in found.items()}
+
+
+def _manifest_urls(
+    given: AssignmentInput, names: Sequence[str], nodes: Mapping[str, AgentNode]
+) -> dict[str, tuple[str, ...]]:
+    """Where each agent is to get the manifest: all but the first one from another agent, so that the operator sends it
+    once however many agents there are. That one waits until it has it itself; when it is gone, the one that it was to
+    get it from gives it. The operator is asked last. Each gives it to agents of later names alone: they never wait for
+    each other."""
+    found = dict.fromkeys(names, given.manifest_urls)
+    for place, name in enumerate(names):
+        givers, at = list[str](), place
+        while at and len(givers) < MANIFEST_GIVERS:
+            at = (at - 1) // MANIFEST_TAKERS
+            givers.append(nodes[names[at]].view.manifest_url)
+        known = [url for url in givers if url]
+        if known and given.manifest_urls:
+            found[name] = (*known, *given.manifest_urls[1:], given.manifest_urls[0])
     return found
 
 
@@ -135,22 +176,57 @@ def _has_placed(placement: WantPlacement, views: Mapping[str, AgentView]) -> boo
     )
 
 
-def next_check(given: AssignmentInput) -> Check | None:
-    """The comparison that is to be made now: one at a time, once all of its part lies on its nodes; that of a part
-    that was compared last stays, so that its result does, until another one is due."""
+def checks_of(given: AssignmentInput) -> dict[str, Check]:
+    """The comparison that each agent is assigned, by node.
+
+    One want of the mount is compared at a time, once all of it lies on its nodes. Its comparison stays assigned until
+    its verdict is known: an agent keeps the result of one comparison only, so that another one in between would make
+    it begin anew. Nodes without a part of that want keep a comparison that has found wrong copies there, because what
+    it refused is brought again when it is not assigned any more.
+    """
     views = {view.node: view for view in given.agents}
-    last = None
-    for placement in given.placements:
+    compared = [one for one in given.placements if one.want.verify != "None" and one.copies]
+    due = _due(compared, views)
+    found = {node: _check_of(due) for node in due.nodes} if due is not None else {}
+    # Of several that are kept the one that an agent has goes first: it has no reason to make another one.
+    for there in (True, False):
+        for placement in compared:
+            for node in placement.nodes:
+                known = _state_of(placement, node, views) is not None
+                again = placement.want.verdict and _has_placed(placement, views)
+                if known if there else again:
+                    found.setdefault(node, _check_of(placement))
+    return found
+
+
+def _due(compared: Sequence[WantPlacement], views: Mapping[str, AgentView]) -> WantPlacement | None:
+    """The want that is compared now: the one that was begun, else the first one that is on its nodes."""
+    ready: list[WantPlacement] = []
+    for placement in compared:
         want = placement.want
-        if want.verify == "None" or not placement.copies:
+        # What is not placed as it was asked for fails without a comparison.
+        if want.verdict or not want.load or placement.totals.unknown_paths or placement.unplaced_bytes:
             continue
-        checks = [views[node].state.check if node in views else None for node in placement.nodes]
-        mine = [one for one in checks if one is not None and one.id == want.check]
-        if len(mine) == len(placement.nodes) and all(one.done for one in mine):
-            last = last or placement
-        elif mine or _has_placed(placement, views):
-            return _check_of(placement)
-    return _check_of(last) if last is not None else None
+        states = [_state_of(placement, node, views) for node in placement.nodes]
+        done = all(one is not None and one.done for one in states)
+        placed = _has_placed(placement, views)
+        # One that was compared and waits for data that it has lost since is in the way of no other.
+        if any(states) and (placed or not done):
+            return placement
+        if placed:
+            ready.append(placement)
+    return ready[0] if ready else None
+
+
+def _state_of(placement: WantPlacement, node: str, views: Mapping[str, AgentView]) -> CheckState | None:
+    """How far an agent is with the comparison of a want; None when it has another one or none."""
+    state = views[node].state.check if node in views else None
+    return state if state is not None and state.id == placement.want.check else None
+
+
+def _check_here(check: Check | None, node: AgentNode) -> Check | None:
+    """The comparison of a node that holds something of what is compared."""
+    return check if check is not None and any(part.name == check.part for part in node.parts) else None
 
 
 def _check_of(placement: WantPlacement) -> Check:
@@ -257,15 +333,29 @@ def _lacks(placement: WantPlacement, nodes: Mapping[str, AgentNode]) -> bool:
     return False
 
 
-def _bandwidth(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> int | None:
+def _fill_bytes(given: AssignmentInput, view: AgentView) -> int:
+    """Up to how many bytes of the mount reads may fill a cache."""
+    if given.owned or view.draining:
+        return 0
+    step = max(view.capacity // FILL_STEPS, 1)
+    return max(view.room, 0) // step * step
+
+
+def _bandwidths(given: AssignmentInput, nodes: Mapping[str, AgentNode]) -> dict[str, int]:
     """Bytes a second that each agent may read from the source: the loads' limits, and no more than all of them together
-    may, over the nodes that read."""
+    may, over the nodes that load; over all of them when none does, for each may read for others. Nothing: no limit."""
     loading = [one.want for one in given.placements if one.want.load and _lacks(one, nodes)]
     limits = [want.bandwidth for want in loading if want.bandwidth is not None]
     total = sum(limits) if limits and len(limits) == len(loading) else None
     if given.source_rate is not None:
         total = given.source_rate if total is None else min(total, given.source_rate)
     if total is None:
-        return None
+        return {}
     reading = sum(bool((node.origin & ~node.has).any()) for node in nodes.values())
-    return max(total // max(reading, 1), 1)
+    filling = {name for name in given.readers if name in nodes and nodes[name].view.state.fills}
+    others = nodes.keys() - filling
+    if not reading and filling and filling == given.readers and others:
+        # Each reader asks its own node's agent, and another one only when that one fails.
+        own, rest = total * 9 // 10 // len(filling), total // 10 // len(others)
+        return {name: max(own if name in filling else rest, 1) for name in nodes}
+    return dict.fromkeys(nodes, max(total // (reading or max(len(nodes), 1)), 1))

@@ -18,6 +18,7 @@ from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import Candidate, PlacementInput, WantPlacement, matches, occupied, place
 from tdcs.planning.wants import Want
 from tdcs.policy.placement import CacheNode, CopyPlan, Mode, NodeBudget, node_bytes
+from tdcs.policy.room_change import RoomChange
 
 
 class Tier(IntEnum):
@@ -62,6 +63,11 @@ class MountDemand:
     filled: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def quotas(self) -> list[str]:
+        """The quotas that any of its wants counts to, sorted."""
+        return sorted({quota for want in self.wants for quota in self.payers.get(want.key, ())})
+
+    @property
     def order(self) -> tuple[int, bool, float, str]:
         """Sorts who chooses first to the front. Of those that jobs need, who has a grant keeps it: two that do not fit
         together would else push each other out."""
@@ -103,36 +109,6 @@ class MountGrant:
     evicted: bool = False
     largest_cache: int = 0
 
-    @property
-    def crowded_out(self) -> tuple[WantPlacement, ...]:
-        """The wants of which nothing was granted although there are bytes to hold."""
-        return tuple(one for one in self.placements if one.subset_bytes and not one.wanted_bytes)
-
-    @property
-    def needed_bytes(self) -> int:
-        """Bytes that a cache needs for it, each copy that is asked for counted; none while it is idle or due.
-
-        It does not depend on how many nodes there are: a copy on every node counts as one. What a quota keeps out is
-        not needed.
-        """
-        if self.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):
-            return 0
-        if not self.placements:
-            return max(self.node_bytes.values(), default=0)
-        # What Datasets and Preloads want of the same files lies on the same nodes.
-        own: dict[tuple[str, ...], int] = {}
-        further = 0
-        for one in self.placements:
-            want, copies = one.want, one.want.copies
-            if want.mode == "Replicate":
-                copies *= len(want.nodes) or want.node_count or 1
-            size = one.wanted_bytes if one.short_of else one.subset_bytes * copies
-            if want.beside:
-                further += size
-            else:
-                own[want.paths] = max(own.get(want.paths, 0), size)
-        return sum(own.values()) + further
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
@@ -149,13 +125,19 @@ class Placed:
     room: object = None
 
 
+FreeNodes = dict[str, tuple[Candidate, Candidate]]
+"""Candidates by name, and the same with the bytes that were free on them: most mounts choose from nearly the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
     """What all mounts of a cache cluster are granted, by their paths, and what is left of nodes and quotas.
 
     Attributes:
         placed: the same grants with what they were made from, for the next pass.
-        needed: bytes that a cache needs for each mount (`MountGrant.needed_bytes`).
+        needed: bytes that a cache needs for each mount (`_needed`).
+        usable: bytes that all mounts together could take on each node.
+        nodes: the candidates that mounts chose from last, for the next pass.
     """
 
     mounts: Mapping[str, MountGrant]
@@ -163,6 +145,8 @@ class Grants:
     quotas: Mapping[str, int]
     placed: Mapping[str, Placed] = field(default_factory=dict)
     needed: Mapping[str, int] = field(default_factory=dict)
+    usable: Mapping[str, int] = field(default_factory=dict)
+    nodes: FreeNodes = field(default_factory=dict, compare=False)
 
 
 def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
@@ -173,23 +157,113 @@ def grant(given: GrantInput, *, before: Grants | None = None) -> Grants:
         before: the grants that are in force: who finds the room for these keeps them, although others might lie
             better: what moves has to be read again.
     """
+    before = before if before is not None else Grants(mounts={}, free={}, quotas={})
     free, quotas = dict(given.usable), dict(given.quotas)
     found: dict[str, Placed] = {}
-    known = before.placed if before is not None else {}
     needed: dict[str, int] = {}
+    taken = {path: one.grant.node_bytes for path, one in before.placed.items()}
+    change = RoomChange(usable=given.usable, before=before.usable, taken=taken)
     for mount in sorted(given.mounts, key=lambda one: one.order):
         mount = _with_known_quotas(mount, quotas)
-        chosen = _chosen(mount, free=free, quotas=quotas, before=known.get(mount.path))
+        known, comparable = before.placed.get(mount.path), change.reach(mount.path)
+        if known is not None and comparable and _finds_the_same(mount, known, change):
+            chosen = known
+        else:
+            chosen = _chosen(mount, free=free, quotas=quotas, before=known, nodes=before.nodes)
+            change.take(chosen.grant.node_bytes, before=taken[mount.path] if comparable else {})
         for node, size in chosen.grant.node_bytes.items():
             free[node] = free.get(node, 0) - size
-        for one in chosen.grant.placements:
+        for one in chosen.grant.placements if mount.payers else ():
             for quota in mount.payers.get(one.want.key, ()):
                 quotas[quota] -= one.charged_bytes
         found[mount.path] = chosen
-        same = before is not None and chosen is known.get(mount.path)
-        needed[mount.path] = before.needed[mount.path] if before and same else chosen.grant.needed_bytes
+        if not mount.payers:
+            needed[mount.path] = before.needed[mount.path] if chosen is known else _needed(chosen).size
+    needed |= _needed_within(given.quotas, [one for path, one in found.items() if path not in needed])
     grants = {path: one.grant for path, one in found.items()}
-    return Grants(mounts=grants, free=free, quotas=quotas, placed=found, needed=needed)
+    return Grants(
+        mounts=grants,
+        free=free,
+        quotas=quotas,
+        placed=found,
+        needed=needed,
+        usable=given.usable,
+        nodes=before.nodes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needed:
+    """Bytes that a cache needs for a mount, and those of them that count to each quota."""
+
+    size: int = 0
+    charged: Mapping[str, int] = field(default_factory=dict)
+
+
+def _needed_within(quotas: Mapping[str, int], mounts: Iterable[Placed]) -> dict[str, int]:
+    """Bytes that a cache needs for each of the mounts that quotas count, by its path.
+
+    What quotas keep out is not needed. How much that is follows from what is asked for, never from what was granted:
+    with fewer nodes a dataset that lies on every node leaves more of a quota to others, so a worker that is to leave
+    would be needed again as soon as it drains.
+    """
+    left, found = dict(quotas), {}
+    for one in sorted(mounts, key=lambda one: (one.demand.tier, -one.demand.value, one.demand.path)):
+        limits = {quota: _quota_left(one.demand, left[quota]) for quota in one.demand.quotas}
+        needed = _needed(one, limits)
+        found[one.demand.path] = needed.size
+        left |= {quota: left[quota] - size for quota, size in needed.charged.items()}
+    return found
+
+
+def _needed(placed: Placed, limits: Mapping[str, int] | None = None) -> _Needed:
+    """Bytes that a cache needs for a mount, each copy that is asked for counted; none while it is idle or due.
+
+    It does not depend on how many nodes there are: a copy on every node counts as one.
+
+    Args:
+        placed: the mount's grant.
+        limits: what each quota leaves it.
+    """
+    grant = placed.grant
+    if grant.tier not in (Tier.PINNED, Tier.ACTIVE, Tier.WAITING, Tier.KEPT):
+        return _Needed()
+    if not grant.placements:
+        return _Needed(size=max(grant.node_bytes.values(), default=0))
+    left = dict(limits or {})
+    # What Datasets and Preloads want of the same files lies on the same nodes.
+    own: dict[tuple[str, ...], int] = {}
+    further = 0
+    for one in grant.placements:
+        want = one.want
+        copy = one.subset_bytes
+        if want.mode == "Replicate":
+            copy *= len(want.nodes) or want.node_count or 1
+        asked = copy * want.copies - (0 if want.beside else own.get(want.paths, 0))
+        payers = placed.demand.payers.get(want.key, ())
+        size = max(min(asked, *(left[quota] for quota in payers)), 0) if payers else max(asked, 0)
+        if want.beside:
+            size -= size % max(copy, 1)  # a part of a further copy is of no use to anybody
+            further += size
+        else:
+            own[want.paths] = own.get(want.paths, 0) + size
+        left |= {quota: left[quota] - size for quota in payers}
+    charged = {quota: limit - left[quota] for quota, limit in (limits or {}).items()}
+    return _Needed(size=sum(own.values()) + further, charged=charged)
+
+
+def _finds_the_same(mount: MountDemand, known: Placed, change: RoomChange) -> bool:
+    """Whether a mount asks for what it asked for, and finds the room that it was granted: then it is granted the same.
+
+    What more room would change, and what quotas leave to one of all their mounts, is looked at each time.
+    """
+    return (
+        known.demand is mount
+        and known.room is None
+        and bool(known.grant.placements)
+        and not mount.payers
+        and not change.concerns(known.grant.node_bytes)
+    )
 
 
 def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDemand:
@@ -201,7 +275,12 @@ def _with_known_quotas(mount: MountDemand, quotas: Mapping[str, int]) -> MountDe
 
 
 def _chosen(
-    mount: MountDemand, *, free: Mapping[str, int], quotas: Mapping[str, int], before: Placed | None
+    mount: MountDemand,
+    *,
+    free: Mapping[str, int],
+    quotas: Mapping[str, int],
+    before: Placed | None,
+    nodes: FreeNodes,
 ) -> Placed:
     if mount.tier is Tier.DUE:
         return Placed(demand=mount, grant=MountGrant(tier=mount.tier, evicted=True))
@@ -212,8 +291,7 @@ def _chosen(
         )
         kept = mount.filled if stays else {}
         return Placed(demand=mount, grant=MountGrant(tier=mount.tier, node_bytes=kept, evicted=not stays))
-    needed = {quota for want in mount.wants for quota in mount.payers.get(want.key, ())}
-    left = {quota: _quota_left(mount, quotas[quota]) for quota in sorted(needed)}
+    left = {quota: _quota_left(mount, quotas[quota]) for quota in mount.quotas}
     if before is not None and before.grant.placements and same_placement(before.demand, mount):
         known = before.grant
         same_room = before.room is not None and before.room == _room(mount, free, left)
@@ -231,7 +309,7 @@ def _chosen(
         manifest=mount.manifest,
         wants=mount.wants,
         totals=mount.totals,
-        candidates=tuple(_with_room(mount.candidates, free)),
+        candidates=tuple(_with_room(mount.candidates, free, known=nodes)),
         held_before={**mount.held_before, **(_held(before.grant.placements) if before is not None else {})},
         payers=mount.payers,
         quotas=left,
@@ -344,23 +422,16 @@ def _lasting_node(node: CacheNode) -> object:
     return node.name, node.capacity_bytes, node.has_readers
 
 
-def _with_room(candidates: Iterable[Candidate], free: Mapping[str, int]) -> Iterable[Candidate]:
+def _with_room(
+    candidates: Iterable[Candidate], free: Mapping[str, int], *, known: FreeNodes
+) -> Iterable[Candidate]:
+    """The candidates with what is free on them. `known`: those of the last mount; most are the same for this one."""
     for one in candidates:
         node, left = one.node, max(free.get(one.node.name, 0), 0)
-        if node.free_bytes == left:
-            yield one
-            continue
-        yield Candidate(
-            node=CacheNode(
-                name=node.name,
-                capacity_bytes=node.capacity_bytes,
-                free_bytes=left,
-                held_bytes=node.held_bytes,
-                free_gpus=node.free_gpus,
-                has_readers=node.has_readers,
-            ),
-            labels=one.labels,
-        )
+        before = known.get(node.name)
+        if before is None or before[0] is not one or before[1].node.free_bytes != left:
+            before = known[node.name] = (one, replace(one, node=replace(node, free_bytes=left)))
+        yield before[1]
 
 
 def _quota_left(mount: MountDemand, left: int) -> int:

@@ -52,8 +52,11 @@ class Manifest:
         self._folders: Final = columns["folders"]
         self._folder_ends: Final = columns["folder_ends"]
         self.folder_files = columns["folder_files"]
-        self._names: Final = columns["names"]
-        self._name_ends: Final = columns["name_ends"]
+        # Not as arrays: one number or name is taken of them at a time, which is three times as fast this way.
+        self._folder_firsts: Final = self.folder_files.data
+        self._names: Final = columns["names"].data
+        ends = columns["name_ends"].view(np.uint8).data
+        self._name_ends: Final = ends.cast("Q") if len(ends) else ends
         self.lengths = columns["lengths"]
         self._tags: Final = columns["tags"]
         self.block_ends = columns["block_ends"]
@@ -95,7 +98,8 @@ class Manifest:
 
     def name(self, file: int) -> bytes:
         """The file's own name."""
-        return self._names[self._name_begin(file) : int(self._name_ends[file])].tobytes()
+        ends = self._name_ends
+        return bytes(self._names[ends[file - 1] if file else 0 : ends[file]])
 
     def file_path(self, file: int) -> bytes:
         """The file's path, relative to the mount."""
@@ -113,11 +117,11 @@ class Manifest:
 
     def find(self, *, folder: int, name: bytes) -> int | None:
         """The file of this name directly in a folder."""
-        low, high = int(self.folder_files[folder]), int(self.folder_files[folder + 1])
-        end = high
+        low, high = self._folder_firsts[folder], self._folder_firsts[folder + 1]
+        end, names, ends = high, self._names, self._name_ends
         while low < high:
             middle = (low + high) // 2
-            if self.name(middle) < name:
+            if bytes(names[ends[middle - 1] if middle else 0 : ends[middle]]) < name:
                 low = middle + 1
             else:
                 high = middle
@@ -248,9 +252,6 @@ class Manifest:
                 high = middle
         return low if self.folders[folder] else len(self.folders)
 
-    def _name_begin(self, file: int) -> int:
-        return int(self._name_ends[file - 1]) if file else 0
-
     def _column(self, view: memoryview, *, name: str) -> npt.NDArray[Any]:
         kind = np.dtype(COLUMNS[name])
         offset, length = self.header.columns.get(name, (0, -1))
@@ -268,7 +269,7 @@ class Manifest:
             and len(self._tags) == files * self.header.tag_width
             and len(self.block_lengths) == len(self.block_slots) == len(self._block_order) == blocks
             and (int(self.block_ends[-1]) if files else 0) == blocks
-            and (int(self._name_ends[-1]) if files else 0) == len(self._names)
+            and (self._name_ends[-1] if files else 0) == len(self._names)
             and int(self._folder_ends[-1]) == len(self._folders)
         )
         if not fits:

@@ -26,6 +26,7 @@ class AgentView:
     Attributes:
         node: its node.
         address: of its block service.
+        manifest_url: where it gives the mount's manifest as soon as it has it.
         draining: whether its worker leaves the cache.
         room: bytes that the mount may take there, its own included.
         capacity: of its cache; the node's weight.
@@ -37,6 +38,7 @@ class AgentView:
 
     node: str
     address: str = ""
+    manifest_url: str = ""
     draining: bool = False
     room: int = 0
     capacity: int = 1

@@ -47,23 +47,31 @@ class Places:
 
     def __init__(self, taken: Mapping[str, Iterable[Key]] | None = None) -> None:
         self._taken = {mount: list(jobs) for mount, jobs in (taken or {}).items()}
+        self._datasets: dict[tuple[str, Key], set[str]] = {}
 
     def take(self, job: Key, claims: Iterable[AccessClaim]) -> None:
         """A job was admitted. It takes one place at a source, however many of its Datasets have that."""
-        for mount in {claim.mount for claim in claims}:
+        found: dict[str, set[str]] = {}
+        for claim in claims:
+            found.setdefault(claim.mount, set()).add(claim.dataset)
+        for mount, datasets in found.items():
             self._taken.setdefault(mount, []).append(job)
+            self._datasets[mount, job] = datasets
 
     def full(self, claims: Sequence[AccessClaim]) -> AccessClaim | None:
         """The first of these sources that has no place left; None when each has one."""
-        for claim in claims:
-            if claim.places is not None and len(self._taken.get(claim.mount, ())) >= claim.places:
-                return claim
-        return None
+        return next((claim for claim in claims if self.left(claim) == 0), None)
+
+    def left(self, claim: AccessClaim) -> int | None:
+        """How many more jobs may read a source at once; None when there is no limit."""
+        if claim.places is None:
+            return None
+        return max(claim.places - len(self._taken.get(claim.mount, ())), 0)
 
     def sentence(self, claim: AccessClaim) -> str:
         """Why a source has no place left, for the job that waits for one."""
-        readers = sorted("/".join(job) for job in self._taken.get(claim.mount, ()))
-        named = ", ".join(readers[:NAMED])
+        readers = sorted(self._taken.get(claim.mount, ()))
+        named = ", ".join(self._named(job, claim) for job in readers[:NAMED])
         more = f" and {len(readers) - NAMED} more" if len(readers) > NAMED else ""
         coming = f"; {claim.coming} further to come (spec.access.onLimit)" if claim.coming else ""
         many = "1 job" if claim.limit == 1 else f"{claim.limit} jobs"
@@ -73,24 +81,35 @@ class Places:
             f"{named}{more} read{'s' if len(readers) == 1 else ''} it{coming}"
         )
 
+    def _named(self, job: Key, claim: AccessClaim) -> str:
+        """A job that reads a source, with its Dataset where that is another one than the claim's."""
+        datasets = self._datasets.get((claim.mount, job), {claim.dataset})
+        if claim.dataset in datasets:
+            return "/".join(job)
+        return f"{'/'.join(job)} (of Dataset {min(datasets)}, which has the same source)"
+
 
 @dataclass(slots=True, kw_only=True)
 class KeptPlaces:
-    """The sources with places that are kept for a job that was passed too often, and for which one.
+    """The places that are kept for jobs that were passed too often: one at each of their sources.
 
-    While the queue is gone through from its head, such a job closes its sources to those behind it.
+    While the queue is gone through from its head, such a job takes its places from those behind it.
     """
 
-    jobs: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, list[str]] = field(default_factory=dict)
 
     def keep(self, job: Key, claims: Iterable[AccessClaim]) -> None:
-        """Those behind a job get no place at its sources before it does."""
-        for claim in claims:
-            self.jobs.setdefault(claim.mount, "/".join(job))
+        """Those behind a job leave it a place at each of its sources."""
+        for mount in {claim.mount for claim in claims}:
+            self.jobs.setdefault(mount, []).append("/".join(job))
 
-    def closed(self, claims: Iterable[AccessClaim]) -> AccessClaim | None:
-        """The first limited source that keeps its places for a job before this one."""
-        return next((claim for claim in claims if claim.limit and claim.mount in self.jobs), None)
+    def closed(self, claims: Iterable[AccessClaim], *, places: Places) -> AccessClaim | None:
+        """The first source that keeps all of its places that are left for jobs before this one."""
+        for claim in claims:
+            left = places.left(claim)
+            if left is not None and left <= len(self.jobs.get(claim.mount, ())):
+                return claim
+        return None
 
 
 def missing_place(
@@ -100,10 +119,10 @@ def missing_place(
     full = places.full(claims)
     if full is not None:
         return full, places.sentence(full)
-    closed = kept.closed(claims)
+    closed = kept.closed(claims, places=places)
     if closed is None:
         return None
-    first = kept.jobs[closed.mount]
+    first = kept.jobs[closed.mount][0]
     return closed, f"the next place at Dataset {closed.dataset} is kept for {first}, passed too often"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.api.dataset import Dataset
+from tdcs.api.conditions import COPIES_WRONG, EXPIRED, FILES_FAILED
+from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.durations import seconds_between, to_seconds
 from tdcs.api.sharing import PIN, TIMED
 from tdcs.planning.grants import Tier
@@ -19,8 +20,8 @@ Key = tuple[str, str]
 
 EPOCH = "1970-01-01T00:00:00Z"
 
-EXPIRED = "Expired"
-"""Reason of a Dataset without a grant because its time is over."""
+_LOADED_IN_PART = frozenset({FILES_FAILED, COPIES_WRONG})
+"""Reasons of the condition Ready of a Dataset of which nothing more can be loaded for now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +160,19 @@ def _time_left(claimant: Claimant, *, last: float, now: str) -> float | None:
         return None
     if status is not None and status.grant is not None and status.grant.reason == EXPIRED:
         return 0.0  # until it is used or asked for, whatever its loading looks like by now
-    loaded = next((one for one in (status.conditions if status else ()) if one.type == names.LOADED), None)
     if spec.preload.enabled:
-        if loaded is None or loaded.status != "True":
-            last = seconds_between(EPOCH, now)
-        else:
-            last = max(last, seconds_between(EPOCH, loaded.last_transition_time))
+        last = max(last, seconds_between(EPOCH, _loaded_since(status) or now))
     due = last + to_seconds(ttl) if ttl is not None else next_time(schedule or "", after=last)
     return None if due is None else due - seconds_between(EPOCH, now)
+
+
+def _loaded_since(status: DatasetStatus | None) -> str | None:
+    """When all had been loaded that can be; None while more is to come."""
+    found = {one.type: one for one in (status.conditions if status else ())}
+    loaded, ready = found.get(names.LOADED), found.get(names.READY)
+    if loaded is not None and loaded.status == "True":
+        return loaded.last_transition_time
+    # Never Loaded with files that cannot be had, or with wrong copies: it became Ready without them.
+    if ready is not None and ready.status == "True" and ready.reason in _LOADED_IN_PART:
+        return ready.last_transition_time
+    return None

@@ -35,6 +35,8 @@ class Want:
         bandwidth: bytes a second that its load may read from the source; None for no limit.
         verify: how much of what was loaded is compared with the source.
         check: identity of that comparison: another Preload of the same name has another one.
+        verdict: whether it has ended, and found wrong copies. It is not made again, but it stays assigned: what it
+            refused must not be brought again.
         beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
             copies, and only as a whole; empty for others.
     """
@@ -51,6 +53,7 @@ class Want:
     bandwidth: int | None = None
     verify: Verify = "None"
     check: str = ""
+    verdict: bool = False
     beside: str = ""
 
     @property
@@ -134,18 +137,19 @@ def of_preload(*, namespace: str, name: str, uid: str, preload: Preload, dataset
     """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
     spec = preload.spec
     conditions = preload.status.conditions if preload.status else []
+    failed, wrong = is_true(conditions, names.FAILED), has_wrong_copies(preload)
+    compared = not failed or wrong
     return _placed(
         key=preload_key(namespace=namespace, name=name),
         dataset=dataset,
         subset=subset_of(spec),
         copies=spec.copies,
         nodes=spec.nodes,
-        load=not spec.suspend
-        and not is_true(conditions, names.FAILED)
-        and seconds_until(spec.start_time, now=now) == 0,
+        load=not spec.suspend and not failed and seconds_until(spec.start_time, now=now) == 0,
         bandwidth=_rate(spec.bandwidth),
-        verify=spec.verify,
-        check=uid,
+        verify=spec.verify if compared else "None",
+        check=uid if compared else "",
+        verdict=wrong,
     )
 
 
@@ -216,6 +220,14 @@ def is_complete(preload: Preload) -> bool:
     return preload.status is not None and is_true(preload.status.conditions, names.COMPLETE)
 
 
+def has_wrong_copies(preload: Preload) -> bool:
+    """Whether a Preload has failed because copies differed from the source twice."""
+    return preload.status is not None and any(
+        one.type == names.FAILED and one.status == "True" and one.reason == "VerifyFailed"
+        for one in preload.status.conditions
+    )
+
+
 def subset_of(selection: Selection) -> Subset:
     """The policy's form of a selection."""
     return Subset(paths=tuple(selection.paths), fraction=selection.fraction, amount=selection.amount_bytes)
@@ -232,6 +244,7 @@ def _placed(
     bandwidth: int | None = None,
     verify: Verify = "None",
     check: str = "",
+    verdict: bool = False,
 ) -> Want:
     placement, named = dataset.spec.placement, tuple(sorted(nodes))
     return Want(
@@ -246,6 +259,7 @@ def _placed(
         bandwidth=bandwidth,
         verify=verify,
         check=check,
+        verdict=verdict,
     )
 
 

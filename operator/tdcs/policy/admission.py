@@ -42,6 +42,8 @@ class Reason(StrEnum):
     REQUEUED = "NotAllPodsPlaced"
     QUOTA = "QuotaTooSmall"
     AT_LIMIT = "DatasetAtLimit"
+    IN_KUEUE = "WaitsInKueue"
+    KUEUE_ADMITTED = "AdmittedByKueue"
     INVALID = "InvalidSpec"
 
 
@@ -52,7 +54,8 @@ class DatasetReadiness:
     Attributes:
         name: the Dataset's name.
         found: whether there is a Dataset of that name.
-        readable: whether it is mounted in the cache.
+        readable: whether it is mounted in the cache, and pods can mount its volume.
+        mounted: whether it is mounted in the cache.
         why: why it is not, in the words of whoever knows.
         cached_ratio: cached bytes over all bytes, between 0 and 1.
         required_ratio: the fraction the job waits for, between 0 and 1.
@@ -64,6 +67,7 @@ class DatasetReadiness:
     name: str
     found: bool
     readable: bool = False
+    mounted: bool = False
     cached_ratio: float = 0.0
     required_ratio: float = 0.0
     deleting: bool = False
@@ -139,7 +143,7 @@ def _awaited(reason: Reason, dataset: DatasetReadiness) -> str:
         case Reason.DELETING:
             return f"Dataset {dataset.name} is being deleted; the job goes on when there is one of that name again"
         case Reason.UNREADABLE:
-            return f"Dataset {dataset.name} is not mounted yet{_cause(dataset)}"
+            return f"{_unreadable(dataset)} yet{_cause(dataset)}"
         case _:
             return (
                 f"Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached, "
@@ -162,14 +166,21 @@ def _suffered(reason: Reason, dataset: DatasetReadiness) -> str:
             )
         case Reason.UNREADABLE:
             return (
-                f"the job runs, and Dataset {dataset.name} is not mounted just now: what is on a pod's own node can "
-                f"be read all the same{_cause(dataset)}"
+                f"the job runs, and {_unreadable(dataset)} just now: what is on a pod's own node can be read all the "
+                f"same{_cause(dataset)}"
             )
         case _:
             return (
                 f"the job runs, and Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached now: "
                 "the rest is being loaded again, and is read from other nodes or the source until then"
             )
+
+
+def _unreadable(dataset: DatasetReadiness) -> str:
+    """What of a Dataset is missing before pods can read it."""
+    if dataset.mounted:
+        return f"Dataset {dataset.name} cannot be read by pods"
+    return f"Dataset {dataset.name} is not mounted"
 
 
 def _cause(dataset: DatasetReadiness) -> str:

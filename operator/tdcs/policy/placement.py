@@ -5,7 +5,8 @@ each of them gets. Which slots these are is decided by :mod:`tdcs.policy.slots`.
 """
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -96,24 +97,16 @@ def plan_copy(
         raise ValueError(f"dataset {dataset}: size must not be negative, got {dataset_bytes}")
     if node_count is not None and node_count < 1:
         raise ValueError(f"dataset {dataset}: nodeCount must be at least 1, got {node_count}")
-    ranked = sorted(
-        (node for node in nodes if node.free_bytes > 0),
-        key=lambda node: (
-            not node.has_readers,
-            -node.held_bytes,
-            -min(node.free_gpus, 1),
-            -node.free_bytes,
-            _unit_hash(dataset, node.name),
-        ),
-    )
+    order = _in_order(dataset, nodes)
     if mode is Mode.REPLICATE:
         # A node too small for the whole dataset would hold a part only: take it last.
-        ranked.sort(key=lambda node: node.free_bytes < dataset_bytes)
+        ranked = sorted(order, key=lambda node: node.free_bytes < dataset_bytes)
         whole = sum(node.free_bytes >= dataset_bytes for node in ranked)
         chosen = ranked[: node_count or max(whole, 1)]
     elif node_count is not None:
-        chosen = ranked[:node_count]
+        chosen = list(itertools.islice(order, node_count))
     else:
+        ranked = list(order)
         beside = [node for node in ranked if node.has_readers]
         whole_beside = [node for node in beside if node.free_bytes >= dataset_bytes]
         if mode is Mode.AUTO and whole_beside:
@@ -133,6 +126,18 @@ def plan_copy(
         dataset_bytes=dataset_bytes,
         fits=each_holds_all if mode is Mode.REPLICATE else bool(chosen) and room >= dataset_bytes,
     )
+
+
+def _in_order(dataset: str, nodes: Iterable[CacheNode]) -> Iterator[CacheNode]:
+    """The nodes with room, the best first. Ties are broken where they are reached: of hundreds of nodes most are
+    alike, and a few are chosen."""
+
+    def rank(node: CacheNode) -> tuple[bool, int, int, int]:
+        return not node.has_readers, -node.held_bytes, -min(node.free_gpus, 1), -node.free_bytes
+
+    with_room = sorted((node for node in nodes if node.free_bytes > 0), key=rank)
+    for _, equal in itertools.groupby(with_room, key=rank):
+        yield from sorted(equal, key=lambda node: _unit_hash(dataset, node.name))
 
 
 def node_bytes(plan: CopyPlan) -> dict[str, int]:

@@ -4,10 +4,10 @@ Growing: a node gets a worker as soon as a pod runs there that reads data of the
 as the minimum says, and as the data that jobs need takes room. Shrinking: a worker that nothing calls for stays for a
 while, for the next job may come soon, so that the cache does not swing; then it leaves. What may leave is chosen so
 that the worker whose loss costs least goes first. Its loss is the bytes that lie nowhere else, weighted by the demand
-for their dataset; bytes that have another copy cost nothing. Before it leaves, its last copies move to the free room of
-other nodes, the most wanted first.
+for their dataset; bytes that have another copy cost nothing. Before it leaves, its last copies move to other nodes as
+the grants of the cache manager say (`tdcs.planning.grants`), which are made without it.
 
-Limits: room is planned over the cluster as it is known now; moving takes time that is not planned.
+Limits: moving takes time that is not planned.
 """
 
 import math
@@ -101,27 +101,8 @@ class Worker:
     """A cache worker as scale-in sees it."""
 
     node: str
-    free_bytes: int
     held: tuple[Held, ...] = ()
     runs_jobs: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
-    """Bytes of a dataset that shall go from the draining worker to another node."""
-
-    dataset: str
-    to_node: str
-    moved_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrainPlan:
-    """The worker that leaves, where its last copies go, and the bytes for which there is no room."""
-
-    node: str
-    moves: tuple[Move, ...]
-    lost_bytes: int
 
 
 def follow_jobs(*, sites: Sequence[Site], bounds: Bounds, now: float) -> Following:
@@ -189,26 +170,3 @@ def loss(worker: Worker) -> float:
 def leaves_first(workers: Sequence[Worker]) -> Worker | None:
     """The worker whose loss costs least; one without jobs before one with."""
     return min(workers, key=lambda one: (one.runs_jobs, loss(one), one.node), default=None)
-
-
-def drain_plan(*, draining: Worker, others: Sequence[Worker]) -> DrainPlan:
-    """Where the last copies of a draining worker go: the most wanted first, onto the emptiest nodes."""
-    room: dict[str, int] = {one.node: one.free_bytes for one in others if one.node != draining.node}
-    moves: list[Move] = []
-    lost = 0
-    for held in sorted(draining.held, key=lambda one: (-one.worth, one.dataset)):
-        left = held.last_copy_bytes
-        for node in _emptiest_first(room):
-            if left <= 0:
-                break
-            moved = min(left, room[node])
-            if moved > 0:
-                moves.append(Move(dataset=held.dataset, to_node=node, moved_bytes=moved))
-                room[node] -= moved
-                left -= moved
-        lost += left
-    return DrainPlan(node=draining.node, moves=tuple(moves), lost_bytes=lost)
-
-
-def _emptiest_first(room: Mapping[str, int]) -> list[str]:
-    return sorted(room, key=lambda node: (-room[node], node))

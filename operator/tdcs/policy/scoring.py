@@ -10,7 +10,8 @@ larger read.
 
 kube-scheduler places one pod after another. So that a pod does not take what only a later one could have used, a node
 counts less for it the more pods wait for other data there, and a pod that finds its own data nowhere leaves such nodes
-alone (:func:`nodes_to_take`).
+alone (:func:`nodes_to_take`). Nodes that a pod leaves to larger ones come behind all others
+(:func:`without_left_nodes`).
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -133,6 +134,25 @@ def nodes_to_take(*, candidates: Collection[str], awaited: Mapping[str, float]) 
         least = min((awaited[node] for node in candidates), default=0.0) + 1e-9
         chosen = [node for node in candidates if awaited[node] <= least]
     return dict.fromkeys(chosen, 1) if len(chosen) < len(candidates) else {}
+
+
+def without_left_nodes(
+    scores: Mapping[str, int], *, leave: Container[str], candidates: Collection[str]
+) -> dict[str, int]:
+    """Scores with which a pod keeps off the nodes that it leaves to larger pods, while it has another candidate.
+
+    Those get none. Of the others each gets at least 1, so that it comes before them, and one with data at least 2. When
+    the pod has no other candidate, the scores stay as they are: then it takes the best empty node.
+
+    Args:
+        scores: those of :func:`node_scores` or :func:`nodes_to_take`.
+        leave: the nodes (:func:`tdcs.policy.fitting.nodes_to_leave`).
+        candidates: the nodes that have room for the pod.
+    """
+    others = [node for node in candidates if node not in leave]
+    if not others or len(others) == len(candidates):
+        return dict(scores)
+    return {node: max(scores[node], 2) if node in scores else 1 for node in others}
 
 
 def closeness(*, node: str, copies: Sequence[CopyOnNodes]) -> float:

@@ -90,11 +90,6 @@ def difference(slots: bytes, *without: bytes) -> bytes:
     return found.to_bytes(BITMAP_BYTES, "big")
 
 
-def is_subset(slots: bytes, of: bytes) -> bool:
-    """Whether all slots of a bitmap are in another one."""
-    return difference(slots, of) == bytes(BITMAP_BYTES)
-
-
 def prefix(length: int) -> bytes:
     """The bitmap of the first `length` slots; raises ValueError unless 0 <= length <= 4096."""
     if not 0 <= length <= SLOTS:

@@ -5,6 +5,8 @@ import logging
 import os
 import signal
 import sys
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +16,29 @@ _log: Final = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class StartRate:
+    """Bounds how often processes are started anew: at once after one was killed, and with pauses when all end at once.
+
+    Args:
+        most: how many in a second.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, most: int = 10, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._started: Final = deque[float](maxlen=most)
+        self._clock: Final = clock
+
+    def left(self) -> float:
+        """Seconds until one may be started."""
+        if len(self._started) < (self._started.maxlen or 0):
+            return 0.0
+        return max(0.0, self._started[0] + 1.0 - self._clock())
+
+    def note(self) -> None:
+        """One is started."""
+        self._started.append(self._clock())
 
 
 def start(work: Callable[[], None]) -> int:
@@ -26,6 +51,8 @@ def start(work: Callable[[], None]) -> int:
     try:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             work()

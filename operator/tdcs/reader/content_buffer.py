@@ -17,7 +17,7 @@ class ContentBuffer:
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
         self.bytes = 0
-        self._kept: Final[dict[int, OrderedDict[Key, bytes]]] = {}
+        self._kept: Final[dict[int, OrderedDict[Key, bytes | memoryview]]] = {}
         self._sizes: Final[dict[int, int]] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -28,7 +28,7 @@ class ContentBuffer:
         """Those that have something here."""
         return set(self._sizes)
 
-    def get(self, key: Key) -> bytes | None:
+    def get(self, key: Key) -> bytes | memoryview | None:
         """What is kept under a key, which becomes the most recently used one."""
         kept = self._kept.get(key.version)
         found = kept.get(key) if kept is not None else None
@@ -36,7 +36,7 @@ class ContentBuffer:
             kept.move_to_end(key)
         return found
 
-    def put(self, key: Key, content: bytes) -> None:
+    def put(self, key: Key, content: bytes | memoryview) -> None:
         """Keep something; what does not fit at all is not kept."""
         self.drop(key)
         if len(content) > self.limit:

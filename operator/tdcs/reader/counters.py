@@ -50,6 +50,13 @@ class Counters:
         """Count something of a version."""
         self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what] += amount
 
+    def answered(self, version: int, origin: Count, *, size: int, nanoseconds: int) -> None:
+        """A read was answered: `origin` is the count of such reads; their bytes and their time follow it."""
+        place, numbers = _HEAD + min(version, ROWS - 1) * _WIDTH + int(origin), self._numbers
+        numbers[place] += 1
+        numbers[place + 1] += size
+        numbers[place + 2] += nanoseconds
+
     def get(self, version: int, what: Count) -> int:
         """The count of a version."""
         return int(self._numbers[_HEAD + min(version, ROWS - 1) * _WIDTH + what])

@@ -7,13 +7,14 @@ from typing import Final
 
 import click
 
+from tdcs.agent import open_files
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
 from tdcs.reader import child_process
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse.holder import Holder, HolderError, Session
 from tdcs.reader.fuse.protocol import Unsupported
-from tdcs.reader.registration import ReaderFolder
+from tdcs.reader.registration import ReaderFolder, ReadersPresent
 from tdcs.trust.identity import TRUST_HELP
 
 _FOLDER: Final = click.option(
@@ -40,6 +41,7 @@ def command() -> None:
         level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    open_files.allow_all()
 
 
 @command.command()
@@ -57,6 +59,8 @@ def hold(folder: Path, node: str, with_reserve: bool, trust: Path | None) -> Non
     """Mount the file system, and hold its session while readers come and go."""
     place = ReaderFolder(folder)
     place.prepare()
+    # A reader of an earlier version has only the lock of those that serve.
+    keepers, serving = ReadersPresent(place.keepers), ReadersPresent(place.readers)
 
     def serve(session: Session) -> None:
         from tdcs.reader import reserve  # in its own process: the holder itself stays small
@@ -67,7 +71,12 @@ def hold(folder: Path, node: str, with_reserve: bool, trust: Path | None) -> Non
         return child_process.start(lambda: serve(session))
 
     try:
-        Holder(point=place.point, path=place.socket, reserve=start_reserve if with_reserve else None).run()
+        Holder(
+            point=place.point,
+            path=place.socket,
+            reserve=start_reserve if with_reserve else None,
+            kept=lambda: keepers.any() or serving.any(),
+        ).run()
     except (OSError, Unsupported) as error:
         raise click.ClickException(f"the file system cannot be mounted at {place.point}: {error}") from error
 

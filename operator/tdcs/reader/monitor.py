@@ -5,9 +5,7 @@ import random
 import socket
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
@@ -17,10 +15,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tdcs.engine.holder_table import HOLDERS_PATH, Holder, HolderTable
 from tdcs.engine.read_failure import READ_FAILURES_PATH
+from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
 from tdcs.reader.counters import Counters
 from tdcs.reader.exposition import registry_of
 from tdcs.reader.registration import DRAFT, ReaderFolder, Registration, write_atomically
 from tdcs.reader.supervisor import HANG_SECONDS, ReaderSettings
+from tdcs.trust.contexts import client_contexts
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ _PAUSE_SECONDS: Final = 1.0
 _REPORT_SECONDS: Final = 5.0
 _REPORT_PAUSE_SECONDS: Final = 10.0
 _LARGEST_TABLE: Final = 64 << 20
+_NOT_ADMITTED: Final = 403
+"""A caller's certificate has ended, say: the next one is admitted."""
 
 
 def run(settings: ReaderSettings, counters: Counters) -> None:
@@ -51,6 +53,7 @@ class Monitor:
     def __init__(self, settings: ReaderSettings, counters: Counters) -> None:
         self._settings: Final = settings
         self._counters: Final = counters
+        self._operator: Final = OperatorClient(settings.operator, tls=client_contexts(settings.trust))
         self._folder: Final = ReaderFolder(settings.folder)
         self._labels: Final[dict[int, tuple[str, str, str]]] = {}
         self._polls: Final[dict[str, threading.Thread]] = {}
@@ -95,15 +98,15 @@ class Monitor:
                 continue  # being written
             try:
                 content = file.read_bytes()
-                url = f"http://{self._settings.operator}{READ_FAILURES_PATH}"
-                with urllib.request.urlopen(url, data=content, timeout=_REPORT_SECONDS):
-                    file.unlink(missing_ok=True)
-            except urllib.error.HTTPError as error:
-                _log.warning("the operator does not take the report %s: %s", file.name, error)
+                self._operator.post(READ_FAILURES_PATH, content, seconds=_REPORT_SECONDS)
                 file.unlink(missing_ok=True)
             except OSError as error:
+                if isinstance(error, RequestRefusedError) and error.status != _NOT_ADMITTED:
+                    _log.warning("the operator does not take the report %s: %s", file.name, error)
+                    file.unlink(missing_ok=True)
+                    continue
                 self._report_at = now + _REPORT_PAUSE_SECONDS
-                _log.info("the operator cannot be told what could not be read: %s", error)
+                _log.info("the operator cannot be reached, and hears later what could not be read: %s", error)
                 return
 
     def _poll(self, name: str, registration: Registration) -> None:
@@ -127,9 +130,12 @@ class Monitor:
         query = urllib.parse.urlencode(
             {"mount": registration.path, "revision": revision, "wait": POLL_SECONDS}
         )
-        url = f"http://{self._settings.operator}{HOLDERS_PATH}{registration.cluster}?{query}"
-        with urllib.request.urlopen(url, timeout=POLL_SECONDS + _SLACK_SECONDS) as answer:
-            return msgspec.msgpack.decode(answer.read(_LARGEST_TABLE), type=HolderTable)
+        answer = self._operator.get(
+            f"{HOLDERS_PATH}{registration.cluster}?{query}",
+            seconds=POLL_SECONDS + _SLACK_SECONDS,
+            largest=_LARGEST_TABLE,
+        )
+        return msgspec.msgpack.decode(answer, type=HolderTable)
 
     def _serve(self) -> None:
         registry = registry_of(self._counters, versions=self._labels)

@@ -34,6 +34,8 @@ class OpenVersion:
         node: name of this node; it needs no connection to its own disk.
 
     Attributes:
+        file_lengths, block_ends, block_ids, block_lengths, block_slots: columns of the manifest, to take one number of
+            them at a time: of an array that takes three times as long.
         journal: that the ids of its blocks belong to, as registered last; empty while that is not known.
         table: who holds what of its mount.
         read_at, registered_at: of the files with the table and the registration that were read last.
@@ -47,6 +49,11 @@ class OpenVersion:
         self.registration: Final = registration
         self.tree: Final = tree
         self.manifest: Final = tree.manifest
+        self.file_lengths: Final = self.manifest.lengths.data
+        self.block_ends: Final = self.manifest.block_ends.data
+        self.block_ids: Final = self.manifest.block_ids.data
+        self.block_lengths: Final = self.manifest.block_lengths.data
+        self.block_slots: Final = self.manifest.block_slots.data
         self.folders: Final = [
             f"{tier}/{folder}/"
             for tier in registration.tiers
@@ -63,14 +70,14 @@ class OpenVersion:
         self._journal_read_at: tuple[int, int] | None = None
         self._node: Final = node
         self._slot_holders: dict[int, tuple[str, ...]] = {}
-        self._source_readers: tuple[str, ...] = ()
+        self._slot_sources: dict[int, tuple[str, ...]] = {}
         self._here = ALL_SLOTS
 
     def set_table(self, table: HolderTable) -> None:
         """Take another table of holders."""
         self.table = table
         self._slot_holders.clear()
-        self._source_readers = tuple(holder.address for holder in table.holders if holder.reads_source)
+        self._slot_sources.clear()
         own = [holder.present for holder in table.holders if holder.node == self._node]
         self._here = own[0] if own else NO_SLOTS if table.holders and self._node else ALL_SLOTS
 
@@ -95,8 +102,12 @@ class OpenVersion:
 
     def may_be_here(self, block: int) -> bool:
         """Whether a block may lie on this node, by what its agent said last."""
-        slot = int(self.manifest.block_slots[block])
+        slot = self.block_slots[block]
         return bool(self._here[slot >> 3] & (0x80 >> (slot & 7)))
+
+    def blocks_of(self, file: int) -> range:
+        """Numbers of a file's blocks."""
+        return range(self.block_ends[file - 1] if file else 0, self.block_ends[file])
 
     def holders(self, slot: int) -> tuple[str, ...]:
         """Addresses of the agents that may have a block of a slot, those that have all of the slot first."""
@@ -109,10 +120,11 @@ class OpenVersion:
         return found
 
     def source_readers(self, slot: int) -> tuple[str, ...]:
-        """Addresses of the agents that can read the source, another one first for each slot."""
-        found = self._source_readers
-        turn = slot * len(found) // SLOTS
-        return found[turn:] + found[:turn] if turn else found
+        """Addresses of the agents that can read the source: see `slot_sources`."""
+        found = self._slot_sources.get(slot)
+        if found is None:
+            found = self._slot_sources[slot] = slot_sources(self.table, slot=slot, here=self._node)
+        return found
 
 
 def _stamp(file: str | Path) -> tuple[int, int]:
@@ -131,6 +143,16 @@ def slot_holders(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]
         turned = [*kind[turn:], *kind[:turn]]
         found += sorted(turned, key=lambda one: one.node == here)
     return tuple(one.address for one in found)
+
+
+def slot_sources(table: HolderTable, *, slot: int, here: str) -> tuple[str, ...]:
+    """Addresses of the agents that can read the source, another one first for each slot. Where reads fill the cache,
+    this node's own is first while it keeps what it reads, then the others that do."""
+    able = [holder for holder in table.holders if holder.reads_source]
+    turn = slot * len(able) // SLOTS
+    turned = [*able[turn:], *able[:turn]]
+    turned.sort(key=lambda one: (not (one.fills and one.node == here), not one.fills))
+    return tuple(one.address for one in turned)
 
 
 class OpenVersions:
@@ -153,6 +175,10 @@ class OpenVersions:
             return found
         name = self._folder.numbered(number)
         return None if name is None else self._load(name, number)
+
+    def name(self, number: int) -> str:
+        """The name that a number stands for, registered or not."""
+        return self._folder.numbered(number) or f"number {number}"
 
     def is_open(self, number: int) -> bool:
         """Whether the version of a number has its manifest open."""

@@ -39,7 +39,7 @@ class FileOrder:
         Args:
             files: how many the version has.
         """
-        in_order = any(file - back in self._recent for back in range(1, self._gap + 1))
+        in_order = not self._recent.keys().isdisjoint(range(file - self._gap, file))
         self._sure = min(self._sure + 1, _MOST_SURE) if in_order else max(self._sure - 3, 0)
         self._recent[file] = None
         if len(self._recent) > _RECENT:
@@ -69,7 +69,8 @@ class EpochOrder:
     def __init__(self, *, files: int) -> None:
         self._last: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._places: Final = np.full(files, -1, dtype=np.int32)
-        self._read: Final = np.zeros(files, dtype=np.bool_)
+        self._place_of: Final = self._places.data
+        self._read: Final = bytearray(files)
         self._now = array("i")
         self._order = FileOrder(gap=_TURNS)
 
@@ -79,9 +80,9 @@ class EpochOrder:
             if len(self._now) < max(_SHORTEST_EPOCH, len(self._last) // 2):
                 return []  # one that several jobs read, or that is read at random
             self._end_epoch()
-        self._read[file] = True
+        self._read[file] = 1
         self._now.append(file)
-        place = int(self._places[file])
+        place = self._place_of[file]
         if place < 0:
             return []
         ahead = self._order.next(place, files=len(self._last))
@@ -91,7 +92,7 @@ class EpochOrder:
         self._last = np.array(self._now, dtype=np.int32)
         self._places[:] = -1
         self._places[self._last] = np.arange(len(self._last), dtype=np.int32)
-        self._read[:] = False
+        self._read[:] = bytes(len(self._read))
         self._now = array("i")
         self._order = FileOrder(gap=_TURNS)
 

@@ -8,18 +8,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tdcs.engine.waits.pod_wait_table import WaitOrigin
 from tdcs.reader.content_buffer import ContentBuffer
 from tdcs.reader.counters import Count, Counters
 from tdcs.reader.fuse import protocol as fuse_protocol
 from tdcs.reader.open_versions import OpenVersion, OpenVersions
+from tdcs.reader.peers.connection import kept
 from tdcs.reader.peers.fetch import PART_BYTES, Key, Waiter, part_of
 from tdcs.reader.peers.fetches import Fetches, Poller
+from tdcs.reader.pod_clock import PodClock, Wait
 from tdcs.reader.read_ahead import PARTS_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
 _log: Final = logging.getLogger(__name__)
 
 STALL_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 5.0
+"""A version's failures of one kind are logged and reported once in so many seconds."""
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 Reply = Callable[[int, Sequence[bytes | memoryview]], None]
@@ -34,9 +38,10 @@ class _Read:
         pieces: what has come of it so far, in order.
         wanted: for each piece its key, and the bytes of it that are asked for.
         began: when the request was taken, in seconds of the monotonic clock.
+        wait: counts the waiting for its pod; None when it does not wait, or is of no known pod.
     """
 
-    __slots__ = ("began", "file", "missing", "pieces", "place", "unique", "version", "wanted")
+    __slots__ = ("began", "file", "missing", "pieces", "place", "unique", "version", "wait", "wanted")
 
     def __init__(
         self, *, place: int, unique: int, version: OpenVersion, file: int, wanted: list[tuple[Key, int, int]]
@@ -46,6 +51,7 @@ class _Read:
         self.pieces: list[bytes | memoryview | None] = [None] * len(wanted)
         self.missing = len(wanted)
         self.began = time.monotonic()
+        self.wait: Wait | None = None
 
 
 class Reads:
@@ -59,6 +65,7 @@ class Reads:
         buffer_bytes: how much may be kept.
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
+        pods: counts how long pods wait; None: nothing does.
     """
 
     def __init__(
@@ -71,7 +78,9 @@ class Reads:
         buffer_bytes: int,
         patience_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        pods: PodClock | None = None,
     ) -> None:
+        self._pods: Final = pods
         self._versions: Final = versions
         self._counters: Final = counters
         self._reply: Final = reply
@@ -87,24 +96,31 @@ class Reads:
         )
         self._orders: Final[dict[int, tuple[FileOrder, EpochOrder]]] = {}
         self._offsets: Final = OffsetOrder()
-        self._logged_at = 0.0
+        self._logged_at: Final[dict[tuple[int, bool], float]] = {}
 
     def start(
-        self, version: OpenVersion, *, file: int, offset: int, size: int, place: int, unique: int
+        self,
+        version: OpenVersion,
+        *,
+        file: int,
+        offset: int,
+        size: int,
+        place: int,
+        unique: int,
+        thread: int = 0,
     ) -> None:
-        """Answer a read now, or when its bytes are there."""
-        manifest = version.manifest
-        length = int(manifest.lengths[file])
+        """Answer a read of a thread now, or when its bytes are there."""
+        length = version.file_lengths[file]
         size = min(size, length - offset)
         if size <= 0:
             self._reply(place, (fuse_protocol.failure(unique, number=0),))
             return
-        blocks = manifest.blocks_of(file)
-        if not len(blocks):
+        blocks = version.blocks_of(file)
+        if not blocks:
             _log.warning("%s is not read: the cache does not know its blocks", self._path(version, file))
             self._reply(place, (fuse_protocol.failure(unique, number=errno.EIO),))
             return
-        if len(blocks) == 1 and length <= PART_BYTES and int(manifest.block_lengths[blocks.start]) == length:
+        if len(blocks) == 1 and length <= PART_BYTES and version.block_lengths[blocks.start] == length:
             key = Key(version.number, blocks.start, 0, length)
             read = _Read(
                 place=place,
@@ -114,6 +130,8 @@ class Reads:
                 wanted=[(key, offset, offset + size)],
             )
             self._piece_of(read, 0, key, offset, offset + size)
+            if read.missing > 0 and self._pods is not None:
+                read.wait = self._pods.begin(thread)
             if not offset and size == length:
                 self._files_ahead(version, file)
             return
@@ -124,6 +142,8 @@ class Reads:
         read = _Read(place=place, unique=unique, version=version, file=file, wanted=wanted)
         for index, (key, begin, end) in enumerate(wanted):
             self._piece_of(read, index, key, begin, end)
+        if read.missing > 0 and self._pods is not None:
+            read.wait = self._pods.begin(thread)
         if in_order and len(wanted):
             self._look_ahead(read, blocks, first=offset == 0)
 
@@ -132,19 +152,20 @@ class Reads:
         self.fetches.tick(self._versions.get)
         for number in [number for number in self._orders if not self._versions.is_open(number)]:
             del self._orders[number]
+        for kind in [kind for kind in self._logged_at if not self._versions.is_open(kind[0])]:
+            del self._logged_at[kind]
 
     # What `fetches` says.
 
-    def piece(
-        self, waiter: Waiter, index: int, content: memoryview | bytes, *, key: Key, origin: Count
-    ) -> None:
+    def piece(self, waiter: Waiter, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
         """A piece of a read is there."""
         assert isinstance(waiter, _Read)
         _, begin, end = waiter.wanted[index]
         if end < key.length and key not in self.buffer:
-            self.buffer.put(key, bytes(content))  # its next bytes are asked for in a moment
-        found = memoryview(content)[begin:end]
-        self._have(waiter, index, found if len(waiter.wanted) == 1 else bytes(found), origin=origin)
+            self.buffer.put(key, kept(content))  # its next bytes are asked for in a moment
+        found = content[begin:end]
+        whole = len(waiter.wanted) == 1
+        self._have(waiter, index, found if whole else kept(content, part=found), origin=origin)
 
     def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
         """A piece of a read cannot be had: the read fails as a whole, once."""
@@ -153,11 +174,14 @@ class Reads:
             return
         waiter.missing = -1
         version = waiter.version
+        self._waited(waiter, WaitOrigin.SOURCE)  # the last one that was to give it
         self._counters.add(version.number, Count.STALE if stale else Count.ERRORS)
-        now = time.monotonic()
-        if now - self._logged_at > _LOG_SECONDS:
-            self._logged_at = now
+        now, kind = time.monotonic(), (version.number, stale)
+        if now - self._logged_at.get(kind, -_LOG_SECONDS) >= _LOG_SECONDS:
+            self._logged_at[kind] = now
             what = "has another version at its source by now" if stale else "cannot be read from anywhere"
+            if stale and self._versions.get(version.number) is None:
+                what = "is of a version that is registered no more"
             _log.error("%s %s: %s", self._path(version, waiter.file), what, reason)
             path = version.manifest.file_path(waiter.file).decode("utf-8", "replace")
             self._versions.note_failure(version, path=path, reason=reason, stale=stale)
@@ -185,11 +209,11 @@ class Reads:
         return found
 
     def _piece_of(self, read: _Read, index: int, key: Key, begin: int, end: int) -> None:
-        kept = self.buffer.get(key)
-        if kept is not None:
+        buffered = self.buffer.get(key)
+        if buffered is not None:
             if end == key.length:
                 self.buffer.drop(key)
-            self._have(read, index, memoryview(kept)[begin:end], origin=Count.BUFFER_READS)
+            self._have(read, index, memoryview(buffered)[begin:end], origin=Count.BUFFER_READS)
             return
         found = self._from_disk(read.version, key, begin, end)
         if found is not None:
@@ -201,7 +225,7 @@ class Reads:
         """Bytes of a block that lies on this node, and is as long as it should be."""
         if not version.may_be_here(key.block):
             return None
-        block = int(version.manifest.block_ids[key.block])
+        block = version.block_ids[key.block]
         if version.is_refused(block):
             return None
         for folder in version.folders:
@@ -232,17 +256,24 @@ class Reads:
         read.missing -= 1
         if read.missing:
             return
-        pieces = [piece for piece in read.pieces if piece is not None]
-        size = sum(map(len, pieces))
+        pieces: Sequence[bytes | memoryview] = (content,)
+        size = len(content)
+        if len(read.pieces) > 1:
+            pieces = [piece for piece in read.pieces if piece is not None]
+            size = sum(map(len, pieces))
         head = fuse_protocol.ANSWER.pack(fuse_protocol.ANSWER.size + size, 0, read.unique)
         self._reply(read.place, (head, *pieces))
         seconds = time.monotonic() - read.began
-        add, number = self._counters.add, read.version.number
-        add(number, origin)
-        add(number, Count(origin + 1), size)
-        add(number, Count(origin + 2), int(seconds * 1e9))
+        number = read.version.number
+        self._counters.answered(number, origin, size=size, nanoseconds=int(seconds * 1e9))
         if seconds > STALL_SECONDS:
-            add(number, Count.STALLS)
+            self._counters.add(number, Count.STALLS)
+        self._waited(read, WaitOrigin.SOURCE if origin is Count.SOURCE_READS else WaitOrigin.PEER)
+
+    def _waited(self, read: _Read, origin: WaitOrigin) -> None:
+        if read.wait is not None and self._pods is not None:
+            self._pods.end(read.wait, origin)
+            read.wait = None
 
     def _look_ahead(self, read: _Read, blocks: range, *, first: bool) -> None:
         version, manifest = read.version, read.version.manifest
@@ -260,9 +291,9 @@ class Reads:
             orders = self._orders[version.number] = FileOrder(), EpochOrder(files=len(manifest))
         listing, epoch = orders
         for file in (*listing.next(read, files=len(manifest)), *epoch.next(read)):
-            blocks = manifest.blocks_of(file)
+            blocks = version.blocks_of(file)
             if len(blocks) == 1:
-                whole = int(manifest.block_lengths[blocks.start])
+                whole = version.block_lengths[blocks.start]
                 self._ahead(version, Key(version.number, blocks.start, 0, min(whole, PART_BYTES)))
 
     def _parts_ahead(self, version: OpenVersion, blocks: range, last: Key) -> None:
@@ -279,13 +310,17 @@ class Reads:
             at += span
 
     def _ahead(self, version: OpenVersion, key: Key) -> None:
+        if key in self.buffer or self.fetches.has(key):
+            return
         ahead = self.fetches.ahead
         # An equal part for each version that is read ahead now.
         room = self.buffer.limit // 2 // len({*ahead, *self.buffer.versions, key.version})
-        if key in self.buffer or self.fetches.has(key) or ahead.get(key.version, 0) + key.length > room:
+        if ahead.get(key.version, 0) + key.length > room:
             return
-        block = int(version.manifest.block_ids[key.block])
-        here = any(os.path.exists(f"{folder}{block}") for folder in version.folders)
+        block = version.block_ids[key.block]
+        here = version.may_be_here(key.block) and any(
+            os.path.exists(f"{folder}{block}") for folder in version.folders
+        )
         if here and version.has_own_blocks_here() and not version.is_refused(block):
             return
         self.fetches.want(version, key, waiter=None)

@@ -3,10 +3,12 @@
 ROOT/versions/NAME      a registration; NAME is CLUSTER.DIGEST, and the version's folder in the file system
 ROOT/holders/NAME       who holds the slots of its mount, as the operator said last
 ROOT/failures/NAME      a file of the version that could be read from nowhere, to be reported
+ROOT/pod-waits          how long the reads of each pod waited
 ROOT/numbers            the number of each version, which node numbers begin with; it outlives every process
 ROOT/mnt                the file system
 ROOT/holder.sock        the holder's socket
 ROOT/readers            locked, shared, by the processes of a reader that can serve it
+ROOT/keepers            locked, shared, by a reader that has the session, from before its processes can serve
 ROOT/serving            locked by the process that serves the session
 """
 
@@ -20,6 +22,7 @@ from typing import Final
 import msgspec
 
 from tdcs.api import names
+from tdcs.engine.waits.pod_wait_table import POD_WAITS
 
 DRAFT: Final = ".new"
 """What follows a file's name while it is written."""
@@ -58,9 +61,11 @@ class ReaderFolder:
         self.holders: Final = root / "holders"
         self.failures: Final = root / "failures"
         self.point: Final = root / names.READER_MOUNT
-        self.socket: Final = root / "holder.sock"
+        self.socket: Final = root / names.READER_SOCKET
         self.lock: Final = root / "serving"
         self.readers: Final = root / "readers"
+        self.keepers: Final = root / "keepers"
+        self.pod_waits: Final = root / POD_WAITS
         self._numbers: Final = root / "numbers"
 
     def prepare(self) -> None:
@@ -99,6 +104,35 @@ class ReaderFolder:
         with suppress(FileNotFoundError, IndexError):
             return self._numbers.read_text().splitlines()[number - 1]
         return None
+
+
+class ReadersPresent:
+    """Whether processes of a reader are there: those that can serve, or those that have the session.
+
+    Args:
+        file: that they lock, `readers` or `keepers` of the reader's folder.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._fd: Final = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def join(self) -> None:
+        """Be one of them until this process and those that it forks have ended."""
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+
+    def wait_until_none(self) -> None:
+        """Return when there is none."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def any(self) -> bool:
+        """Whether there is one now."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
 
 
 def write_atomically(file: Path, content: bytes) -> None:

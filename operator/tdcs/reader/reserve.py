@@ -19,7 +19,8 @@ from tdcs.reader import child_process
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.open_versions import OpenVersions
-from tdcs.reader.registration import ReaderFolder
+from tdcs.reader.pod_clock import open_pod_clock
+from tdcs.reader.registration import ReaderFolder, ReadersPresent
 from tdcs.reader.server import Server
 from tdcs.trust.contexts import client_contexts
 
@@ -42,19 +43,21 @@ def serve(session: Session, *, folder: Path, node: str, trust: Path | None = Non
     """
     own = ReaderFolder(folder)
     own.prepare()
-    present = ReadersPresent(own)
+    present = ReadersPresent(own.readers)
     sys.setswitchinterval(1)  # one thread
     gc.freeze()
+    starts = child_process.StartRate()
     while True:
         present.wait_until_none()
+        time.sleep(starts.left())
+        starts.note()
         turn = child_process.start(lambda: _take_turn(session, own=own, node=node, trust=trust))
-        if os.waitpid(turn, 0)[1]:
-            time.sleep(_PAUSE_SECONDS)
+        os.waitpid(turn, 0)
 
 
 def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | None) -> None:
     """Serve until a reader is there. Raises SessionEndedError."""
-    present = ReadersPresent(own)
+    present = ReadersPresent(own.readers)
     versions = OpenVersions(folder=own, node=node)
     if not all(versions.named(name) for name in own.registered()):
         # Of a newer format than this process knows, perhaps: reads wait for a reader, as they would without it.
@@ -78,34 +81,6 @@ def _take_turn(session: Session, *, own: ReaderFolder, node: str, trust: Path | 
         patience_seconds=_PATIENCE_SECONDS,
         tls=client_contexts(trust),
         until=is_over,
+        pods=open_pod_clock(own.pod_waits),
     ).run()
     _log.info("a reader is there again")
-
-
-class ReadersPresent:
-    """Whether processes of a reader are there that can serve.
-
-    Args:
-        folder: of the reader on the node.
-    """
-
-    def __init__(self, folder: ReaderFolder) -> None:
-        self._fd: Final = os.open(folder.readers, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def join(self) -> None:
-        """Be one of them until this process ends."""
-        fcntl.flock(self._fd, fcntl.LOCK_SH)
-
-    def wait_until_none(self) -> None:
-        """Return when there is none."""
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def any(self) -> bool:
-        """Whether there is one now."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        return False

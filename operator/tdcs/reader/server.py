@@ -17,6 +17,7 @@ from tdcs.reader.fuse.request_memory import RequestMemory
 from tdcs.reader.fuse.session import SessionEndedError
 from tdcs.reader.open_versions import OpenVersions
 from tdcs.reader.peers.connection import PeerConnection
+from tdcs.reader.pod_clock import PodClock
 from tdcs.reader.reads import Reads
 from tdcs.reader.version_tree import parse_node
 
@@ -26,6 +27,9 @@ _REQUESTS_AT_ONCE: Final = 16
 _TICK_SECONDS: Final = 0.1
 _REFRESH_SECONDS: Final = 0.5
 _ROOT_SECONDS: Final = 1
+_LOG_SECONDS: Final = 5.0
+"""That a version is gone is logged once in so many seconds."""
+_MOST_LOGGED: Final = 256
 _AGAIN: Final = frozenset({errno.EINTR, errno.EAGAIN, errno.ENOENT})
 
 
@@ -40,6 +44,7 @@ class Server:
         patience_seconds: a read that no agent and no source can answer for so long fails.
         tls: gives the context of the time, with which agents are asked; None: plain TCP.
         until: asked ten times a second; serving ends when it says so, and the next process takes over.
+        pods: counts how long pods wait; None: nothing does.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Server:
         patience_seconds: float,
         tls: Callable[[], ssl.SSLContext] | None = None,
         until: Callable[[], bool] = lambda: False,
+        pods: PodClock | None = None,
     ) -> None:
         self._until: Final = until
         self._fd: Final = session.fd
@@ -69,8 +75,10 @@ class Server:
             buffer_bytes=buffer_bytes,
             patience_seconds=patience_seconds,
             tls=tls,
+            pods=pods,
         )
         self._taking = False
+        self._stale_at: Final[dict[int, float]] = {}
         self._handlers: Final[dict[int, Callable[[int, memoryview, int, int], None]]] = {
             fuse_protocol.LOOKUP: self._lookup,
             fuse_protocol.GETATTR: self._getattr,
@@ -176,6 +184,8 @@ class Server:
             handler(place, request[:length], unique, node)
         except OSError as error:
             self._fail(place, unique, error.errno or errno.EIO)
+        except MemoryError:
+            raise  # this process ends, and the next one answers what is left
         except Exception:
             _log.exception("a request of kind %d failed by a defect of the reader", opcode)
             self._fail(place, unique, errno.EIO)
@@ -193,6 +203,20 @@ class Server:
     def _fail(self, place: int, unique: int, number: int) -> None:
         self._reply(place, (fuse_protocol.failure(unique, number=number),))
 
+    def _fail_stale(self, place: int, unique: int, number: int) -> None:
+        """What a program has open, or remembers, is of a version that is not there any more."""
+        now = time.monotonic()
+        if now - self._stale_at.get(number, -_LOG_SECONDS) >= _LOG_SECONDS:
+            if len(self._stale_at) >= _MOST_LOGGED:
+                self._stale_at.clear()
+            self._stale_at[number] = now
+            _log.warning(
+                "version %s is registered no more, as when its dataset was deleted: what programs have open of it "
+                "gives ESTALE",
+                self._versions.name(number),
+            )
+        self._fail(place, unique, errno.ESTALE)
+
     def _lookup(self, place: int, request: memoryview, unique: int, node: int) -> None:
         name = bytes(request[fuse_protocol.REQUEST.size : -1])
         if node == fuse_protocol.ROOT:
@@ -209,7 +233,10 @@ class Server:
         parent = parse_node(node)
         version = self._versions.get(parent.version)
         if version is None or parent.is_file:
-            self._fail(place, unique, errno.ESTALE if version is None else errno.ENOTDIR)
+            if version is None:
+                self._fail_stale(place, unique, parent.version)
+            else:
+                self._fail(place, unique, errno.ENOTDIR)
             return
         found = version.tree.find(folder=parent.place, name=name)
         if found is None:
@@ -226,7 +253,7 @@ class Server:
         version = self._versions.get(asked.version)
         found = version.tree.attributes(asked) if version is not None else None
         if found is None:
-            self._fail(place, unique, errno.ESTALE)
+            self._fail_stale(place, unique, asked.version)
         else:
             self._reply(place, (fuse_protocol.attribute_answer(unique, found),))
 
@@ -235,9 +262,17 @@ class Server:
         asked = parse_node(node)
         version = self._versions.get(asked.version)
         if version is None or not asked.is_file or asked.place >= len(version.manifest):
-            self._fail(place, unique, errno.ESTALE)
+            self._fail_stale(place, unique, asked.version)
             return
-        self._reads.start(version, file=asked.place, offset=offset, size=size, place=place, unique=unique)
+        self._reads.start(
+            version,
+            file=asked.place,
+            offset=offset,
+            size=size,
+            place=place,
+            unique=unique,
+            thread=fuse_protocol.thread_of(request),
+        )
 
     def _readdir(self, place: int, request: memoryview, unique: int, node: int) -> None:
         _, offset, size = fuse_protocol.READ_BODY.unpack_from(request, fuse_protocol.REQUEST.size)
@@ -247,7 +282,7 @@ class Server:
             asked = parse_node(node)
             version = self._versions.get(asked.version)
             if version is None or asked.is_file:
-                self._fail(place, unique, errno.ESTALE)
+                self._fail_stale(place, unique, asked.version)
                 return
             plus = opcode == fuse_protocol.READDIRPLUS
             found = version.tree.entries(folder=asked.place, offset=offset, size=size, plus=plus)

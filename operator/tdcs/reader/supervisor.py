@@ -23,8 +23,8 @@ from tdcs.reader.counters import Counters
 from tdcs.reader.fuse import holder
 from tdcs.reader.fuse.holder import Session
 from tdcs.reader.open_versions import OpenVersions
-from tdcs.reader.registration import ReaderFolder
-from tdcs.reader.reserve import ReadersPresent
+from tdcs.reader.pod_clock import open_pod_clock
+from tdcs.reader.registration import ReaderFolder, ReadersPresent
 from tdcs.reader.server import Server
 from tdcs.trust.contexts import client_contexts
 
@@ -51,7 +51,7 @@ class ReaderSettings:
         operator: `host:port` where the operator serves who holds what; empty when the tables come by another way.
         port: of health and metrics; 0 for none.
         patience_seconds: a read that no agent and no source can answer for so long fails.
-        trust: folder with the node's certificate, which agents know it by; None: agents are asked by plain TCP.
+        trust: folder with the node's certificate, which agents and the operator know it by; None: plain connections.
     """
 
     folder: Path
@@ -81,6 +81,8 @@ class Supervisor:
         self._children: set[int] = set()
         self._monitor = 0
         self._stopping = False
+        self._starts: Final = child_process.StartRate()
+        self._monitor_starts: Final = child_process.StartRate(1)
 
     def run(self) -> None:
         """Work until SIGTERM comes.
@@ -90,15 +92,20 @@ class Supervisor:
         """
         self._folder.prepare()
         session = holder.ask(path=self._folder.socket)
+        # Its processes load what is registered before they serve: a holder that is ended has to know of it by now.
+        ReadersPresent(self._folder.keepers).join()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        woken = _wake_on_signals()
         holder_at = time.monotonic() + _HOLDER_SECONDS
         present = _socket_of_holder(self._folder.socket)
         while not self._stopping:
             self._reap()
-            while len(self._children) < PROCESSES:
+            while len(self._children) < PROCESSES and not self._starts.left():
+                self._starts.note()
                 self._children.add(child_process.start(lambda: self._serve(session)))
-            if not self._monitor:
+            if not self._monitor and not self._monitor_starts.left():
+                self._monitor_starts.note()
                 self._monitor = child_process.start(
                     lambda: self._monitor_work(self._settings, self._counters)
                 )
@@ -106,7 +113,8 @@ class Supervisor:
             if time.monotonic() >= holder_at:
                 holder_at = time.monotonic() + _HOLDER_SECONDS
                 present = self._follow_holder(session, present)
-            select.select([], [], [], _CHECK_SECONDS)
+            if select.select([woken], [], [], _CHECK_SECONDS)[0]:
+                os.read(woken, 4096)
         self._end()
 
     def _stop(self, *_: object) -> None:
@@ -132,7 +140,7 @@ class Supervisor:
         for name in self._folder.registered():
             versions.named(name)  # a process that stands by has them ready
         gc.freeze()  # what is there now stays: a collection need not look at it
-        ReadersPresent(self._folder).join()
+        ReadersPresent(self._folder.readers).join()
         lock = os.open(self._folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         sys.setswitchinterval(1)  # one thread
@@ -143,6 +151,7 @@ class Supervisor:
             buffer_bytes=self._settings.buffer_bytes,
             patience_seconds=self._settings.patience_seconds,
             tls=client_contexts(self._settings.trust),
+            pods=open_pod_clock(self._folder.pod_waits),
         ).run()
 
     def _reap(self) -> None:
@@ -176,6 +185,14 @@ class Supervisor:
         while (self._children or self._monitor) and time.monotonic() < until:
             self._reap()
             time.sleep(0.01)
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that can be read after each signal, so that a process that died is followed at once."""
+    woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return woken
 
 
 def _socket_of_holder(path: Path) -> tuple[int, int]:

@@ -41,6 +41,7 @@ class VersionTree:
 
     def __init__(self, *, manifest: Manifest, number: int, time: int) -> None:
         self.manifest: Final = manifest
+        self._lengths: Final = manifest.lengths.data
         self._base: Final = number << _SHIFT
         self._time: Final = time
         self._children: dict[int, dict[bytes, int]] = {}
@@ -69,7 +70,7 @@ class VersionTree:
         if self._timed:
             tag = self.manifest.tag(place).removeprefix(_TIME_TAG)
             time = int(tag) // 1000 if tag.isdecimal() else time
-        return Attributes(self._base | _FILE | place, int(self.manifest.lengths[place]), time, True)
+        return Attributes(self._base | _FILE | place, self._lengths[place], time, True)
 
     def attributes(self, node: Node) -> Attributes | None:
         """The attributes of a node; None when the version has no such node."""

@@ -1,12 +1,13 @@
 """The nodes and their GPUs: who runs where."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tdcs.api.names import GPU_RESOURCE
 from tdcs.planning.places import AccessClaim, KeptPlaces, Key, Places, missing_place, takes_place_at
-from tdcs.policy import admission
+from tdcs.policy import admission, fitting
 from tdcs.simulate.job import SimJob
 from tdcs.simulate.scenario import Scenario
-from tdcs.simulate.scheduling import place_pods
+from tdcs.simulate.scheduling import NOTHING_LEFT, place_pods
 
 #: How many waiting jobs an admission looks at: those further back would only pass these.
 WINDOW = 64
@@ -18,6 +19,7 @@ class Cluster:
     def __init__(self, *, scenario: Scenario) -> None:
         self.scenario = scenario
         self.free = dict.fromkeys(scenario.node_names(), scenario.gpus_per_node)
+        self.sizes = dict(self.free)
         self.by_free = [0] * scenario.gpus_per_node + [scenario.nodes]
         self.queue: list[SimJob] = []
         self.holder: SimJob | None = None
@@ -97,18 +99,35 @@ class Cluster:
         def holds(nodes: Sequence[str]) -> bool:
             return admission.gang_fits(pods=job.pods, nodes_by_free_gpus=[*[0] * size, len(nodes)])
 
-        self.aside = admission.nodes_to_set_aside(
-            free=self.free, sizes=dict.fromkeys(self.free, size), holds=holds
-        )
+        self.aside = admission.nodes_to_set_aside(free=self.free, sizes=self.sizes, holds=holds)
         for node in self.aside:
             self.by_free[self.free[node]] -= 1
 
-    def place(self, job: SimJob, *, scores: dict[str, int], now: float) -> None:
-        """Start a job that fits as a gang, on the nodes with the best scores."""
-        free = self.free
-        if self.aside:
-            free = {node: gpus for node, gpus in free.items() if node not in self.aside}
-        nodes = place_pods(pods=job.pods, free_gpus=free, scores=scores)
+    def nodes_to_leave(self, job: SimJob) -> Mapping[int, frozenset[str]]:
+        """By the GPUs of a pod, the empty nodes that a job which is about to start leaves to larger pods."""
+        return fitting.nodes_to_leave(
+            job=job,
+            others=[*self.window(), *self.running.values()],
+            empty=fitting.empty_nodes(free=self._open_nodes(), sizes=self.sizes),
+            scarce=GPU_RESOURCE,
+        )
+
+    def _open_nodes(self) -> Mapping[str, int]:
+        """The free GPUs of the nodes that are not set aside."""
+        if not self.aside:
+            return self.free
+        return {node: gpus for node, gpus in self.free.items() if node not in self.aside}
+
+    def place(
+        self,
+        job: SimJob,
+        *,
+        scores: dict[str, int],
+        now: float,
+        leave: Mapping[int, Collection[str]] = NOTHING_LEFT,
+    ) -> None:
+        """Start a job that fits as a gang, on the nodes with the best scores; `leave`: see `place_pods`."""
+        nodes = place_pods(pods=job.pods, free_gpus=self._open_nodes(), scores=scores, leave=leave)
         if nodes is None:
             raise RuntimeError(f"job {job.number}: admitted although its {job.gpus} GPUs are not free")
         for node, gpus in zip(nodes, job.pods, strict=True):

@@ -119,7 +119,8 @@ class Simulation:
         started: list[SimJob] = []
         while (job := self.cluster.next_to_admit()) is not None:
             self.scheme.admitted(job, now=now)
-            self.cluster.place(job, scores=self.scheme.scores(job), now=now)
+            scores, leave = self.scheme.scores(job), self.scheme.nodes_to_leave(job)
+            self.cluster.place(job, scores=scores, leave=leave, now=now)
             self.scheme.started(job, now=now)
             started.append(job)
         return started

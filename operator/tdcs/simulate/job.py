@@ -2,7 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
+from tdcs.api.names import GPU_RESOURCE
+from tdcs.policy.fitting import PodGroup
 from tdcs.policy.throughput import estimate, page_cache_hit_ratio
 from tdcs.simulate.workload import Dataset
 
@@ -64,6 +67,11 @@ class SimJob:
     remote_bytes: float = 0.0
     local_bytes: float = 0.0
     read_bytes: float = 0.0
+
+    @property
+    def groups(self) -> tuple[PodGroup, ...]:
+        """Its pods, as the operator's queue counts them."""
+        return _groups(self.pods)
 
     @property
     def reads(self) -> str:
@@ -128,3 +136,10 @@ class SimJob:
             local=self.cache_local * (1.0 - page) if page else self.cache_local,
         ).rate
         self.need = self.ceiling * self.miss * self.cost
+
+
+@lru_cache(maxsize=4096)
+def _groups(pods: tuple[int, ...]) -> tuple[PodGroup, ...]:
+    """Pods of so many GPUs; jobs of one shape share them."""
+    sizes = sorted(set(pods), reverse=True)
+    return tuple(PodGroup(count=pods.count(size), request={GPU_RESOURCE: size}) for size in sizes)

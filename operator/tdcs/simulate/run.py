@@ -10,12 +10,12 @@ from tdcs.simulate.scenario import Scenario
 from tdcs.simulate.schemes.alluxio import AlluxioLru
 from tdcs.simulate.schemes.base import Scheme
 from tdcs.simulate.schemes.fluid import Fluid
-from tdcs.simulate.schemes.tdcs import Tdcs
+from tdcs.simulate.schemes.tdcs import Tdcs, TdcsOptedOut
 from tdcs.simulate.schemes.upper_bound import UpperBound
 from tdcs.simulate.workload import WorkItem
 
 SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in (Scheme, AlluxioLru, Fluid, Tdcs, UpperBound)
+    scheme.name: scheme for scheme in (Scheme, AlluxioLru, Fluid, Tdcs, TdcsOptedOut, UpperBound)
 }
 
 

@@ -1,10 +1,20 @@
 """The scheduler of the simulation: which nodes the pods of a gang get."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from tdcs.policy.scoring import without_left_nodes
+
+NOTHING_LEFT: Final[Mapping[int, Collection[str]]] = MappingProxyType({})
 
 
 def place_pods(
-    *, pods: Sequence[int], free_gpus: Mapping[str, int], scores: Mapping[str, int]
+    *,
+    pods: Sequence[int],
+    free_gpus: Mapping[str, int],
+    scores: Mapping[str, int],
+    leave: Mapping[int, Collection[str]] = NOTHING_LEFT,
 ) -> tuple[str, ...] | None:
     """The nodes of a gang's pods, in the order of `pods`; None when they do not all fit.
 
@@ -15,17 +25,23 @@ def place_pods(
         pods: GPUs of each pod.
         free_gpus: GPUs that are free, by node.
         scores: the score of each node (:func:`tdcs.policy.scoring.node_scores`); a missing one is 0.
+        leave: by the GPUs of a pod the nodes that it leaves to larger ones
+            (:func:`tdcs.policy.fitting.nodes_to_leave`).
     """
     taken: dict[str, int] = {}
     chosen: dict[int, str] = {}
     for index in sorted(range(len(pods)), key=lambda index: -pods[index]):
         gpus = pods[index]
+        counted = scores
+        if gpus in leave:
+            candidates = [name for name, free in free_gpus.items() if free - taken.get(name, 0) >= gpus]
+            counted = without_left_nodes(scores, leave=leave[gpus], candidates=candidates)
         best: tuple[int, int, str] | None = None
         for name, free in free_gpus.items():
             room = free - taken.get(name, 0) if taken else free
             if room < gpus:
                 continue
-            rank = (-scores.get(name, 0), room, name)
+            rank = (-counted.get(name, 0), room, name)
             if best is None or rank < best:
                 best = rank
         if best is None:

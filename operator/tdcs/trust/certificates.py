@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,6 +95,26 @@ def matches_subject(certificate: bytes, subject: Subject) -> bool:
         return False
     wanted = {_general_name(host) for host in _hosts(subject)}
     return found.subject == _name(subject.role.value) and set(names) == wanted
+
+
+def missing_hosts(certificate: bytes, hosts: Iterable[str]) -> list[str]:
+    """The DNS names and addresses that a certificate is not for; all of them when it cannot be read. As in TLS a `*` at
+    the beginning of a name of it stands for one label, and the case of letters does not count."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return list(hosts)
+    known: set[object] = {name.lower() for name in extension.get_values_for_type(x509.DNSName)}
+    known |= {*extension.get_values_for_type(x509.IPAddress)}
+
+    def is_named(host: str) -> bool:
+        name = _general_name(host).value
+        if not isinstance(name, str):
+            return name in known
+        return name.lower() in known or f"*.{name.lower().partition('.')[2]}" in known
+
+    return [host for host in hosts if not is_named(host)]
 
 
 def has_role(certificate: bytes, role: Role) -> bool:

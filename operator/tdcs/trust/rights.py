@@ -1,4 +1,4 @@
-"""Who may ask an agent for what. What no table names is refused. Pure."""
+"""Who may ask an agent, or the operator, for what. What no table names is refused. Pure."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -33,6 +33,17 @@ CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
 )
 """Requests to an agent's control port: method and route."""
 
+OPERATOR_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
+    {
+        "GET /v1/manifests/{digest}": frozenset({Role.AGENT, Role.READER}),
+        "GET /v1/manifests/{digest}/totals": frozenset({Role.AGENT, Role.READER}),
+        "GET /v1/holders/{cluster}": frozenset({Role.READER}),
+        "POST /v1/read-failures": frozenset({Role.READER}),
+        "POST /v1/read-waits": frozenset({Role.READER}),
+    }
+)
+"""Requests to the operator's port for agents and nodes: method and route."""
+
 OPEN_REQUESTS: Final = frozenset({"GET /healthz"})
 """What callers without a certificate may ask, too: kubelet shows none."""
 
@@ -42,8 +53,8 @@ def may_ask(role: Role | None, kind: int) -> bool:
     return role is not None and role in BLOCK_REQUESTS.get(kind, frozenset())
 
 
-def may_call(role: Role | None, request: str) -> bool:
-    """Whether a role may make a request to a control port, such as `GET /v1/state`."""
+def may_call(role: Role | None, request: str, *, requests: Mapping[str, frozenset[Role]]) -> bool:
+    """Whether a role may make a request, such as `GET /v1/state`, by the table of the port that is asked."""
     if request in OPEN_REQUESTS:
         return True
-    return role is not None and role in CONTROL_REQUESTS.get(request, frozenset())
+    return role is not None and role in requests.get(request, frozenset())

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tdcs.trust.roles import Role
 
-Provider = Literal["selfSigned", "existing"]
+Provider = Literal["selfSigned", "existing", "certManager"]
 
 MOUNT_PATH = "/etc/tdcs/trust"
 """Where a container finds its certificate."""
@@ -17,7 +17,7 @@ class TrustSettings:
 
     Attributes:
         provider: `selfSigned`: an authority of the release's own; `existing`: Secrets that the user gives, one
-            for each role.
+            for each role; `certManager`: such Secrets from cert-manager, which the chart asks for.
         prefix: of the names of Secrets that belong to the release: PREFIX-authority, PREFIX-reader and so on.
     """
 
@@ -26,9 +26,14 @@ class TrustSettings:
 
     def secret(self, *, role: Role, child: str = "") -> str:
         """The Secret of a process: of its role, or of the child that it is a part of."""
-        if self.provider == "existing" or not child:
+        if self.given or not child:
             return f"{self.prefix}-{role}"
         return f"{child}-{role}-trust"
+
+    @property
+    def given(self) -> bool:
+        """Whether Secrets come from elsewhere: they are read here, and never written."""
+        return self.provider != "selfSigned"
 
     @property
     def authority(self) -> str:

@@ -21,7 +21,7 @@ from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.mounts.access.limits import listing_limit
+from tdcs.controllers.access.limits import listing_limit
 from tdcs.engine.memory import MemoryEngine
 from tdcs.engine.protocol import (
     Credentials,
@@ -30,9 +30,9 @@ from tdcs.engine.protocol import (
     Source,
     SourceError,
 )
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, SECRETS
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.limit import ListingLimit
+from tdcs.listing.limit import ListingLimit, SourcesSize
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.result import Failed
 from tdcs.listing.source_size import ListingPage, SourceSize
@@ -274,7 +274,7 @@ async def test_a_listing_ends_at_its_limit_and_writes_nothing(tmp_path: Path) ->
 @pytest.fixture
 def many() -> MemoryEngine:
     files = {str(number): MB // 100 for number in range(100)}
-    sources = {"s3://pictures": files, "s3://others": dict(list(files.items())[:60])}
+    sources = {"s3://pictures": files, "s3://others": dict(list(files.items())[:60]), "s3://more": files}
     return MemoryEngine(sources=sources, workers={"a": 100 * MB})
 
 
@@ -305,6 +305,60 @@ async def test_a_dataset_beyond_a_limit_names_it_with_the_remedy_and_a_higher_on
         await cluster.until(lambda: "what spec.limits.files" in cluster.condition("Ready")["message"])
         await set_limits(cluster, files=160)
         await cluster.until_state("Ready")
+
+
+async def test_a_namespace_has_its_own_share_of_files_and_bytes_and_fills_no_others(
+    many: MemoryEngine,
+) -> None:
+    async with Cluster(engine=many, nodes={"a": {}}) as cluster:
+        await cluster.create_cache(limits={"filesPerNamespace": 100})
+        await cluster.create_keys()
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        await cluster.create_dataset("others", source={"uri": "s3://others"})
+        await cluster.until(lambda: cluster.condition("Ready", "others").get("reason") == "LimitExceeded")
+        text = cluster.condition("Ready", "others")["message"]
+        assert "what spec.limits.filesPerNamespace of CacheCluster default leaves" in text
+        # Another namespace has all of its own.
+        cluster.server.store(SECRETS)["m", "keys"] = cluster.server.store(SECRETS)["n", "keys"]
+        source = {"uri": "s3://others", "secretRef": {"name": "keys"}}
+        obj = {"apiVersion": names.API_VERSION, "kind": "Dataset", "spec": {"source": source}}
+        await cluster.server.create(DATASETS, obj={**obj, "metadata": {"name": "theirs", "namespace": "m"}})
+
+        def theirs() -> bool:
+            status = cluster.server.store(DATASETS)["m", "theirs"].get("status") or {}
+            return status.get("state") == "Ready"
+
+        await cluster.until(theirs)
+        await set_limits(cluster, filesPerNamespace=None, bytesPerNamespace="1500000")
+        await cluster.create_dataset("more", source={"uri": "s3://more"})
+        await cluster.until(
+            lambda: "bytesPerNamespace" in cluster.condition("Ready", "more").get("message", "")
+        )
+
+
+@pytest.mark.parametrize(
+    ("limits", "namespaces", "files", "size"),
+    [
+        ({"filesPerNamespace": 100}, [SourcesSize(files=60)], 40, None),
+        ({"filesPerNamespace": 100}, [SourcesSize(files=60), SourcesSize(files=10)], 90, None),
+        ({"filesPerNamespace": 100}, [SourcesSize(files=160)], 0, None),
+        ({"filesPerNamespace": 100, "filesPerDataset": 30}, [SourcesSize(files=60)], 30, None),
+        ({"bytesPerNamespace": "1000", "files": 7}, [SourcesSize(bytes=400)], 7, 600),
+        (
+            {"bytesPerNamespace": "1000", "bytesPerDataset": "500", "files": 7},
+            [SourcesSize(bytes=400)],
+            7,
+            500,
+        ),
+    ],
+)
+def test_the_least_that_any_limit_leaves_counts(
+    limits: dict[str, object], namespaces: list[SourcesSize], files: int, size: int | None
+) -> None:
+    spec = CacheClusterSpec.model_validate({"limits": limits})
+    found = listing_limit(spec, cluster="c", others=0, namespaces=namespaces)
+    assert (found.files, found.bytes) == (files, size)
 
 
 async def test_a_source_that_grows_beyond_its_limit_is_read_as_it_was_and_says_so(many: MemoryEngine) -> None:

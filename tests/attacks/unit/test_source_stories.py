@@ -39,7 +39,7 @@ def hosts() -> Names:
 
 @pytest.fixture
 async def cluster(hosts: Names, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.FRESH_SECONDS", 0.05)
+    monkeypatch.setattr("tdcs.controllers.access.endpoints.FRESH_SECONDS", 0.05)
     engine = MemoryEngine(
         sources={"s3://pictures": {"a": MB}, "file:///nfs/pictures": {"a": MB}},
         workers={"n1": 100 * MB, "n2": 100 * MB},
@@ -85,7 +85,7 @@ async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
 ) -> None:
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
-    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.REFUSED_SECONDS", 0.3)
+    monkeypatch.setattr("tdcs.controllers.access.endpoints.REFUSED_SECONDS", 0.3)
     hosts.found["store.example"] = ["10.0.0.7"]
     for node in cluster.server.store(NODES).values():
         node["spec"] = {"podCIDRs": ["10.0.0.0/16"]}
@@ -100,7 +100,7 @@ async def test_a_name_that_changes_its_mind_loses_its_mount_and_its_volume(
 async def test_one_wrong_or_failed_answer_takes_nothing_from_a_dataset_that_serves(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch, answer: list[str] | None
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.STALE_SECONDS", 0.5)
+    monkeypatch.setattr("tdcs.controllers.access.endpoints.STALE_SECONDS", 0.5)
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
     good, hosts.found = hosts.found, {} if answer is None else {"store.example": answer}
@@ -149,11 +149,11 @@ async def test_a_name_without_an_address_is_said_and_tried_again(cluster: Cluste
 async def test_a_name_that_stays_as_it_is_costs_no_pass(
     cluster: Cluster, hosts: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.mounts.volumes.UNSEEN_SECONDS", 0.0)
+    monkeypatch.setattr("tdcs.controllers.volumes.objects.UNSEEN_SECONDS", 0.0)
     await cluster.create_dataset(source={"options": {"endpoint": STORE}})
     await cluster.until_state("Ready")
     await cluster.quiet()
-    monkeypatch.setattr("tdcs.controllers.mounts.access.endpoints.FRESH_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs.controllers.access.endpoints.FRESH_SECONDS", 0.01)
     asked, passes = hosts.asked, cluster.passes
     await cluster.until(lambda: hosts.asked > asked + 40)
     assert cluster.passes - passes < 10  # one or two for other reasons
@@ -187,37 +187,66 @@ async def test_a_folder_is_for_the_namespaces_of_its_rule(cluster: Cluster) -> N
     await cluster.until_state("Ready")
 
 
-async def test_no_message_names_a_dataset_of_another_namespace(cluster: Cluster) -> None:
+async def put_stranger(cluster: Cluster, name: str, source: dict[str, Any]) -> None:
+    """A Dataset of another tenant."""
+    await cluster.server.create(
+        DATASETS,
+        obj={
+            "apiVersion": names.API_VERSION,
+            "kind": "Dataset",
+            "metadata": {"name": name, "namespace": "stranger"},
+            "spec": {"source": source, "preload": {"enabled": False}},
+        },
+    )
+
+
+def of_stranger(cluster: Cluster, name: str) -> dict[str, Any]:
+    """How it stands with a Dataset of the other tenant, by the Ready condition."""
+    status = cluster.server.store(DATASETS)["stranger", name].get("status") or {}
+    return next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+
+
+@pytest.mark.parametrize(
+    "squatted",
+    [
+        {"uri": "s3://pictures", "options": {"endpoint": "https://203.0.113.9"}},
+        {"uri": "s3://pictures", "options": {"region": "eu-west-1"}},
+        {"uri": "s3://pictures", "secretRef": {"name": "others"}},
+        {"uri": "s3://pictures/train"},
+    ],
+    ids=["endpoint", "region", "keys", "prefix"],
+)
+async def test_a_bucket_name_that_one_tenant_has_mounted_is_kept_from_no_other(
+    cluster: Cluster, squatted: dict[str, Any]
+) -> None:
     cluster.engine.sources["s3://pictures/train"] = {"a": MB}
+    data = {"accessKeyId": "eW91", "secretAccessKey": "b3RoZXI="}
+    for name in ("keys", "others"):
+        cluster.server.store(SECRETS)["stranger", name] = {"data": data}
+    await put_stranger(cluster, "squatter", {"secretRef": {"name": "keys"}, **squatted})
+    await cluster.until(lambda: of_stranger(cluster, "squatter").get("status") == "True")
     await cluster.create_dataset()
     await cluster.until_state("Ready")
-    keys = dict(cluster.server.store(SECRETS)["n", "keys"])
-    sources: dict[str, dict[str, Any]] = {
-        "same": {"uri": "s3://pictures", "options": {"region": "eu-west-1"}},
-        "inner": {"uri": "s3://pictures/train"},
-    }
-    for name, source in sources.items():
-        cluster.server.store(SECRETS)["stranger", "keys"] = keys
-        await cluster.server.create(
-            DATASETS,
-            obj={
-                "apiVersion": names.API_VERSION,
-                "kind": "Dataset",
-                "metadata": {"name": name, "namespace": "stranger"},
-                "spec": {"source": {"secretRef": {"name": "keys"}, **source}},
-            },
-        )
+    squatter = cluster.server.store(DATASETS)["stranger", "squatter"]["status"]
+    assert squatter["mountPath"] != cluster.status()["mountPath"]
+    for status, other in ((squatter, "n/pictures"), (cluster.status(), "stranger")):
+        assert other not in str(status)
 
-        def blocked(name: str = name) -> bool:
-            obj = cluster.server.store(DATASETS)["stranger", name]
-            return any(
-                one["reason"] == "MountConflict" for one in (obj.get("status") or {}).get("conditions", ())
-            )
 
-        await cluster.until(blocked)
-        text = str(cluster.server.store(DATASETS)["stranger", name]["status"])
-        assert "n/pictures" not in text
-        assert "Dataset n" not in text
+async def test_of_nested_folders_no_message_names_those_of_another_namespace(cluster: Cluster) -> None:
+    cluster.engine.sources["file:///nfs/pictures/train"] = {"a": MB}
+    rule = {"name": "nfs", "folders": ["/nfs"]}
+    await cluster.server.merge(
+        CACHE_CLUSTERS, name="default", namespace=names.SYSTEM_NAMESPACE, patch={"spec": {"sources": [rule]}}
+    )
+    await cluster.create_dataset(source={"uri": "file:///nfs/pictures", "secretRef": None})
+    await cluster.until_state("Ready")
+    await put_stranger(cluster, "inner", {"uri": "file:///nfs/pictures/train"})
+    await cluster.until(lambda: of_stranger(cluster, "inner").get("reason") == "MountConflict")
+    text = str(cluster.server.store(DATASETS)["stranger", "inner"]["status"])
+    assert "inside a folder around it, which another user has mounted" in text
+    assert "n/pictures" not in text
+    assert "Dataset n" not in text
 
 
 async def test_the_log_says_who_mounted_which_source_and_when_it_went_without_keys(

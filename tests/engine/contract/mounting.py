@@ -41,20 +41,31 @@ class MountingContract:
     async def test_unmounting_what_is_not_mounted_is_success(self, world: World, mounts: Mounts) -> None:
         await world.engine.unmount(path=mounts.new_path())
 
-    async def test_a_path_or_a_source_is_mounted_once(self, world: World, mounts: Mounts) -> None:
-        source = world.source({"deep/a": 10, "deep/b": 10})
-        below = Source(uri=f"{source.uri}/deep", options=source.options, credentials=source.credentials)
+    async def test_a_path_is_mounted_once(self, world: World, mounts: Mounts) -> None:
+        source = world.source({"a": 10})
         path = await mounts.add(source)
-        for taken, wanted in (
-            (path, world.source({"b": 1})),
-            (f"{path}/below", world.source({"b": 1})),
-            (mounts.new_path(), source),
-            (mounts.new_path(), below),
-        ):
+        for taken in (path, f"{path}/below"):
             with pytest.raises(MountConflictError, match="mounted already") as refusal:
-                await world.engine.mount(path=taken, source=wanted)
+                await world.engine.mount(path=taken, source=world.source({"b": 1}))
             assert refusal.value.path == taken
         assert dict(await world.engine.mounts()) == {path: source.uri}
+
+    async def test_a_bucket_and_its_prefixes_are_mounted_as_often_as_is_asked(
+        self, world: World, mounts: Mounts
+    ) -> None:
+        source = world.source({"deep/a": 10, "deep/b": 20})
+        below = Source(uri=f"{source.uri}/deep", options=source.options, credentials=source.credentials)
+        paths = [await mounts.add(one) for one in (source, below, source)]
+        uris = (source.uri, below.uri, source.uri)
+        assert dict(await world.engine.mounts()) == dict(zip(paths, uris, strict=True))
+        found = [{file.path: file.length for file in await files_of(world.engine, path)} for path in paths]
+        whole = {"deep/a": 10, "deep/b": 20}
+        assert found == [whole, {"a": 10, "b": 20}, whole]
+        # Each has blocks of its own, and goes without the others.
+        ids = [{block.id for block in await blocks_of(world.engine, path)} for path in paths]
+        assert len(frozenset[int]().union(*ids)) == sum(map(len, ids)) == 6
+        await world.engine.unmount(path=paths[0])
+        assert [file.path for file in await files_of(world.engine, paths[2])] == ["deep/a", "deep/b"]
 
     async def test_a_missing_bucket_is_a_clear_error_and_leaves_no_mount(
         self, world: World, mounts: Mounts
@@ -66,6 +77,18 @@ class MountingContract:
         assert path in str(refusal.value)
         _no_secret(source, refusal.value)
         assert dict(await world.engine.mounts()) == {}
+
+    async def test_a_prefix_without_files_is_an_error_of_the_source_each_time_beside_its_mounted_bucket(
+        self, world: World, mounts: Mounts
+    ) -> None:
+        source = world.source({"a": 10})
+        path = await mounts.add(source)
+        none = Source(uri=f"{source.uri}/none", options=source.options, credentials=source.credentials)
+        other = mounts.new_path()
+        for _ in range(2):
+            with pytest.raises(SourceError, match="no such"):
+                await world.engine.mount(path=other, source=none)
+        assert dict(await world.engine.mounts()) == {path: source.uri}
 
     async def test_wrong_credentials_are_a_clear_error_without_the_secret(
         self, world: World, mounts: Mounts
@@ -162,6 +185,14 @@ class MountingContract:
         assert dict(await world.engine.versions()) == {path: version}
         await world.engine.unmount(path=path)
         assert dict(await world.engine.versions()) == {}
+
+    async def test_the_journal_has_one_identity_whatever_is_mounted(
+        self, world: World, mounts: Mounts
+    ) -> None:
+        before = await world.engine.journal()
+        await mounts.add(world.source({"a": 10}))
+        assert before
+        assert await world.engine.journal() == before
 
 
 def _no_secret(source: Source, error: SourceError) -> None:

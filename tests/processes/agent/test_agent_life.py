@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.agents import (
     MOUNT,
+    RunningAgent,
     Version,
     fill,
     folder_version,
@@ -149,6 +152,38 @@ async def test_a_new_version_keeps_what_is_the_same_and_removes_what_is_not(
         await eventually_async(lambda: len(list(one.disk.spool.iterdir())) == len(FILES), deadline=30)
 
 
+async def test_a_mount_that_goes_leaves_the_manifest_of_blocks_that_cannot_be_removed_yet(
+    tmp_path: Path, version: Version
+) -> None:
+    source, block = tmp_path / "source", 7 * 1024 + (1 << 24)
+    other = folder_version(
+        fill(tmp_path / "other", {"b": b"b"}),
+        store=tmp_path / "manifests",
+        mount="/datasets/fedcba9876543210",
+        first_ids={"b": 1 << 42},
+    )
+    async with running_agent(tmp_path / "one") as one:  # its worker is away
+        one.give(version.assignment(), manifests=version)
+        one.give(other.assignment(), manifests=other)
+        await one.holds(version)
+        await one.holds(other)
+        one.disk.blocks.mkdir(exist_ok=True)
+        (one.disk.spool / str(block)).rename(one.disk.blocks / str(block))
+        (source / "007").write_bytes(b"new content")
+        newer = folder_version(source, store=tmp_path / "manifests", first_ids={"007": 1 << 41})
+        one.give(newer.assignment(version=2), manifests=newer)
+        await one.holds(newer)
+        await eventually_async(lambda: block in one.agent.inventory.strangers, deadline=30)
+
+        one.agent.forget([other.manifest.path])
+        await eventually_async(lambda: other.manifest.path not in one.agent.mounts, deadline=30)
+        await eventually_async(lambda: "prune" not in one.agent._background, deadline=30)
+        assert one.agent.manifests.file(version.manifest.digest).exists()
+
+        (one.disk.blocks / str(block)).unlink()  # the worker is back
+        await eventually_async(lambda: one.agent.manifests.digests() == {newer.manifest.digest}, deadline=30)
+
+
 async def test_what_does_not_fit_waits_for_room_and_is_brought_when_there_is(
     tmp_path: Path, version: Version
 ) -> None:
@@ -193,3 +228,119 @@ async def test_a_clock_that_jumps_changes_nothing(
 def test_pauses_grow_to_a_bound_however_many_failures_there_are() -> None:
     assert all(0.5 <= pause(1) <= 1.0 for _ in range(100))
     assert all(150 <= pause(failures) <= 300 for failures in (20, 1_024, 5_000, 10**9))
+
+
+async def test_blocks_that_a_loss_of_power_cut_off_are_brought_again(
+    tmp_path: Path, version: Version, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+    cut = sorted((tmp_path / "one" / "agent" / "spool").iterdir())[:3]
+    for number, file in enumerate(cut):
+        file.chmod(0o644)
+        os.truncate(file, number * 500)
+
+    async with running_agent(tmp_path / "one") as again:
+        again.give(version.assignment(version=2))
+        await eventually_async(lambda: again.mount().source_bytes == 3 * 2_000, deadline=30)
+        await again.holds(version)
+        assert again.content(version) == FILES
+    # The comparison of lengths says so, or the registration, which may come first, or both at once.
+    assert sum(map(int, re.findall(r"(\d) blocks? of \S+ (?:is|are) not as long as", caplog.text))) >= 3
+
+
+async def test_a_disk_that_keeps_the_note_of_a_dropped_mount_does_not_end_the_agent(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        with monkeypatch.context() as patch:
+            patch.setattr(one.agent._assignments, "remove", refuses)
+            one.agent.forget([MOUNT])
+            await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
+        one.give(version.assignment(version=2), manifests=version)
+        await one.holds(version)
+
+
+async def test_a_mount_that_is_forgotten_before_its_manifest_is_here_leaves_no_block_in_the_spool(
+    tmp_path: Path, version: Version
+) -> None:
+    async with running_agent(tmp_path / "one") as one:
+        for identity in version.manifest.block_ids[:10].tolist():
+            (one.disk.spool / str(identity)).write_bytes(b"x" * 2_000)
+        one.give(version.assignment(manifest_urls=("http://127.0.0.1:1/none",)))
+        assert one.agent.mounts[MOUNT].ledger is None
+        one.agent.forget([MOUNT])
+        await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
+        await eventually_async(lambda: not list(one.disk.spool.iterdir()), deadline=30)
+        await eventually_async(lambda: not list(one.disk.assignments.iterdir()), deadline=30)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_blocks_of_an_older_version_go_also_when_their_mount_was_the_last_one(
+    tmp_path: Path, version: Version, killed: bool
+) -> None:
+    old = int(version.manifest.block_ids[7])
+
+    def worker(running: RunningAgent, *, away: bool) -> None:
+        async def remove(identity: int) -> bool:
+            if not away:
+                (running.disk.blocks / str(identity)).unlink()
+            return not away
+
+        running.agent.registrar.remove = remove  # type: ignore[method-assign]
+
+    def nothing_left(running: RunningAgent) -> bool:
+        folders = (running.disk.blocks, running.disk.spool, running.disk.manifests, running.disk.assignments)
+        return not any(list(folder.iterdir()) for folder in folders)
+
+    async with running_agent(tmp_path / "one") as one:
+        worker(one, away=True)
+        one.give(version.assignment(), manifests=version)
+        await one.holds(version)
+        one.disk.blocks.mkdir()
+        (one.disk.spool / str(old)).rename(one.disk.blocks / str(old))
+        (tmp_path / "source" / "007").write_bytes(b"new content")
+        newer = folder_version(tmp_path / "source", store=tmp_path / "manifests", first_ids={"007": 1 << 41})
+        one.give(newer.assignment(version=2), manifests=newer)
+        await one.holds(newer)
+        one.agent.forget([MOUNT])
+        await eventually_async(lambda: MOUNT not in one.agent.mounts, deadline=30)
+        assert (one.disk.blocks / str(old)).exists(), "the worker is away"
+        if not killed:
+            worker(one, away=False)
+            await eventually_async(lambda: nothing_left(one), deadline=30)
+    if killed:
+        async with running_agent(tmp_path / "one") as again:
+            worker(again, away=False)
+            await eventually_async(lambda: nothing_left(again), deadline=30)
+
+
+async def test_a_restarted_agent_knows_which_files_cannot_be_had_before_it_has_tried_them(
+    tmp_path: Path, version: Version
+) -> None:
+    gone = tmp_path / "source" / "007"
+    content = gone.read_bytes()
+    times = gone.stat()
+    gone.unlink()
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(lambda: one.mount().held_bytes == version.bytes - 2_000, deadline=30)
+        await eventually_async(lambda: bool(list(one.disk.failures.iterdir())), deadline=30)
+    async with running_agent(tmp_path / "one") as again:
+        again.give(version.assignment(source=None))  # nothing can be tried
+        state = again.mount()
+        assert state.parts[0].failed_bytes == 2_000
+        assert [(one.path, one.code) for one in state.failed] == [("007", "Missing")]
+        gone.write_bytes(content)
+        os.utime(gone, ns=(times.st_atime_ns, times.st_mtime_ns))
+        again.give(version.assignment(version=2))
+        await again.holds(version)
+        await eventually_async(lambda: not list(again.disk.failures.iterdir()), deadline=30)
+        again.agent.forget([MOUNT])
+        await eventually_async(lambda: MOUNT not in again.agent.mounts, deadline=30)

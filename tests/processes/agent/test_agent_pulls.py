@@ -45,6 +45,39 @@ async def test_an_agent_reads_its_slots_from_a_folder_and_another_one_from_it(tm
         assert one.blocks.sent_bytes == version.bytes
 
 
+async def test_an_agent_gets_the_manifest_from_another_one_that_is_about_to_get_it(
+    tmp_path: Path,
+) -> None:
+    version = folder_version(fill(tmp_path / "source", FILES), store=tmp_path / "manifests")
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        two.give(version.assignment(manifest_urls=(f"{url_of(one, version)}?wait=8",)))
+        assert not two.agent.manifests.has(version.manifest.digest)
+        one.give(version.assignment(), manifests=version)
+        await two.holds(version)
+        assert two.content(version) == FILES
+
+
+async def test_a_peer_gets_all_of_a_new_version_also_what_was_held_before_it(tmp_path: Path) -> None:
+    source = fill(tmp_path / "source", FILES)
+    first = folder_version(source, store=tmp_path / "manifests")
+    async with (
+        running_agent(tmp_path / "one") as one,
+        running_agent(tmp_path / "two", node="node-2") as two,
+    ):
+        one.give(first.assignment(), manifests=first)
+        await one.holds(first)
+        (source / "new.bin").write_bytes(b"of the new version")
+        newer = folder_version(source, store=tmp_path / "manifests", first_ids={"new.bin": 1 << 41})
+        one.give(newer.assignment(version=2), manifests=newer)
+        await one.holds(newer)
+        two.give(newer.assignment(origin=NO_SLOTS, source=None, peers=[one.peer()]), manifests=newer)
+        await two.holds(newer, deadline=10)
+        assert two.content(newer) == FILES | {"new.bin": b"of the new version"}
+
+
 async def test_two_agents_share_what_each_reads_from_the_source_once(tmp_path: Path) -> None:
     files = {f"{number:04}": os.urandom(2_000) for number in range(600)}
     source = fill(tmp_path / "source", files)

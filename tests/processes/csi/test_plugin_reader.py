@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -261,6 +263,22 @@ def test_a_version_is_read_right_while_overlays_are_switched_off_and_on_again(re
     assert links.is_symlink()
 
 
+def test_a_node_plugin_without_a_reader_unmounts_what_a_former_one_left(reading: ReadingNode) -> None:
+    """As after an upgrade of the chart to values without the remote-read client."""
+    point = reading.own.root / names.READER_MOUNT
+    eventually(lambda: reading.node.mounts(point) != [], deadline=30)
+    # One with a holder belongs to a client that an upgrade brings, while the node plugin of before is started again.
+    reading.kill(reading.reader)
+    reading.node.start_plugin(more=("--no-views",), wait=20)
+    reading.node.kill_plugin(signal.SIGTERM)
+    assert reading.node.mounts(point) != []
+
+    reading.stop_reader()
+    assert reading.node.mounts(point) != []
+    reading.node.start_plugin(more=("--no-views",), wait=20)
+    eventually(lambda: not reading.node.mounts(point), deadline=30)
+
+
 @needs_overlays
 def test_the_overlay_of_a_version_that_no_pod_uses_is_taken_away_and_comes_back(reading: ReadingNode) -> None:
     reading.start_plugin()
@@ -273,3 +291,72 @@ def test_the_overlay_of_a_version_that_no_pod_uses_is_taken_away_and_comes_back(
     eventually(lambda: reading.node.mounts(point) == [], deadline=60)
 
     assert (reading.view.publish("pod-2") / "train/away").read_text() == "away"
+
+
+@needs_overlays
+def test_an_upgrade_of_the_node_plugin_in_the_middle_of_an_epoch_costs_a_pod_no_read(
+    reading: ReadingNode,
+) -> None:
+    """As the DaemonSet does it: all containers of the old pod are ended politely, then the new ones start."""
+    reading.start_plugin()
+    volume = reading.publish()
+    errors, reads, stop = [], [0], threading.Event()
+
+    def read_on() -> None:
+        while not stop.is_set():
+            for name in ("here", "away"):
+                try:
+                    if (volume / "train" / name).read_text() != name:
+                        errors.append(f"{name}: other bytes")
+                except OSError as error:
+                    errors.append(f"{name}: {error}")
+                reads[0] += 1
+
+    def goes_on(count: int) -> None:
+        until = reads[0] + count
+        eventually(lambda: reads[0] > until, deadline=60)
+
+    def forget() -> None:
+        while not stop.wait(0.1):
+            drop_page_cache()
+
+    threads = [threading.Thread(target=work) for work in (read_on, forget)]
+    for thread in threads:
+        thread.start()
+    holder = reading.holder
+    try:
+        for _ in range(2):
+            goes_on(20)
+            reading.reader.send_signal(signal.SIGTERM)
+            reading.node.kill_plugin(signal.SIGTERM)
+            assert reading.reader.wait(timeout=60) == 0
+            goes_on(20)  # by the holder's reserve
+            reading.reader = reading.start("run", "--node=node-a", "--patience=3")
+            reading.start_plugin()
+            goes_on(20)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert errors == []
+    assert holder.poll() is None
+
+
+@needs_overlays
+def test_a_pod_that_never_closes_its_files_holds_up_neither_its_end_nor_other_pods(
+    reading: ReadingNode,
+) -> None:
+    reading.start_plugin()
+    volume = reading.publish()
+    with (
+        (volume / "train/away").open("rb", buffering=0) as away,
+        (volume / "train/here").open("rb", buffering=0) as here,
+    ):
+        reading.node.unpublish(reading.node.target("pod-1"))
+        assert reading.node.mounts(reading.node.target("pod-1")) == []
+        drop_page_cache()
+        assert here.read() == b"here"
+        # The version is there while something of it is open, or stale: never other bytes, and never for ever.
+        with suppress(OSError):
+            assert away.read() == b"away"
+        assert (reading.view.publish("pod-2") / "train/away").read_text() == "away"

@@ -34,11 +34,11 @@ class ViewNode:
         (version / "manifest").write_bytes(content)
         put_blocks(self.tier, {i: name.encode() for i, name in enumerate(names, 1) if name in here})
 
-    def start(self) -> None:
-        """Start the plugin."""
-        # Nobody listens there: the manifest on the disk must do.
+    def start(self, *more: str) -> None:
+        """Start the plugin, with more options."""
+        # No master listens there: the manifest on the disk must do.
         self.node.start_plugin(
-            more=("--views", f"--cache-root={self.node.cache_root}", "--master=127.0.0.1:1")
+            more=("--views", f"--cache-root={self.node.cache_root}", "--master=127.0.0.1:1", *more)
         )
 
     def publish(self, name: str = "pod-1") -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import xxhash
 from tests.support.agents import Version
@@ -21,14 +22,17 @@ from tests.support.readers import (
     JOURNAL,
     Giver,
     ReaderNode,
+    drop_page_cache,
     holder_of,
     small_version,
     table_of,
 )
+from tests.support.waiting import eventually
 
 from tdcs.agent.peers import frames
-from tdcs.engine.agents import ALL_SLOTS
+from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS
 from tdcs.engine.holder_table import Holder
+from tdcs.engine.read_failure import ReadFailure
 
 pytestmark = needs_fuse
 
@@ -68,6 +72,15 @@ def absent(connection: socket.socket, block: int) -> None:
 
 def never(connection: socket.socket, block: int) -> None:
     """Keep the connection, and say nothing."""
+
+
+def slow(connection: socket.socket, block: int) -> None:
+    """Always some bytes, and hardly any."""
+    found = xxhash.xxh3_64_intdigest(CONTENT)
+    connection.sendall(frames.PIECE.pack(block, len(CONTENT), len(CONTENT), found))
+    for byte in range(0, len(CONTENT), 100):
+        connection.sendall(CONTENT[byte : byte + 100])
+        time.sleep(0.2)
 
 
 @contextmanager
@@ -114,7 +127,7 @@ def version(node: ReaderNode) -> Version:
     return small_version(node.folder, {"file": CONTENT})
 
 
-@pytest.mark.parametrize("misbehave", [garbage, half, another_length, damaged, absent, never])
+@pytest.mark.parametrize("misbehave", [garbage, half, another_length, damaged, absent, never, slow])
 def test_a_file_is_read_from_another_agent_when_the_first_one_misbehaves(
     node: ReaderNode, version: Version, misbehave: Misbehave
 ) -> None:
@@ -145,6 +158,9 @@ def test_a_read_that_nobody_can_answer_fails_with_the_reason_while_other_files_g
     giver.process.start()
     node.reader = node.make_reader("--patience=2")
     root = node.register(version, tables=table_of(holder_of(giver)))
+    other = small_version(node.folder / "other", {"1": b"", "2": b"", "elsewhere": b"c" * 1000})
+    giver.put(other.manifest, node.folder / "other/source")
+    other_root = node.register(other, tables=table_of(holder_of(giver)))
     node.start()
 
     failed: list[OSError] = []
@@ -159,6 +175,7 @@ def test_a_read_that_nobody_can_answer_fails_with_the_reason_while_other_files_g
     reading.start()
     while reading.is_alive():
         assert (root / "here").read_bytes() == b"a" * 1000
+        assert (other_root / "elsewhere").read_bytes() == b"c" * 1000
         reading.join(0.05)
 
     assert [error.errno for error in failed] == [errno.EIO]
@@ -168,9 +185,46 @@ def test_a_read_that_nobody_can_answer_fails_with_the_reason_while_other_files_g
     giver.process.kill()
 
 
+@pytest.mark.parametrize("gone", ["agents", "source"])
+def test_without_any_agent_or_without_the_source_reads_fail_and_other_datasets_go_on(
+    node: ReaderNode, gone: str
+) -> None:
+    version = small_version(node.folder, {"file": CONTENT})
+    reads_source, other_giver = (
+        Giver(node.folder, "relay", source=version.source),
+        Giver(node.folder, "other-giver"),
+    )
+    other = small_version(node.folder / "other", {"1": b"", "2": b"", "elsewhere": b"c" * 1000})
+    other_giver.put(other.manifest, node.folder / "other/source")
+    for giver in (reads_source, other_giver):
+        giver.process.start()
+    node.reader = node.make_reader("--patience=2")
+    root = node.register(version, tables=table_of(holder_of(reads_source, slots=NO_SLOTS, reads_source=True)))
+    other_root = node.register(other, tables=table_of(holder_of(other_giver)))
+    node.start()
+    assert (root / "file").read_bytes() == CONTENT
+
+    if gone == "agents":
+        reads_source.process.kill()
+    else:
+        (node.folder / "source").rename(node.folder / "away")
+    drop_page_cache()
+    with pytest.raises(OSError, match="Input/output error"):
+        (root / "file").read_bytes()
+
+    assert "'file'" in node.reader.tail(lines=50)
+    (noted,) = node.own.failures.iterdir()
+    failure = msgspec.json.decode(noted.read_bytes(), type=ReadFailure)  # what becomes the Dataset's event
+    assert (failure.path, failure.stale) == ("file", False)
+    assert ("refused" if gone == "agents" else "the source's folder is away") in failure.reason.lower()
+    assert (other_root / "elsewhere").read_bytes() == b"c" * 1000
+    for giver in (reads_source, other_giver):
+        giver.process.kill()
+
+
 def test_a_file_that_changed_at_its_source_is_stale_and_never_mixed(node: ReaderNode) -> None:
     version = small_version(node.folder, {"file": CONTENT})
-    giver = Giver(node.folder, "giver", source=version.source.uri)
+    giver = Giver(node.folder, "giver", source=version.source)
     giver.process.start()
     root = node.register(version, tables=table_of(holder_of(giver, slots=bytes(512), reads_source=True)))
     node.start()
@@ -234,16 +288,20 @@ def test_a_version_that_is_registered_no_more_is_gone_and_others_stay(node: Read
     node.start()
     assert (root / "file").read_bytes() == CONTENT
 
-    with (root / "file").open("rb") as opened:  # a pod that never closes its files
-        (node.own.versions / root.name).unlink()
-        deadline = time.monotonic() + 10
-        while root.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with suppress(OSError):
-            opened.read()
+    other = small_version(node.folder / "other", {"1": b"", "2": b"", "else": b"c" * 1000})
+    giver.put(other.manifest, node.folder / "other/source")
+    other_root = node.register(other, tables=table_of(holder_of(giver)))
 
-    again = node.register(version, tables=table_of(holder_of(giver)))
-    assert Path(again, "file").read_bytes() == CONTENT
+    with (root / "file").open("rb", buffering=0) as opened:  # a pod that never closes its files
+        (node.own.versions / root.name).unlink()
+        eventually(lambda: not root.exists(), deadline=10)
+        drop_page_cache()
+        with pytest.raises(OSError, match="Stale") as caught:
+            opened.read()
+        assert caught.value.errno == errno.ESTALE
+        assert f"version {root.name} is registered no more" in node.reader.tail(lines=50)
+        assert (other_root / "else").read_bytes() == b"c" * 1000
+
+        again = node.register(version, tables=table_of(holder_of(giver)))
+        assert Path(again, "file").read_bytes() == CONTENT
     giver.process.kill()

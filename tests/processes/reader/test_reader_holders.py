@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from tests.support.certificates import TestAuthority
 from tests.support.node import needs_fuse
 from tests.support.ports import free_ports
 from tests.support.readers import CLUSTER, JOURNAL, Giver, ReaderNode, small_version
@@ -18,7 +19,9 @@ from tdcs.cli.caches import serve_manifests
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.engine.holder_table import HOLDERS_PATH, HolderTable
 from tdcs.engine.read_failure import READ_FAILURES_PATH, ReadFailure
+from tdcs.engine.transport.operator_client import OperatorClient, RequestRefusedError
 from tdcs.listing.folder import ManifestFolder
+from tdcs.trust.roles import Role
 
 MOUNT = "/datasets/0123456789abcdef"
 
@@ -107,12 +110,17 @@ async def test_the_operator_answers_when_the_table_changes_and_not_before(tmp_pa
                 assert answer.status == 400
 
 
+@needs_fuse
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "certificates"])
 async def test_a_file_that_cannot_be_read_is_reported_to_the_operator_with_the_reason(
-    node: ReaderNode, tmp_path: Path
+    node: ReaderNode, tmp_path: Path, secure: bool
 ) -> None:
     (port,) = free_ports(1)
     version = await asyncio.to_thread(small_version, node.folder, {"d/gone": b"x" * 1000})
-    node.reader = node.make_reader(f"--operator=127.0.0.1:{port}", "--patience=0.5")
+    authority = TestAuthority()
+    trust = [f"--trust={authority.folder(tmp_path / 'trust', Role.READER)}"] if secure else []
+    tls = authority.contexts(Role.OPERATOR, hosts=()) if secure else None
+    node.reader = node.make_reader(f"--operator=127.0.0.1:{port}", "--patience=0.5", *trust)
     root = node.register(version)
     reported: list[ReadFailure] = []
 
@@ -122,13 +130,16 @@ async def test_a_file_that_cannot_be_read_is_reported_to_the_operator_with_the_r
     await asyncio.to_thread(node.start)
     with pytest.raises(OSError, match="Input/output error"):
         await asyncio.to_thread((root / "d/gone").read_bytes)
-    async with serve_manifests(ManifestFolder(tmp_path), port=port, report=report):  # it was away
+    async with serve_manifests(ManifestFolder(tmp_path), port=port, report=report, tls=tls):  # it was away
         await eventually_async(lambda: bool(reported), deadline=30)
-        url = f"http://127.0.0.1:{port}{READ_FAILURES_PATH}"
-        async with aiohttp.ClientSession() as session, session.post(url, data=b"nonsense") as answer:
-            assert answer.status == 400
+        client = OperatorClient(
+            f"127.0.0.1:{port}", tls=authority.contexts(Role.READER).client if secure else None
+        )
+        with pytest.raises(RequestRefusedError, match="400"):
+            await asyncio.to_thread(client.post, READ_FAILURES_PATH, b"nonsense", seconds=5)
+        # The reader removes it once it has the operator's answer.
+        await eventually_async(lambda: not list(node.own.failures.iterdir()), deadline=30)
     (failure,) = reported
     assert (failure.cluster, failure.mount, failure.node) == (CLUSTER, version.manifest.path, "here")
     assert (failure.path, failure.stale) == ("d/gone", False)
     assert "no agent is known that has it" in failure.reason
-    assert list(node.own.failures.iterdir()) == []

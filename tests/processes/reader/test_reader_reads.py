@@ -149,7 +149,7 @@ def test_a_block_that_its_agent_has_refused_is_read_from_another_node(node: Read
 def test_blocks_of_another_journal_are_read_neither_here_nor_from_agents(node: ReaderNode) -> None:
     files = {f"{number}": os.urandom(20_000) for number in range(8)}
     version = small_version(node.folder, files)
-    giver = Giver(node.folder, "giver", source=version.source.uri)
+    giver = Giver(node.folder, "giver", source=version.source)
     enter_epoch(Disk(node.tier), journal=JOURNAL)
     ids, lengths = version.manifest.block_ids.tolist(), version.manifest.block_lengths.tolist()
     for tier in (node.tier, giver.tier):  # other blocks of the same ids and lengths
@@ -180,7 +180,7 @@ def test_blocks_of_another_journal_are_read_neither_here_nor_from_agents(node: R
 def test_what_no_agent_holds_is_read_from_the_source_through_an_agent(node: ReaderNode) -> None:
     files = contents()
     version = small_version(node.folder, files, block_size=2 * MB + 5)
-    giver = Giver(node.folder, "giver", source=version.source.uri)
+    giver = Giver(node.folder, "giver", source=version.source)
     giver.process.start()
     root = node.register(version, tables=table_of(holder_of(giver, slots=bytes(512), reads_source=True)))
     node.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import resource
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.support.node import needs_fuse
+from tests.support.ports import free_ports
 from tests.support.readers import (
     CLUSTER,
     Giver,
@@ -148,6 +150,31 @@ def test_a_reader_that_is_killed_with_all_its_processes_is_not_noticed(
     assert readers.longest < 20
 
 
+def test_an_agent_that_is_killed_is_missed_by_no_reader(
+    node: ReaderNode, files: dict[str, bytes], measured: Measured
+) -> None:
+    version = small_version(node.folder, files)
+    first, second = Giver(node.folder, "first"), Giver(node.folder, "second")
+    for giver in (first, second):
+        giver.put(version.manifest, node.folder / "source")
+        giver.process.start()
+    root = node.register(version, tables=table_of(holder_of(first), holder_of(second)))
+    node.start()
+    with reading(root, files) as readers:
+        for giver in (first, second, first):
+            count = readers.count
+            eventually(lambda count=count: readers.count > count + 100, deadline=30)  # type: ignore[misc]
+            giver.process.kill()
+            count = readers.count
+            eventually(lambda count=count: readers.count > count + 100, deadline=30)  # type: ignore[misc]
+            giver.process.start()
+    for giver in (first, second):
+        giver.process.kill()
+    assert readers.errors == []
+    measured(f"3 kills of an agent of two: {readers.count} files, longest read {readers.longest:.2f} s")
+    assert readers.longest < 10
+
+
 def test_while_no_reader_runs_the_holders_reserve_serves_and_gives_way_to_the_next_reader(
     node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
 ) -> None:
@@ -192,7 +219,7 @@ def test_the_reserve_serves_nothing_that_it_does_not_understand(
 
 
 def test_a_reader_that_is_stopped_politely_and_followed_by_another_is_not_noticed(
-    node: ReaderNode, root: Path, files: dict[str, bytes]
+    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured
 ) -> None:
     node.start()
     with reading(root, files) as readers:
@@ -202,6 +229,63 @@ def test_a_reader_that_is_stopped_politely_and_followed_by_another_is_not_notice
             eventually(lambda: not node.reader.alive, deadline=20)
             node.reader.kill()
             node.reader.start()
+    assert readers.errors == []
+    measured(f"2 polite ends of the reader: {readers.count} files, longest read {readers.longest:.2f} s")
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["after the old one", "beside the old one"])
+def test_an_upgrade_of_the_reader_in_the_middle_of_an_epoch_is_not_noticed(
+    node: ReaderNode, root: Path, files: dict[str, bytes], measured: Measured, beside: bool
+) -> None:
+    """As a DaemonSet does it, with or without a surge; the holder's DaemonSet is left alone."""
+    node.start()
+    holder = node.holder.pid
+    with reading(root, files) as readers:
+        old = node.reader
+        for _ in range(2):
+            time.sleep(0.5)
+            node.reader = node.make_reader()
+            if beside:
+                (port,) = free_ports(1)
+                node.reader = node.make_reader(f"--port={port}")
+                node.reader.launch()
+                eventually(lambda: len(node.workers()) == 3, deadline=30)  # it stands by
+            os.kill(old.pid, signal.SIGTERM)
+            eventually(lambda old=old: not old.alive, deadline=20)  # type: ignore[misc]
+            old.kill()
+            if not beside:
+                count = readers.count
+                eventually(lambda count=count: readers.count > count + 100, deadline=30)  # type: ignore[misc]
+                node.reader.start()
+            eventually(lambda: serving(node) in node.workers(), deadline=30)
+            count = readers.count
+            eventually(lambda count=count: readers.count > count + 100, deadline=30)  # type: ignore[misc]
+            old = node.reader
+    assert readers.errors == []
+    assert node.holder.pid == holder
+    measured(
+        f"2 upgrades of the reader, the next one started {'beside' if beside else 'after'} the old one: "
+        f"{readers.count} files, longest read {readers.longest:.2f} s"
+    )
+    assert readers.longest < 5
+
+
+def test_a_serving_process_that_may_have_no_more_memory_is_not_noticed(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        for _ in range(3):
+            eventually(lambda: serving(node) in node.workers(), deadline=20)
+            count, limited = readers.count, serving(node)
+            eventually(lambda count=count: readers.count > count + 50, deadline=30)  # type: ignore[misc]
+            used = psutil.Process(limited).memory_info().vms
+            resource.prlimit(limited, resource.RLIMIT_AS, (used, used))
+            drop_page_cache()
+            count = readers.count
+            eventually(lambda count=count: readers.count > count + 300, deadline=60)  # type: ignore[misc]
+            with suppress(ProcessLookupError):  # it may have got along with what it had
+                os.kill(limited, signal.SIGKILL)
     assert readers.errors == []
 
 
@@ -232,6 +316,34 @@ def test_a_holder_that_was_killed_gets_the_session_back(
         count = readers.count
         eventually(lambda: readers.count > count + 50, deadline=30)
     assert readers.errors == []
+
+
+def test_a_holder_that_is_ended_leaves_the_session_to_the_reader_and_the_next_one_gets_it(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    with reading(root, files) as readers:
+        os.kill(node.holder.pid, signal.SIGTERM)
+        eventually(lambda: not node.holder.alive, deadline=20)
+        node.holder.kill()
+        assert session.is_mounted(point=str(node.own.point))
+        count = readers.count
+        eventually(lambda: readers.count > count + 50, deadline=30)
+        node.holder.launch()
+        eventually(lambda: "gave the session" in node.holder.tail(lines=20), deadline=30)
+    assert readers.errors == []
+
+
+def test_when_holder_and_reader_are_ended_together_nothing_dead_stays_mounted(
+    node: ReaderNode, root: Path, files: dict[str, bytes]
+) -> None:
+    node.start()
+    name = sorted(files)[0]
+    assert (root / name).read_bytes() == files[name]
+    for process in (node.holder, node.reader):
+        os.kill(process.pid, signal.SIGTERM)
+    eventually(lambda: not node.holder.alive and not node.reader.alive, deadline=20)
+    assert not session.is_mounted(point=str(node.own.point))
 
 
 def test_without_holder_and_reader_the_file_system_is_mounted_anew(

@@ -152,6 +152,11 @@ def test_the_command_names_the_variable_that_is_missing() -> None:
     )
     assert result.exit_code == 2
     assert "--rank (RANK) is 2, not below" in result.output
+    result = CliRunner().invoke(
+        main, ["link", "--master", "x", "--port", "99999", "--rank", "0", "--world-size", "2"]
+    )
+    assert result.exit_code == 2
+    assert "99999 is not in the range 1<=x<=65535" in result.output
 
 
 def command(rank: int, master: str, port: int, *prefix: str) -> subprocess.Popen[str]:

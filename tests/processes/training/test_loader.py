@@ -53,6 +53,26 @@ def test_an_epoch_has_every_sample_once_with_its_label(folder: Path) -> None:
     assert sorted(found) == [(number, number % 3) for number in range(30)]
 
 
+@pytest.mark.parametrize("processes", [True, False])
+def test_an_epoch_is_refused_while_another_is_open_and_taken_afterwards(
+    folder: Path, processes: bool
+) -> None:
+    samples, _ = find_images(folder)
+    loader = Loader(samples, batch=4, shape=SHAPE, processes=processes)
+    first = loader.epoch(1)
+    batch = next(first)
+    held = batch.images.copy()
+    with pytest.raises(InputError, match="epoch 2 cannot begin while another epoch of this loader is open"):
+        next(loader.epoch(2))
+    assert (batch.images == held).all()
+    first.close()
+    assert len(contents(loader, 2)) == 28
+    for _ in loader.epoch(3):
+        break  # the end of a loop that is left early closes its iterator
+    assert len(contents(loader, 4)) == 28
+    loader.close()
+
+
 def test_the_order_follows_from_seed_and_epoch_alone(folder: Path) -> None:
     samples, _ = find_images(folder)
     first = contents(Loader(samples, batch=5, shape=SHAPE, seed=1), 0)
@@ -97,7 +117,7 @@ def test_a_training_loop_that_stops_early_leaves_no_thread_behind(folder: Path) 
     for _ in range(3):
         batches = loader.epoch(0)
         next(batches)
-        batches.close()  # type: ignore[attr-defined]
+        batches.close()
     deadline = time.monotonic() + 5
     while threading.active_count() > before:
         assert time.monotonic() < deadline
@@ -200,7 +220,9 @@ def test_the_memory_of_a_loader_is_that_of_its_registers(chunk: int, tmp_path: P
 def test_a_file_that_is_no_image_is_named(folder: Path) -> None:
     (folder / "class1" / "broken.png").write_bytes(b"\x89PNG but no more")
     samples, _ = find_images(folder)
-    with pytest.raises(InputError, match=r"class1/broken.png is no image that can be decoded"):
+    with pytest.raises(
+        InputError, match=r"class1/broken.png is no image that can be decoded: its format is not known"
+    ):
         contents(Loader(samples, batch=2, shape=SHAPE, drop_last=False), 0)
 
 
@@ -217,7 +239,7 @@ def test_a_file_that_is_gone_or_too_large_is_named(folder: Path) -> None:
     ("arguments", "message"),
     [
         ({"batch": 0}, "batch is 0"),
-        ({"batch": 31}, "make no batch of 31"),
+        ({"batch": 31}, "there is no batch of 31 for a worker"),
         ({"readers": 0}, "readers is 0"),
         ({"chunk": 0}, "chunk is 0"),
         ({"rank": 2, "world_size": 2}, "rank 2 is not below world_size 2"),

@@ -14,6 +14,8 @@ from tdcs_local import programs
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "tdcs"
 LOCAL_VALUES = ROOT / "deploy" / "local" / "values.yaml"
+PLAIN_VALUES = ROOT / "deploy" / "local" / "values-plain.yaml"
+"""Without the remote-read client and certificates, which are on by default."""
 NAMESPACE = "tdcs-system"
 
 Object = dict[str, Any]
@@ -70,14 +72,14 @@ class Helm:
         self,
         values: Mapping[str, Any] | None = None,
         *,
-        local: bool = False,
+        files: Sequence[Path] = (),
         release: str = "tdcs",
         apis: Sequence[str] = (),
     ) -> Rendered:
-        files = ["--values", str(LOCAL_VALUES)] if local else []
+        given = [word for file in files for word in ("--values", str(file))]
         words = [word for name, value in (values or {}).items() for word in ("--set-json", f"{name}={value}")]
         served = [word for api in apis for word in ("--api-versions", api)]
-        told = self.run("template", release, CHART, "--namespace", NAMESPACE, *files, *words, *served)
+        told = self.run("template", release, CHART, "--namespace", NAMESPACE, *given, *words, *served)
         return Rendered(objects=[obj for obj in yaml.safe_load_all(told) if obj])
 
 
@@ -95,10 +97,16 @@ def default(helm: Helm) -> Rendered:
 @pytest.fixture(scope="session")
 def local(helm: Helm) -> Rendered:
     """The chart with the values of the local cluster."""
-    return helm.template(local=True)
+    return helm.template(files=[LOCAL_VALUES])
 
 
-@pytest.fixture(scope="session", params=["default", "local"])
+@pytest.fixture(scope="session")
+def plain(helm: Helm) -> Rendered:
+    """The chart without the remote-read client and certificates."""
+    return helm.template(files=[PLAIN_VALUES])
+
+
+@pytest.fixture(scope="session", params=["default", "local", "plain"])
 def rendered(request: pytest.FixtureRequest) -> Rendered:
     """The chart, each way in turn."""
     made: Rendered = request.getfixturevalue(request.param)

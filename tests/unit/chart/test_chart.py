@@ -8,7 +8,17 @@ from importlib.metadata import entry_points
 import click
 import pytest
 import yaml
-from tests.unit.chart.conftest import CHART, LOCAL_VALUES, NAMESPACE, Helm, Object, RefusedError, Rendered
+from tests.unit.chart.conftest import (
+    CHART,
+    LOCAL_VALUES,
+    NAMESPACE,
+    PLAIN_VALUES,
+    Helm,
+    Object,
+    RefusedError,
+    Rendered,
+)
+from tests.unit.chart.test_network import selects
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
@@ -40,14 +50,18 @@ def rules(role: Object) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize("values", [[], ["--values", str(LOCAL_VALUES)]], ids=["default", "local"])
+@pytest.mark.parametrize(
+    "values",
+    [[], ["--values", str(LOCAL_VALUES)], ["--values", str(PLAIN_VALUES)]],
+    ids=["default", "local", "plain"],
+)
 def test_helm_finds_nothing_to_complain_about(helm: Helm, values: list[str]) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, *values)
 
 
 def test_it_installs_the_three_programs_and_a_first_cache_cluster(rendered: Rendered) -> None:
     assert {o["metadata"]["name"] for o in rendered.all("Deployment")} == {"tdcs-operator", "tdcs-scheduler"}
-    assert {o["metadata"]["name"] for o in rendered.all("DaemonSet")} == {"tdcs-csi"}
+    assert {o["metadata"]["name"] for o in rendered.all("DaemonSet")} <= {"tdcs-csi", "tdcs-reader-holder"}
     assert rendered.one("CSIDriver", names.CSI_DRIVER)["spec"]["fsGroupPolicy"] == "None"
     cluster = rendered.one("CacheCluster", names.DEFAULT_CACHE_CLUSTER)
     assert CacheCluster.model_validate(cluster).spec.storage.tiers
@@ -67,11 +81,11 @@ def test_pods_are_selected_by_the_labels_they_carry(rendered: Rendered) -> None:
         assert selector["app.kubernetes.io/component"] in obj["metadata"]["name"]
 
 
-def test_only_the_csi_plugin_has_privileges(rendered: Rendered) -> None:
+def test_only_what_mounts_on_nodes_has_privileges(rendered: Rendered) -> None:
     for name, container in rendered.containers().items():
         context = container["securityContext"]
         assert context["readOnlyRootFilesystem"] is True, name
-        if name == "tdcs-csi/csi":
+        if name in {"tdcs-csi/csi", "tdcs-csi/reader", "tdcs-reader-holder/holder"}:
             assert context["privileged"] is True
             continue
         assert context["runAsNonRoot"] is True, name
@@ -81,18 +95,36 @@ def test_only_the_csi_plugin_has_privileges(rendered: Rendered) -> None:
         assert "privileged" not in context, name
     for name, spec in rendered.pod_specs().items():
         # The plugin looks which pods see what it mounts.
-        allowed = {"hostPID"} if name == "tdcs-csi" else set()
+        allowed = {"hostPID"} if name in {"tdcs-csi", "tdcs-reader-holder"} else set()
         assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == allowed, name
         paths = (
             [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
             if "volumes" in spec
             else []
         )
-        assert not paths or name == "tdcs-csi"
+        assert not paths or name in {"tdcs-csi", "tdcs-reader-holder"}
 
 
-def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(helm: Helm) -> None:
-    made = helm.template({"reader.enabled": "true"})
+def test_pods_read_through_the_remote_read_client_and_alluxios_fuse_client_runs_nowhere_by_default(
+    default: Rendered, plain: Rendered
+) -> None:
+    runs = {"tdcs-csi/csi", "tdcs-csi/reader", "tdcs-reader-holder/holder"}
+    for made, there in ((default, runs), (plain, {"tdcs-csi/csi"})):
+        found = made.containers()
+        assert {name for name in found if name.startswith(("tdcs-csi/", "tdcs-reader"))} == there
+        # Without it the operator makes FUSE clients, and its policy lets it.
+        options = found["tdcs-operator/operator"]["args"]
+        assert ("--reader-plugin=tdcs-csi" in options) is (made is default)
+        policy = json.dumps(made.one("ValidatingAdmissionPolicy", "tdcs-operator"))
+        assert ("tdcs/alluxio:" in policy) is (made is plain)
+        secure = [name for name, one in found.items() if any(a.startswith("--trust") for a in one["args"])]
+        assert set(secure) == ({"tdcs-operator/operator", *runs} if made is default else set())
+
+
+def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(
+    helm: Helm, default: Rendered, plain: Rendered
+) -> None:
+    made = default
     containers = made.containers()
     assert made.one("DaemonSet", "tdcs-reader-holder")["spec"]["updateStrategy"] == {"type": "OnDelete"}
     folder = "--reader-root=/var/lib/tdcs/reader"
@@ -108,25 +140,27 @@ def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(helm
         given = ["--node=n"] if subcommand == "run" else []
         assert reader.commands[subcommand].make_context(subcommand, [*options, *given]).params
     (holder,) = made.pod_specs()["tdcs-reader-holder"]["containers"]
-    assert [mount["mountPropagation"] for mount in holder["volumeMounts"]] == ["Bidirectional"]
+    propagated = {mount["name"]: mount.get("mountPropagation") for mount in holder["volumeMounts"]}
+    assert propagated == {"tdcs": "Bidirectional", "trust": None}
 
     assert "--reader-plugin=tdcs-csi" in containers["tdcs-operator/operator"]["args"]
 
     delete_clients = ("apps", "daemonsets", "delete")
     assert delete_clients in rules(made.one("Role", "tdcs-operator"))
-    assert delete_clients not in rules(helm.template({}).one("Role", "tdcs-operator"))
+    assert delete_clients not in rules(plain.one("Role", "tdcs-operator"))
     assert made.one("DaemonSet", "tdcs-csi")
 
-    off = helm.template({"reader.enabled": "true", "csi.nativeViews": "false"})
-    assert not [each for each in off.containers()["tdcs-operator/operator"]["args"] if "reader" in each]
-    assert set(off.pod_specs()) == set(helm.template({}).pod_specs())
+    # It needs native views, and without them is not there, whatever its own value says.
+    off = helm.template({"csi.nativeViews": "false"})
+    assert not [each for each in off.containers()["tdcs-operator/operator"]["args"] if "reader-p" in each]
+    assert set(off.pod_specs()) == set(plain.pod_specs())
     assert folder not in off.containers()["tdcs-csi/csi"]["args"]
 
 
 @pytest.mark.parametrize("views", [True, False])
 def test_the_csi_plugin_sees_the_nodes_processes_only_to_tend_views(helm: Helm, views: bool) -> None:
     spec = helm.template({"csi.nativeViews": str(views).lower()}).pod_specs()["tdcs-csi"]
-    (container,) = spec["containers"]
+    container = spec["containers"][0]
     assert spec.get("hostPID", False) is views
     assert ("--proc=/proc" in container["args"]) is views
     assert f"--{'' if views else 'no-'}views" in container["args"]
@@ -135,7 +169,7 @@ def test_the_csi_plugin_sees_the_nodes_processes_only_to_tend_views(helm: Helm, 
 def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: Helm) -> None:
     tiers = '[{"path": "/mnt/nvme"}, {"path": "/var/lib/tdcs/cache/other"}, {}]'
     given = {"cacheCluster.spec.storage.tiers": tiers, "csi.tierFolders": '["/mnt/hdd", "/mnt/nvme"]'}
-    spec = helm.template(given).pod_specs()["tdcs-csi"]
+    spec = helm.template(given, files=[PLAIN_VALUES]).pod_specs()["tdcs-csi"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
     kubelet = [f"/var/lib/kubelet/{name}" for name in ("plugins/csi.tdcs.io", "plugins_registry", "pods")]
     assert sorted(paths.values()) == ["/mnt/hdd", "/mnt/nvme", *kubelet, "/var/lib/tdcs"]
@@ -144,6 +178,9 @@ def test_the_csi_plugin_sees_the_tiers_that_are_not_at_the_default_place(helm: H
     propagated = {mount["name"]: mount.get("mountPropagation") for mount in container["volumeMounts"]}
     assert propagated.pop("plugin") is propagated.pop("registry") is None
     assert set(propagated.values()) == {"Bidirectional"}
+    # The remote-read client reads blocks there.
+    reader = helm.template(given).containers()["tdcs-csi/reader"]["volumeMounts"]
+    assert {"/mnt/hdd", "/mnt/nvme", "/var/lib/tdcs"} <= {mount["mountPath"] for mount in reader}
 
 
 def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None:
@@ -161,7 +198,8 @@ def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None
 
 
 def test_secrets_are_read_in_single_namespaces_only(helm: Helm) -> None:
-    rendered = helm.template({"datasetNamespaces": '["team-a", "team-b"]'})
+    # For its own certificates the operator has a Role in its own namespace: see test_trust.
+    rendered = helm.template({"datasetNamespaces": '["team-a", "team-b"]', "trust.enabled": "false"})
     with_secrets = {
         role["metadata"]["name"]: {verb for _, resource, verb in rules(role) if resource == "secrets"}
         for role in rendered.all("ClusterRole") + rendered.all("Role")
@@ -240,40 +278,6 @@ def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: He
 def test_an_operator_of_no_namespace_is_refused(helm: Helm) -> None:
     with pytest.raises(RefusedError, match="name at least one namespace"):
         helm.template({"scope": '"Namespaces"'})
-
-
-def selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector (equality, Exists) fits."""
-    wanted = selector.get("matchLabels", {})
-    present = [term["key"] for term in selector.get("matchExpressions", []) if term["operator"] == "Exists"]
-    return wanted.items() <= labels.items() and all(key in labels for key in present)
-
-
-def test_only_the_operator_and_the_cache_itself_can_call_the_cache(rendered: Rendered) -> None:
-    spec = rendered.one("NetworkPolicy", "tdcs-cache")["spec"]
-    workloads = rendered.all("Deployment") + rendered.all("DaemonSet")
-    pods = {o["metadata"]["name"]: o["spec"]["template"]["metadata"]["labels"] for o in workloads}
-    for component in (names.COMPONENT_MASTER, names.COMPONENT_WORKER, names.COMPONENT_FUSE):
-        pods[component] = labels_of(cluster="any", component=component)
-
-    guarded = {name for name, labels in pods.items() if selects(spec["podSelector"], labels)}
-    assert guarded == {"master", "worker", "fuse"}
-    assert spec["policyTypes"] == ["Ingress"]
-    everywhere, for_readers = spec["ingress"]
-    for ingress, expected in (
-        (everywhere, {"tdcs-operator", "master", "worker", "fuse"}),
-        (for_readers, {"tdcs-csi"}),
-    ):
-        peers = ingress["from"]
-        assert all(set(peer) == {"podSelector"} for peer in peers), "only pods of the release's namespace"
-        admitted = {n for n, labels in pods.items() if any(selects(p["podSelector"], labels) for p in peers)}
-        assert admitted == expected
-    assert "ports" not in everywhere
-    assert [port["port"] for port in for_readers["ports"]] == [
-        names.MASTER_RPC_PORT,
-        names.AGENT_CONTROL_PORT,
-        names.AGENT_BLOCK_PORT,
-    ]
 
 
 def test_the_operator_knows_its_own_image_for_the_agents(rendered: Rendered) -> None:
@@ -363,7 +367,8 @@ def test_with_the_extender_off_the_scheduler_runs_alone_and_anew(helm: Helm, def
 @pytest.mark.parametrize(
     ("value", "gone"),
     [
-        ("networkPolicy.enabled", "tdcs-cache"),
+        ("networkPolicy.enabled", "tdcs-default-deny"),
+        ("networkPolicy.enabled", "tdcs-cache-"),
         ("admissionPolicies.enabled", "tdcs-operator-specs"),
         ("admissionPolicies.enabled", "tdcs-sources"),
         ("scheduler.enabled", "tdcs-scheduler"),
@@ -380,7 +385,12 @@ def test_a_part_that_is_off_leaves_nothing_behind(helm: Helm, value: str, gone: 
 def test_each_container_is_started_with_options_that_the_command_has(rendered: Rendered) -> None:
     (script,) = entry_points(group="console_scripts", name="tdcs")
     main = script.load()
-    ours = {name: c for name, c in rendered.containers().items() if c["image"].startswith("tdcs/tdcs:")}
+    # Those of the remote-read client have subcommands, see above.
+    ours = {
+        name: container
+        for name, container in rendered.containers().items()
+        if container["image"].startswith("tdcs/tdcs:") and container["args"][0] != "reader"
+    }
 
     assert set(ours) == {
         "tdcs-operator/operator",
@@ -388,6 +398,7 @@ def test_each_container_is_started_with_options_that_the_command_has(rendered: R
         "tdcs-scheduler/await-extender",
         "tdcs-csi/csi",
         "tdcs-crd-upgrade/crds",
+        "tdcs-network-test/network-test",
         "tdcs-smoke-test/smoke-test",
         "tdcs-uninstall/delete-caches",
     }
@@ -406,6 +417,27 @@ def test_images_have_the_charts_version_unless_another_is_named(helm: Helm, defa
     other = helm.template({"image.tag": '"t1"', "alluxio.image.tag": '"t2"'}).containers()
     assert other["tdcs-csi/csi"]["image"] == "tdcs/tdcs:t1"
     assert "--image=tdcs/alluxio:t2" in other["tdcs-operator/operator"]["args"]
+
+
+def test_a_digest_wins_over_a_tag_for_every_image(helm: Helm) -> None:
+    images = ("image", "alluxio.image", "scheduler.image")
+    digest = {name: f"sha256:{number:064x}" for number, name in enumerate(images)}
+    given = {f"{name}.digest": json.dumps(value) for name, value in digest.items()}
+    made = helm.template({**given, "image.tag": '"t1"'})
+    scheduler = f"registry.k8s.io/kube-scheduler@{digest['scheduler.image']}"
+    used = {container["image"] for container in made.containers().values()}
+    assert used == {f"tdcs/tdcs@{digest['image']}", scheduler}
+    operator = made.containers()["tdcs-operator/operator"]["args"]
+    assert f"--image=tdcs/alluxio@{digest['alluxio.image']}" in operator
+    assert f"--agent-image=tdcs/tdcs@{digest['image']}" in operator
+    policy = helm.template(given, files=[PLAIN_VALUES]).one("ValidatingAdmissionPolicy", "tdcs-operator")
+    assert f"tdcs/alluxio@{digest['alluxio.image']}" in json.dumps(policy), "the FUSE client's image"
+
+
+@pytest.mark.parametrize("digest", ["sha256:1", "4f53", f"sha512:{'a' * 64}", f"sha256:{'A' * 64}"])
+def test_what_is_no_digest_is_refused(helm: Helm, digest: str) -> None:
+    with pytest.raises(RefusedError, match="digest"):
+        helm.template({"image.digest": json.dumps(digest)})
 
 
 @pytest.mark.parametrize(
@@ -432,7 +464,7 @@ def test_the_operator_tells_users_names_that_exist(helm: Helm) -> None:
     told = dict(
         argument.removeprefix("--").split("=", 1)
         for argument in rendered.containers()["team-tdcs-operator/operator"]["args"]
-        if argument.startswith("--")
+        if argument.startswith("--") and "=" in argument
     )
     assert rendered.one("ClusterRole", told["secrets-role"])
     assert rendered.one("ServiceAccount", told["service-account"])
@@ -494,7 +526,8 @@ def test_hooks_run_when_they_should(default: Rendered, name: str, when: str) -> 
         o for o in default.objects if o["metadata"].get("annotations", {}).get("helm.sh/hook", "") == when
     ]
 
-    assert {o["metadata"]["name"] for o in hooked} == {name}
+    others = {"tdcs-network-test"} if when == "test" else set()  # it has no account
+    assert {o["metadata"]["name"] for o in hooked} == {name} | others
     # The account and its rights before the job that needs them.
     weights = {o["kind"]: int(o["metadata"]["annotations"]["helm.sh/hook-weight"]) for o in hooked}
     assert weights.pop("Job" if "Job" in weights else "Pod") > max(weights.values())
@@ -529,16 +562,19 @@ def test_prometheus_finds_the_metrics_of_every_part_that_has_some(helm: Helm, de
 
     monitor = made.one("PodMonitor", "tdcs")
     assert monitor["metadata"]["labels"]["team"] == "ml"
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    endpoints = monitor["spec"]["podMetricsEndpoints"]
+    scraped = {endpoint["port"] for endpoint in endpoints}
     serving = {
         name
         for name, container in made.containers().items()
-        if endpoint["port"] in {port["name"] for port in container.get("ports", [])}
+        if scraped & {port["name"] for port in container.get("ports", [])}
     }
-    assert serving >= {"tdcs-operator/operator", "tdcs-scheduler/extender"}
+    assert serving == {"tdcs-operator/operator", "tdcs-scheduler/extender", "tdcs-csi/csi", "tdcs-csi/reader"}
     selected = monitor["spec"]["selector"]["matchLabels"].items()
     for name in ("tdcs-operator", "tdcs-scheduler"):
         assert selected <= made.one("Deployment", name)["spec"]["template"]["metadata"]["labels"].items()
+    # A Dataset's own namespace, which dashboard and alerts name, is not the operator's.
+    assert all(endpoint["honorLabels"] is True for endpoint in endpoints)
     agents = made.one("PodMonitor", "tdcs-agents")["spec"]
     assert selects(agents["selector"], labels_of(cluster="any", component=names.COMPONENT_WORKER))
     assert [endpoint["port"] for endpoint in agents["podMetricsEndpoints"]] == ["agent"]

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.chart.conftest import Helm
 
 from tdcs.api.cachecluster import CacheClusterSpec
-from tdcs.controllers.cachecluster import children, cleaning
+from tdcs.controllers.cachecluster import children, cleaning, network_probe
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 
 Object = dict[str, Any]
@@ -58,6 +58,7 @@ def pods_of_caches() -> Iterator[tuple[str, Object]]:
     yield "worker", children.worker(plain, node="n")
     yield "fuse", children.fuse(plain)
     yield "clean", cleaning.job(plain, worker_set=worker_set, node="n", views_too=True)
+    yield "network-probe", network_probe.job(plain, window=1)
     yield "master-folders", children.master(shared)
     yield "worker-folders", children.worker(shared, node="n")
 
@@ -65,7 +66,7 @@ def pods_of_caches() -> Iterator[tuple[str, Object]]:
 @pytest.fixture(scope="module")
 def pods(helm: Helm) -> dict[str, Object]:
     """Every pod spec by the workload's name: of the chart with all that it has, and of the caches."""
-    everything = helm.template({"reader.enabled": "true"}).pod_specs()
+    everything = helm.template().pod_specs()
     return {**everything, **{name: obj["spec"]["template"]["spec"] for name, obj in pods_of_caches()}}
 
 
@@ -113,7 +114,8 @@ def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Objec
     for name, spec in pods.items():
         paths = {volume["hostPath"]["path"] for volume in spec.get("volumes", ()) if "hostPath" in volume}
         assert paths == folders.get(name, set()), name
-        allowed = {"hostPID"} if name == "tdcs-csi" else set()  # whose mounts the plugin looks at
+        # The plugin looks at pods' mounts; the holder is named the processes that read.
+        allowed = {"hostPID"} if name in {"tdcs-csi", "tdcs-reader-holder"} else set()
         assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == allowed, name
 
 

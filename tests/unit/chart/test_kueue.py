@@ -19,7 +19,7 @@ def test_without_being_asked_the_operator_has_no_right_on_kueues_kinds(helm: Hel
     assert "--kueue" not in rendered.containers()["tdcs-operator/operator"]["args"]
 
 
-def test_with_kueue_the_operator_answers_checks_and_may_write_statuses_only(helm: Helm) -> None:
+def test_with_kueue_the_operator_writes_statuses_and_the_workloads_of_trainingjobs_only(helm: Helm) -> None:
     rendered = helm.template({"kueue.enabled": "true"})
     role = rendered.one("ClusterRole", "tdcs-operator-kueue")
     writes = {
@@ -32,6 +32,9 @@ def test_with_kueue_the_operator_answers_checks_and_may_write_statuses_only(helm
     assert writes == {
         ("kueue.x-k8s.io", "admissionchecks/status"),
         ("kueue.x-k8s.io", "workloads/status"),
+        # Of TrainingJobs that name a queue.
+        ("kueue.x-k8s.io", "workloads"),
+        ("batch", "jobs/status"),
         (names.GROUP, "preloads"),
     }
     binding = rendered.one("ClusterRoleBinding", "tdcs-operator-kueue")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.unit.chart.conftest import Helm, Rendered
+import datetime
 
-READER = {"reader.enabled": "true"}
+import pytest
+from tests.support.certificates import LOCAL, TestAuthority
+from tests.unit.chart.conftest import NAMESPACE, Helm, Object, RefusedError, Rendered
+
+from tdcs.api import names
+from tdcs.trust.given import given_problem
+from tdcs.trust.roles import Role
+from tdcs.trust.settings import TrustSettings
+
 MOUNT = {"name": "trust", "mountPath": "/etc/tdcs/trust", "readOnly": True}
 
 
 @pytest.fixture(scope="module")
 def trusted(helm: Helm) -> Rendered:
-    return helm.template({**READER, "trust.enabled": "true", "podMonitor.enabled": "true"})
+    return helm.template({"podMonitor.enabled": "true"})
 
 
 def secret_rights(made: Rendered) -> list[dict[str, object]]:
@@ -19,8 +26,8 @@ def secret_rights(made: Rendered) -> list[dict[str, object]]:
     return [rule for rule in rules if "secrets" in rule["resources"]]
 
 
-def test_nothing_of_certificates_is_there_until_asked_for(helm: Helm) -> None:
-    made = helm.template(READER)
+def test_nothing_of_certificates_is_there_where_they_are_off(helm: Helm) -> None:
+    made = helm.template({"trust.enabled": "false"})
     assert secret_rights(made) == []
     assert "trust" not in str(made.pod_specs())
 
@@ -46,11 +53,87 @@ def test_the_operator_reads_and_writes_secrets_in_its_own_namespace_only(trusted
 
 
 def test_given_secrets_are_read_by_name_and_never_written(helm: Helm) -> None:
-    made = helm.template({**READER, "trust.enabled": "true", "trust.provider": '"existing"'})
+    made = helm.template({"trust.provider": '"existing"'})
     (rule,) = secret_rights(made)
     assert rule["verbs"] == ["get"]
     roles = ("operator", "master", "worker", "agent", "reader", "fuse")
     assert rule["resourceNames"] == [f"tdcs-trust-{role}" for role in roles]
+
+
+@pytest.fixture(scope="module")
+def by_cert_manager(helm: Helm) -> Rendered:
+    given = {"trust.enabled": "true", "trust.provider": '"certManager"', "podMonitor.enabled": "true"}
+    return helm.template({**given, "trust.certManager.cacheClusters": '["second"]'})
+
+
+def certificate_of(made: Rendered, role: Role) -> Object:
+    """What the chart asks cert-manager for, by the Secret that the operator reads."""
+    name = TrustSettings(provider="certManager", prefix="tdcs-trust").secret(
+        role=role, child="default-worker-a"
+    )
+    (found,) = (one["spec"] for one in made.all("Certificate") if one["spec"]["secretName"] == name)
+    return dict(found)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_cert_manager_is_asked_for_certificates_that_the_operator_takes(
+    by_cert_manager: Rendered, role: Role
+) -> None:
+    spec = certificate_of(by_cert_manager, role)
+    (organization,) = spec["subject"]["organizations"]
+    assert f"{spec['commonName']}.{organization}" == role.host
+    assert role.host in spec["dnsNames"]
+    assert {"client auth", "server auth"} <= {*spec["usages"]}
+    made = TestAuthority().identity(role, hosts=(*spec["dnsNames"], *spec.get("ipAddresses", ())))
+    assert given_problem(made, role=role, now=datetime.datetime.now(datetime.UTC)) == ""
+    worker = {"node": "gpu-7", "namespace": NAMESPACE}
+    hosts = {
+        Role.MASTER: [
+            names.master_address(cluster=one, namespace=NAMESPACE) for one in ("default", "second")
+        ],
+        Role.WORKER: [names.worker_host(cluster=one, **worker) for one in ("default", "second")],
+    }
+    hosts[Role.AGENT] = hosts[Role.WORKER]
+    for host in (one.partition(":")[0] for one in hosts.get(role, ())):
+        wildcard = f"*.{host.partition('.')[2]}"  # it stands for one label
+        assert {host, wildcard} & {*spec["dnsNames"]}, host
+        assert {*LOCAL} <= {*spec["dnsNames"], *spec["ipAddresses"]}
+
+
+def test_the_authority_by_cert_manager_outlives_what_it_signs_and_the_operator_cannot_read_it(
+    by_cert_manager: Rendered,
+) -> None:
+    authority = by_cert_manager.one("Certificate", "tdcs-trust-authority")["spec"]
+    assert authority["isCA"]
+    assert authority["privateKey"]["rotationPolicy"] == "Never"
+    issuer = by_cert_manager.one("Issuer", "tdcs-trust")["spec"]
+    assert issuer["ca"]["secretName"] == authority["secretName"]
+    leaves = [one["spec"] for one in by_cert_manager.all("Certificate") if not one["spec"].get("isCA")]
+    assert {leaf["issuerRef"]["name"] for leaf in leaves} == {"tdcs-trust"}
+    longest = max(hours(leaf["duration"]) for leaf in leaves)
+    assert hours(authority["renewBefore"]) > 2 * longest
+    (rule,) = secret_rights(by_cert_manager)
+    assert rule["verbs"] == ["get"]
+    assert authority["secretName"] not in rule["resourceNames"]  # type: ignore[operator]
+    own = TrustSettings(provider="selfSigned", prefix="tdcs-trust").authority
+    assert authority["secretName"] != own, (
+        "cert-manager and the operator would each replace the other's authority"
+    )
+
+
+def hours(duration: str) -> int:
+    return int(duration.removesuffix("h"))
+
+
+def test_an_issuer_of_the_users_signs_when_it_is_named(helm: Helm) -> None:
+    given = {"trust.enabled": "true", "trust.provider": '"certManager"'}
+    made = helm.template({**given, "trust.certManager.issuer": '{"name": "ours", "kind": "ClusterIssuer"}'})
+    assert made.all("Issuer") == []
+    wanted = {"name": "ours", "kind": "ClusterIssuer", "group": "cert-manager.io"}
+    assert [one["spec"]["issuerRef"] for one in made.all("Certificate")] == [wanted] * 6
+    assert "--trust=certManager" in made.containers()["tdcs-operator/operator"]["args"]
+    with pytest.raises(RefusedError, match="certManager"):
+        helm.template({"trust.certManager.isuer": '"ours"'})
 
 
 def test_prometheus_reads_the_agents_metrics_with_a_certificate_of_its_own(trusted: Rendered) -> None:

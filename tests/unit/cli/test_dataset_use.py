@@ -51,6 +51,18 @@ LEAVES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"eviction": {"policy": "Timed", "ttl": "90m"}},
         "in 30 min",
     ),
+    "by a policy that is not installed": (
+        {"grant": GRANT, "conditions": [{**LOADED, "type": "Granted", "reason": "UnknownPolicy"}]},
+        {"eviction": {"policy": "Fifo"}},
+        "never (no policy Fifo)",
+    ),
+    "at times that never come": (
+        {"grant": GRANT},
+        {"eviction": {"policy": "Timed", "schedule": "61 3 * * *"}},
+        "never (schedule never fires)",
+    ),
+    "evicted": ({"grant": {"reason": "Evicted"}}, {}, "it has left"),
+    "being deleted": ({"grant": GRANT, "state": "Deleting"}, {}, "when no pod uses it"),
     "its time is over": (
         {"grant": GRANT, "conditions": [LOADED]},
         {"eviction": {"policy": "Timed", "ttl": "12h"}},

@@ -1,18 +1,23 @@
 """`tdcs explain job`: the answers to the two questions that people have, in their words."""
 
 import io
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
+import click
 import pytest
 from rich.console import Console
 from tests.support.objects import role_of
 from tests.unit.controllers.builders import NOW, dataset
+from tests.unit.kube.fake import error
 
 from tdcs.api.dataset import Dataset
-from tdcs.cli.explain.command import show
+from tdcs.cli.explain.command import existing, show
 from tdcs.cli.explain.dataset import explain_dataset
 from tdcs.cli.explain.job import Report, World, explain
-from tdcs.kube.api import Object
+from tdcs.kube.api import KubeApi, Object, ObjectList
+from tdcs.kube.errors import NotFoundError
+from tdcs.kube.resources import DATASETS, PODS, TRAINING_JOBS, Resource
 
 GPU = "nvidia.com/gpu"
 
@@ -97,6 +102,19 @@ def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
     assert "score 5 of 10" in sentence
     assert "a has score 10: it has 1 nvidia.com/gpu free for the 2 nvidia.com/gpu" in sentence
     assert "c has score 10: its labels or taints keep the pod away" in sentence
+
+
+def test_pods_that_left_empty_nodes_to_larger_ones_are_explained() -> None:
+    placed = pod("p0", node="b")
+    world = World(job=job(state="Running"), datasets=held(a=60), own_pods=[placed])
+    assert not any("larger pods" in remark for remark in explain(world).remarks)
+    placed["metadata"]["annotations"] = {
+        "tdcs.io/leave-nodes": '{"nodes": ["a"], "until": "2026-01-01T00:00:00Z"}'
+    }
+    assert any("jobs with larger pods waited or ran" in remark for remark in explain(world).remarks)
+    # Another's annotation on a pod that the extender does not see changes nothing.
+    world.job["spec"]["scheduling"] = {"mode": "Affinity"}
+    assert not any("larger pods" in remark for remark in explain(world).remarks)
 
 
 def test_of_several_copies_the_one_that_the_job_reads_is_named() -> None:
@@ -333,19 +351,141 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
                 "copies": copies,
                 "grant": {"bytes": 12_000_000, "slots": 2400},
                 "lastUsedTime": NOW,
+                "mountPath": "/p",
             },
         }
     )
     reads = job(conditions=[{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}])
     waits = {**job(reason="DatasetAtLimit"), "metadata": {"name": "later", "namespace": "team"}}
-    text = "\n".join(explain_dataset(namespace="team", name="pictures", dataset=found, jobs=[reads, waits]))
-    assert "Granted: NotAllFits: 6 MB of 10 MB found room" in text
+    lines = explain_dataset(
+        namespace="team", name="pictures", dataset=found, jobs=[reads, waits], created=NOW, now=NOW
+    )
+    text = "\n".join(lines)
+    assert "Granted=False (NotAllFits): 6 MB of 10 MB found room" in text
     assert "It may take 12.0 MB of the cache: 2400 of its 4096 slots" in text
     assert "Copy 0: 6.0 MB on a; 1 job may read it at once" in text
     assert "Copy clone-1: 1.0 MB on b; 5.0 MB to come" in text
     assert "Read by train" in text
     assert "Waited for by later (DatasetAtLimit)" in text
     assert f"168h after its last use (spec.eviction.ttl), last used {NOW}" in text
+
+
+def leaving(*, jobs: Sequence[Object] = (), eviction: Object | None = None, **status: Any) -> str:
+    """The last line: when the Dataset leaves the cache."""
+    granted = {"totalBytes": 100, "mountPath": "/p", "grant": {"bytes": 100, "slots": 4096}}
+    found = Dataset.model_validate(
+        {
+            "spec": {"source": {"uri": "file:///data"}, "eviction": eviction or {}},
+            "status": {**granted, **status},
+        }
+    )
+    return explain_dataset(namespace="team", name="pictures", dataset=found, jobs=jobs, created=NOW, now=NOW)[
+        -1
+    ]
+
+
+READS = job(conditions=[{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}])
+UNKNOWN = {"type": "Granted", "status": "False", "reason": "UnknownPolicy", "lastTransitionTime": NOW}
+NEVER = {"policy": "Timed", "schedule": "61 3 * * *"}
+LEAVES: dict[str, tuple[dict[str, Any], str]] = {
+    "idle": ({}, "Idle, it leaves the cache when others need its room, by policy LRU, not used yet"),
+    "read by a job": ({"jobs": [READS]}, "It stays in the cache while it is read, "),
+    "mounted by another pod": ({"inUse": True}, "It stays in the cache while it is read, "),
+    "waited for": ({"jobs": [job()]}, "It stays in the cache while jobs wait for it, "),
+    "being deleted": (
+        {"state": "Deleting"},
+        "It is being deleted: it leaves the cache as soon as no pod uses",
+    ),
+    "never mounted": (
+        {"mountPath": "", "grant": None},
+        "It is not mounted, so nothing of it is in the cache",
+    ),
+    "not decided": ({"grant": None}, "What of it may be in the cache is not decided yet"),
+    "evicted": (
+        {"grant": {"reason": "Evicted"}},
+        "It has left the cache, and is loaded again when a job asks",
+    ),
+    "of an unknown policy": (
+        {"eviction": {"policy": "Fifo"}, "conditions": [UNKNOWN]},
+        "It does not leave the cache: no eviction policy Fifo is installed",
+    ),
+    "of a schedule that never fires": (
+        {"eviction": NEVER},
+        "It does not leave the cache: spec.eviction.schedule (61 3 * * *) never fires",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEAVES)
+def test_when_a_dataset_leaves_is_explained_as_the_operator_decides_it(case: str) -> None:
+    status, begin = LEAVES[case]
+    assert leaving(**status).startswith(begin)
+
+
+def test_conditions_that_say_the_same_are_one_line_without_words_twice() -> None:
+    def condition(kind: str, reason: str, message: str) -> Object:
+        return {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": NOW,
+        }
+
+    size = "100 bytes of 100 bytes on 1 node"
+    found = Dataset.model_validate(
+        {
+            "spec": {"source": {"uri": "file:///data"}},
+            "status": {
+                "copies": [{"id": "0", "nodes": []}],
+                "conditions": [
+                    condition("Mounted", "Mounted", "file:///data can be read through the cache"),
+                    condition("Placed", "Placed", "on 1 node"),
+                    condition("Loaded", "Loaded", size),
+                    condition("Ready", "Loaded", size),
+                ],
+            },
+        }
+    )
+    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], created=NOW, now=NOW)
+    assert lines[2:5] == [
+        "Placed=True: on 1 node",
+        f"Loaded=True, Ready=True: {size}",
+        "Copy 0: 0 bytes on no node yet",
+    ]
+
+
+class Bare:
+    """A cluster, with TDCS or without."""
+
+    def __init__(self, *, knows: bool) -> None:
+        self._knows = knows
+
+    async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> None:
+        return None
+
+    async def list(self, resource: Resource, **_: object) -> ObjectList:
+        if not self._knows:
+            raise error(NotFoundError)
+        return ObjectList(items=[], resource_version="1")
+
+
+@pytest.mark.parametrize(
+    ("resource", "knows", "text"),
+    [
+        (TRAINING_JOBS, False, "the cluster does not know TrainingJobs: install TDCS, or its definitions"),
+        (DATASETS, False, "the cluster does not know Datasets: install TDCS, or its definitions"),
+        (TRAINING_JOBS, True, "there is no TrainingJob x in namespace n; kubectl get"),
+        (PODS, False, "there is no Pod x in namespace n; kubectl get"),
+    ],
+)
+async def test_what_is_not_there_may_be_the_object_or_tdcs(
+    resource: Resource, knows: bool, text: str
+) -> None:
+    with pytest.raises(click.ClickException, match=text):
+        await existing(
+            cast(KubeApi, Bare(knows=knows)), resource, kind=resource.kind, name="x", namespace="n"
+        )
 
 
 def test_a_job_that_waits_for_a_place_says_at_what_and_how_much_of_it_may_be_cached() -> None:
@@ -356,7 +496,7 @@ def test_a_job_that_waits_for_a_place_says_at_what_and_how_much_of_it_may_be_cac
         "message": "quota vision allows 6 MB of 10 MB",
         "lastTransitionTime": NOW,
     }
-    pictures = {
+    pictures: Object = {
         "spec": {"source": {"uri": "file:///data"}, "access": {"maxConcurrentJobs": 1}},
         "status": {
             "totalBytes": 10_000_000,
@@ -375,4 +515,8 @@ def test_a_job_that_waits_for_a_place_says_at_what_and_how_much_of_it_may_be_cac
     assert report.headline == f"It waits for its turn: {why}"
     (line,) = report.datasets
     assert "1 read (at most 1 a copy), 2 wait (spec.access)" in line
+    pictures["status"]["activeJobs"] = 0
+    report = explain(World(job=job(state="Queued", message=why), datasets={"pictures": pictures}))
+    others = "jobs of other Datasets with the same source beside these"
+    assert f"0 read (at most 1 a copy), 2 wait (spec.access, {others})" in report.datasets[0]
     assert "it may take 6.0 MB (QuotaExceeded: quota vision allows 6 MB of 10 MB)" in line

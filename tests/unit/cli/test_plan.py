@@ -238,6 +238,10 @@ def test_without_rights_on_the_datasets_there_is_no_plan_and_the_right_is_named(
     assert "ask for the right to list datasets.tdcs.io in namespace team" in result.output
 
 
+LOTS = {"spec": {"containers": [{"name": "main", "image": "x", "resources": "lots"}]}}
+"""A template with an amount that is none."""
+
+
 def test_a_job_that_exists_is_explained_by_another_command(tmp_path: Path) -> None:
     objects = {**SMALL, "trainingjobs": [job()]}
     result = planned(tmp_path, objects, job())[0]
@@ -262,7 +266,11 @@ def test_a_job_that_exists_is_explained_by_another_command(tmp_path: Path) -> No
         (yaml.safe_dump({**job(), "metadata": {"generateName": "x"}}), "metadata.name is ''"),
         (yaml.safe_dump({**job(), "metadata": {"name": "a" * 51}}), "at most 50 lower-case letters"),
         (yaml.safe_dump(job(workers=0.5)), "spec.workers: "),
-        (yaml.safe_dump({**job(), "spec": None}), "correct these fields"),
+        (yaml.safe_dump({**job(), "spec": None}), "spec: Input should be an object; correct these fields"),
+        (
+            yaml.safe_dump({**job(), "spec": {"replicaSpecs": [{"name": "Worker", "template": LOTS}]}}),
+            "spec.replicaSpecs[0].template.spec.containers[0].resources: Input should be an object; correct",
+        ),
     ],
 )
 def test_a_file_without_one_good_job_is_refused_with_a_sentence(

@@ -71,7 +71,9 @@ def test_the_kinds_of_requests_are_those_of_the_block_service() -> None:
 def test_what_no_table_names_is_refused_to_every_role() -> None:
     for role in (None, *Role):
         assert not rights.may_ask(role, 4)
-        assert not rights.may_call(role, "DELETE /v1/state")
-        assert not rights.may_call(role, "GET /v1/anything")
+        for table in (rights.CONTROL_REQUESTS, rights.OPERATOR_REQUESTS):
+            assert not rights.may_call(role, "DELETE /v1/state", requests=table)
+            assert not rights.may_call(role, "GET /v1/anything", requests=table)
     assert not any(rights.may_ask(None, kind) for kind in rights.BLOCK_REQUESTS)
-    assert not any(rights.may_call(None, request) for request in rights.CONTROL_REQUESTS)
+    for table in (rights.CONTROL_REQUESTS, rights.OPERATOR_REQUESTS):
+        assert not any(rights.may_call(None, request, requests=table) for request in table)

@@ -1,16 +1,20 @@
 """`tdcs status` shows what there is, how far it is, and what needs a person."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import yaml
 from rich.console import Console
 from tests.unit.controllers.cluster import Server
 
 from tdcs.cli.status import World, check_namespace, show
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import NAMESPACES, Resource
+
+EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 
 
 def obj(
@@ -111,6 +115,13 @@ def test_what_needs_a_person_is_said_and_what_is_on_its_way_is_not() -> None:
     ]
 
 
+def test_what_is_granted_with_a_warning_is_said() -> None:
+    warned = {**condition("Granted", "True", "a longer ttl"), "reason": "TtlShorterThanLoad"}
+    fine = {**condition("Granted", "True", "all of it"), "reason": "Granted"}
+    datasets = [obj("one", state="Ready", conditions=[warned]), obj("two", state="Ready", conditions=[fine])]
+    assert complaints(World(datasets=datasets)) == ["! Dataset n/one: a longer ttl"]
+
+
 def test_nothing_is_said_in_a_line() -> None:
     text = shown(World(), namespace=None)
     assert "no Dataset in any namespace" in text
@@ -204,6 +215,27 @@ def test_of_a_job_that_has_ended_the_workers_that_succeeded_are_counted() -> Non
     running = obj("train", spec=spec, state="Running", replicaStatuses=[{"name": "Worker", "ready": 1}])
     assert "1 of 2" in shown(World(jobs=[running]))
     assert "succeeded" not in shown(World(jobs=[running]))
+
+
+@pytest.mark.parametrize(
+    ("example", "state", "done", "text"),
+    [
+        ("trainingjob-parameter-server.yaml", "Succeeded", {"Chief": 1}, "chief succeeded"),
+        ("trainingjob-parameter-server.yaml", "Failed", {"Worker": 2}, "chief did not succeed"),
+        ("trainingjob-parameter-server-torch.yaml", "Succeeded", {"Worker": 1}, "worker 0 succeeded"),
+        ("trainingjob-parameter-server-torch.yaml", "Succeeded", {"Worker": 2}, "2 of 2 succeeded"),
+        ("trainingjob-parameter-server-torch.yaml", "Failed", {"Worker": 1}, "1 of 2 succeeded"),
+        ("trainingjob-score.yaml", "Failed", {"Worker": 2}, "2 of 3 succeeded"),
+    ],
+)
+def test_of_a_job_that_has_ended_the_pods_by_which_it_ended_are_counted(
+    example: str, state: str, done: dict[str, int], text: str
+) -> None:
+    (job,) = yaml.safe_load_all((EXAMPLES / example).read_text())
+    roles = [one["name"] for one in job["spec"]["replicaSpecs"]]
+    counts = [{"name": role, "ready": 0, "succeeded": done.get(role, 0)} for role in roles]
+    job["status"] = {"state": state, "replicaStatuses": counts}
+    assert f" {text} " in shown(World(jobs=[job]))
 
 
 async def test_a_namespace_that_is_not_there_is_told_and_one_that_is_there_is_not() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import time
 from collections.abc import Callable
 from typing import Any, Self, cast
 
@@ -18,6 +19,7 @@ from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.queueing.requeue import PLACEMENT_SECONDS
 from tdcs.controllers.trainingjob.controller import TrainingJobController
+from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls
 from tdcs.controllers.usage import Usage, trimmed
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object
@@ -34,6 +36,7 @@ from tdcs.kube.resources import (
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     TRAINING_JOBS,
+    WORKLOADS,
     Resource,
 )
 from tdcs.policy.admission import MAX_PASSES
@@ -62,7 +65,7 @@ class Mortal:
         async def maybe(*args: Any, **more: Any) -> Any:
             if self.dead:
                 await asyncio.Event().wait()
-            if name in {"create", "apply", "apply_status", "merge", "delete"}:
+            if name in {"create", "apply", "apply_status", "merge", "merge_status", "delete"}:
                 self._left -= 1
                 self.dead = self._left == 0
             answer = await call(*args, **more)
@@ -77,8 +80,17 @@ class Jobs:
     """Nodes with GPUs, and an operator of jobs at work; a context manager. The test plays the rest of Kubernetes."""
 
     def __init__(
-        self, *, gpus: dict[str, int], max_passes: int = MAX_PASSES, patience: float = PLACEMENT_SECONDS
+        self,
+        *,
+        gpus: dict[str, int],
+        max_passes: int = MAX_PASSES,
+        patience: float = PLACEMENT_SECONDS,
+        kueue: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._kueue = kueue
+        self._clock = clock
+        self.passes = 0
         self._max_passes = max_passes
         self._patience = patience
         self.server = JobServer()
@@ -123,14 +135,28 @@ class Jobs:
             caches=MemoryCaches(engine),
             stores=stores,
             queue=KeyedQueue(),
-            settings=Settings(),
+            settings=Settings(kueue=self._kueue),
             now=self.now,
         )
         self.usage = usage
         self.gangs = GangQueue(
-            stores=stores, queue=self.context.queue, max_passes=self._max_passes, patience=self._patience
+            stores=stores,
+            queue=self.context.queue,
+            max_passes=self._max_passes,
+            patience=self._patience,
+            clock=self._clock,
         )
-        self._reconcile = TrainingJobController(context=self.context, gangs=self.gangs).reconcile
+        self.stalls = DataStalls(
+            lambda job, _: self.context.queue.add_after(WorkKey(TRAINING_JOBS, *job), 0.0),
+            clock=lambda: time.monotonic() + self._ahead,
+        )
+        controller = TrainingJobController(context=self.context, gangs=self.gangs, stalls=self.stalls)
+
+        async def reconcile(key: WorkKey) -> float | None:
+            self.passes += 1
+            return await controller.reconcile(key)
+
+        self._reconcile = reconcile
         self.gangs.start()
         self.defects: list[Exception] = []
         server.on_change = self._changed
@@ -159,7 +185,7 @@ class Jobs:
         key = (metadata.get("namespace", ""), metadata["name"])
         if resource is PODS:
             self._count(key, None if deleted else obj)
-        if resource in (PODS, JOBS):
+        if resource in (PODS, JOBS, WORKLOADS):
             job = (metadata.get("labels") or {}).get(names.LABEL_TRAINING_JOB)
             if job:
                 self.context.queue.add(WorkKey(TRAINING_JOBS, key[0], job))
@@ -303,10 +329,18 @@ class Jobs:
 
     # What users do and see.
 
-    async def create(self, name: str = "train", *, workers: int = 2, gpus: int = 1, **spec: Any) -> None:
+    async def create(
+        self,
+        name: str = "train",
+        *,
+        workers: int = 2,
+        gpus: int = 1,
+        labels: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
         """A job of so many workers with so many GPUs each."""
         wanted = with_roles({"roles": {"Worker": role(workers, gpus=gpus)}, **spec})
-        metadata = {"name": name, "namespace": "n"}
+        metadata: Object = {"name": name, "namespace": "n", **({"labels": labels} if labels else {})}
         job = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": metadata, "spec": wanted}
         await self.server.create(TRAINING_JOBS, obj=job)
 
@@ -323,6 +357,9 @@ class Jobs:
 
     def job(self, name: str) -> Object:
         return self.server.store(JOBS)["n", name]
+
+    def training_job(self, name: str) -> Object:
+        return self.server.store(TRAINING_JOBS)["n", name]
 
     def pods(self, job: str = "") -> list[Object]:
         """All pods of jobs, or those of one, by name."""

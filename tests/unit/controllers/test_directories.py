@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.planning.builders import candidate, totals_of
 
 from tdcs.api import names
-from tdcs.controllers.cache_observer import CacheObserver
+from tdcs.controllers.cache.observer import CacheObserver
 from tdcs.controllers.cachemanager import manager as manager_module
 from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.cachemanager.room import NodeSpace
@@ -134,6 +134,24 @@ async def test_mounts_that_ask_at_once_are_served_by_few_passes(monkeypatch: pyt
     assert passes[-1] == 49
 
 
+async def test_what_changed_before_a_pass_that_failed_is_granted_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager = CacheManager(on_change=lambda cluster, path: None)
+    nodes = {name: space(name) for name in "ab"}
+    await manager.grant(cluster="c", demand=demand(1), nodes=nodes, quotas={})
+
+    def fails(given: GrantInput, *, before: Grants) -> Grants:
+        raise MemoryError
+
+    monkeypatch.setattr(manager_module, "grant", fails)
+    with pytest.raises(MemoryError):
+        await manager.grant(cluster="c", demand=demand(1), nodes={"a": space("a")}, quotas={})
+    monkeypatch.undo()
+    found = await manager.grant(cluster="c", demand=demand(1), nodes={"a": space("a")}, quotas={})
+    assert set(found.node_bytes) == {"a"}
+
+
 class SlowCaches:
     """A cache with a master that takes its time; counts how often it is looked at."""
 
@@ -154,6 +172,9 @@ class SlowCaches:
 
     async def versions(self) -> Mapping[str, str]:
         return {}
+
+    async def journal(self) -> str:
+        return ""
 
     def connect(self, workers: object) -> None:
         pass

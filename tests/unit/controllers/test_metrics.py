@@ -25,7 +25,8 @@ def metrics_of(**stores: dict[tuple[str, str], object]) -> Metrics:
 
 
 def test_the_state_of_every_object_is_told() -> None:
-    status = {"state": "Ready", "totalBytes": 10, "cachedBytes": 10, "physicalBytes": 20}
+    status: dict[str, object] = {"state": "Ready", "totalBytes": 10, "cachedBytes": 10, "physicalBytes": 20}
+    status["copies"] = [{"id": "0", "nodes": []}, {"id": "clone-1", "nodes": []}, {"id": "clone-2"}]
     dataset = {**dataset_object(), "status": status}
     job = {
         "metadata": {"name": "train", "namespace": "n"},
@@ -42,6 +43,8 @@ def test_the_state_of_every_object_is_told() -> None:
     )
     assert found['tdcs_dataset_physical_bytes{dataset="pictures",namespace="n"}'] == 20
     assert found['tdcs_dataset_state{dataset="pictures",namespace="n",state="Ready"}'] == 1
+    assert found['tdcs_dataset_copies{dataset="pictures",kind="spec",namespace="n"}'] == 1
+    assert found['tdcs_dataset_copies{dataset="pictures",kind="clone",namespace="n"}'] == 2
     assert found['tdcs_trainingjob_locality{namespace="n",trainingjob="train"}'] == 0.5
     assert found['tdcs_worker_used_bytes{cachecluster="default",node="a"}'] == 5
     assert found['tdcs_cachecluster_wanted_bytes{cachecluster="default"}'] == 12
@@ -86,3 +89,16 @@ def test_passes_and_failures_are_counted_by_kind() -> None:
     found = told(metrics)
     assert found['tdcs_operator_pass_seconds_count{kind="Dataset"}'] == 2
     assert found['tdcs_operator_pass_failures_total{kind="Dataset"}'] == 1
+
+
+def test_how_long_reads_of_a_job_waited_is_there_by_what_for() -> None:
+    job = {
+        "metadata": {"name": "train", "namespace": "n"},
+        "status": {"dataStall": {"observedSeconds": 200, "sourceSeconds": 60, "peerSeconds": 2}},
+    }
+    found = told(metrics_of(training_jobs={("n", "train"): job}))
+    waits = "tdcs_trainingjob_read_wait_seconds"
+    assert found[f'{waits}{{namespace="n",origin="source",trainingjob="train"}}'] == 60
+    assert found[f'{waits}{{namespace="n",origin="peer",trainingjob="train"}}'] == 2
+    assert f'{waits}{{namespace="n",origin="disk",trainingjob="train"}}' not in found
+    assert found['tdcs_trainingjob_read_observed_seconds{namespace="n",trainingjob="train"}'] == 200

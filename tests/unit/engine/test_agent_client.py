@@ -18,7 +18,7 @@ from tests.support.agents import (
 )
 from tests.support.waiting import eventually_async
 
-from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.engine.agent_client import AgentAddress, HttpAgents, retry_pause
 from tdcs.engine.agents import AgentError
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
@@ -75,6 +75,13 @@ async def test_an_agent_that_is_away_is_not_among_the_states_until_it_is_back(tm
         assert len(changes) >= 2
     finally:
         await client.close()
+
+
+def test_an_agent_that_may_only_have_restarted_is_asked_again_soon_and_one_that_stays_away_rarely() -> None:
+    pauses = [retry_pause(failures) for failures in range(1, 100)]
+    assert max(pauses[:8]) == 0.5
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 10.0
 
 
 async def test_an_agent_that_has_not_looked_at_its_disk_yet_says_and_takes_nothing(

@@ -8,6 +8,7 @@ import pytest
 from tdcs.engine.alluxio import engine as module
 from tdcs.engine.alluxio.engine import AlluxioEngine
 from tdcs.engine.alluxio.master import MountEntry, Page
+from tdcs.engine.alluxio.mount_uri import source_uri
 from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.engine.protocol import Credentials, EngineError, Source, WorkerInfo
 
@@ -28,7 +29,7 @@ class GossipingMaster:
         return self.table
 
     async def mount(self, *, path: str, uri: str, properties: Mapping[str, str], update: bool) -> None:
-        self.table[path] = MountEntry(uri=uri, properties=properties)
+        self.table[path] = MountEntry(uri=source_uri(uri), properties=properties)
 
     async def unmount(self, *, path: str) -> None:
         del self.table[path]

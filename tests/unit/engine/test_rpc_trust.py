@@ -99,7 +99,15 @@ async def test_a_process_without_a_certificate_yet_is_away_not_broken(master: Ma
     assert failed.value.text == "no certificate yet"
 
 
-def test_a_process_that_is_merely_away_is_not_said_to_be_distrusted() -> None:
-    away = RpcFailureError(code=grpc.StatusCode.UNAVAILABLE, text="failed to connect: Connection refused")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "failed to connect: Connection refused",
+        # Its pod ended while a connection by TLS was being made.
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.244.2.6:19998: tcp handshaker shutdown",
+    ],
+)
+def test_a_process_that_is_merely_away_is_not_said_to_be_distrusted(text: str) -> None:
+    away = RpcFailureError(code=grpc.StatusCode.UNAVAILABLE, text=text)
     assert away.starting
     assert not away.distrusted

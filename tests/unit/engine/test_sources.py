@@ -2,7 +2,7 @@
 
 import pytest
 
-from tdcs.engine.alluxio.sources import explain, mount_properties, mounted_digest, plain_reason
+from tdcs.engine.alluxio.sources import explain, mount_properties, mounted_digest, plain_reason, refuses_keys
 from tdcs.engine.protocol import Credentials, Source, SourceError
 
 PAIR = Credentials(access_key_id="id", secret_access_key="secret")
@@ -123,6 +123,10 @@ def test_a_long_complaint_is_cut_but_understood_whole() -> None:
             "ClientException:Unable to execute HTTP request: Connect to 127.0.0.1:1 failed: Connection refused",
             "the endpoint does not answer",
         ),
+        (
+            "the store at 10.0.0.9:80 redirects to another host, 169.254.169.254, which is not followed",
+            "the store sends its readers to another host",
+        ),
         (NO_CREDENTIALS, "the source asks for credentials, and none were given"),
         ("something new", "something new"),
     ],
@@ -132,3 +136,20 @@ def test_complaints_get_a_reason_and_a_remedy(text: str, reason: str) -> None:
     assert found.startswith(reason)
     assert "TOPSECRET" not in found
     assert remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (ECHO, True),
+        ("Access Denied (Service: Amazon S3; Status Code: 403; Error Code: AccessDenied; Proxy: null)", True),
+        ("InvalidAccessKeyId:The key does not exist", True),
+        ("Connect to 10.1.2.3:14031 [/10.1.2.3] failed: Connection refused", False),
+        ("s3://logs-2403/: Read timed out", False),
+        ("/datasets/ab4031cd12345678: Connect to x timed out", False),
+        ("The clock differs (Status Code: 403; Error Code: RequestTimeTooSkewed)", False),
+        ("/datasets/403/Forbidden-fruit does not exist", False),
+    ],
+)
+def test_only_a_stores_own_refusal_counts_against_the_keys(text: str, refused: bool) -> None:
+    assert refuses_keys(text) is refused

@@ -97,6 +97,12 @@ class ScriptedApi:
         self.written.append(("merge", dict(patch)))
         return self.objects[resource.plural, namespace or "", name] | dict(patch)
 
+    async def merge_status(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        self.written.append(("merge status", dict(patch)))
+        return self.objects[resource.plural, namespace or "", name] | dict(patch)
+
     async def delete(
         self, resource: Resource, *, name: str, namespace: str | None = None, uid: str | None = None
     ) -> bool:

@@ -287,3 +287,14 @@ async def test_an_answer_that_is_no_json_is_named_as_such(serving: Serving) -> N
     async with serving(serve) as api:
         with pytest.raises(UnavailableError, match="did not answer with JSON"):
             await api.get(PODS, name="one", namespace="default")
+
+
+@pytest.mark.parametrize(
+    "name", ["\0", "..", "../../nodes/a", "a/status", "a?b", "a#b", "%2e%2e", "", "x" * 5000]
+)
+async def test_what_is_no_name_is_not_there_and_no_request_is_made_of_it(tmp_path: Path, name: str) -> None:
+    api = await connect(kubeconfig=kubeconfig(tmp_path, port=9, user={}))  # nothing answers there
+    assert await api.get(PODS, name=name, namespace="n") is None
+    with pytest.raises(ValueError, match="is no name of a Pod"):
+        await api.merge(PODS, name=name, namespace="n", patch={})
+    await api.close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -16,10 +17,20 @@ import pytest
 from aiohttp import web
 from tests.support.waiting import eventually_async
 
+from tdcs.cli.caches import alluxio_caches
 from tdcs.controllers.caches import Cache, CachePool
+from tdcs.controllers.mounts.manifests import STUCK_AT_ONCE
 from tdcs.engine.agents import AgentState, Assignment, MountState
 from tdcs.engine.memory import MemoryEngine
-from tdcs.engine.protocol import EngineError, EngineUnavailableError, NoSuchPathError, Source
+from tdcs.engine.protocol import (
+    EngineError,
+    EngineUnavailableError,
+    KeysRefusedError,
+    LimitExceededError,
+    NoSuchPathError,
+    Source,
+    SourceError,
+)
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister, ProcessLister
 from tdcs.listing.result import Failed, Request
@@ -163,6 +174,124 @@ async def test_a_manifest_is_fetched_from_the_first_that_has_it(
     await fetcher.fetch(digest=listed.digest, urls=[])  # it is there
 
 
+async def test_a_manifest_that_is_on_its_way_is_waited_for_only_where_that_is_asked_for(
+    tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    late = ManifestFolder(tmp_path / "late")
+    waiting, other = web.Application(), web.Application()
+    waiting.add_routes(manifest_routes(late, coming=lambda _: False))
+    other.add_routes(manifest_routes(late))
+    url = manifest_url(address=await serve(waiting), digest=listed.digest)
+    at_once = manifest_url(address=await serve(other), digest=listed.digest)
+    taken = ManifestFolder(tmp_path / "taken")
+    fetching = asyncio.create_task(
+        ManifestFetcher(folder=taken, session=session).fetch(digest=listed.digest, urls=[f"{url}?wait=5"])
+    )
+    for text, status in ((url, 404), (f"{at_once}?wait=5", 404), (f"{url}?wait=soon", 400)):
+        async with session.get(text) as response:
+            assert response.status == status
+    assert not fetching.done()
+    late.path.mkdir()
+    late.file(listed.digest).write_bytes(folder.file(listed.digest).read_bytes())
+    await fetching
+    assert taken.digests() == {listed.digest}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e9"])
+async def test_a_request_waits_for_a_manifest_for_seconds_at_most(
+    text: str,
+    folder: ManifestFolder,
+    serve: Serve,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.05)
+    application = web.Application()
+    application.add_routes(manifest_routes(folder, coming=lambda _: False))
+    url = manifest_url(address=await serve(application), digest="0" * 32)
+    async with asyncio.timeout(5), session.get(f"{url}?wait={text}") as response:
+        assert response.status == 404
+
+
+async def test_agents_ask_those_before_them_until_these_have_the_manifest_and_the_operator_sends_it_once(
+    tmp_path: Path,
+    folder: ManifestFolder,
+    serve: Serve,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.02)
+    monkeypatch.setattr("tdcs.listing.transfer._AGAIN_SECONDS", 0.01)
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    asked, sent, slow = Counter[str](), 0, asyncio.Event()
+
+    async def give(_: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        sent += 1
+        await slow.wait()
+        return web.FileResponse(folder.file(listed.digest))
+
+    operator = web.Application()
+    operator.add_routes([web.get("/{path:.*}", give)])
+    address = await serve(operator)
+    urls, fetchers = [manifest_url(address=address, digest=listed.digest)], list[ManifestFetcher]()
+    for name in "abc":  # each is to get it from the one before it
+        own = ManifestFolder(tmp_path / name)
+        fetcher = ManifestFetcher(folder=own, session=session)
+
+        @web.middleware
+        async def count(
+            request: web.Request,
+            handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+            name: str = name,
+        ) -> web.StreamResponse:
+            asked[name] += 1
+            return await handler(request)
+
+        agent = web.Application(middlewares=[count])
+        agent.add_routes(manifest_routes(own, coming=fetcher.fetches))
+        fetchers.append(fetcher)
+        urls = [f"{manifest_url(address=await serve(agent), digest=listed.digest)}?wait=8", *urls]
+    first, second, third = (
+        fetcher.fetch(digest=listed.digest, urls=urls[3 - place :]) for place, fetcher in enumerate(fetchers)
+    )
+    fetching = [asyncio.create_task(first)]
+    await eventually_async(lambda: sent == 1, deadline=5)
+    fetching.append(asyncio.create_task(second))
+    await eventually_async(lambda: asked["a"], deadline=5)
+    fetching.append(asyncio.create_task(third))
+    await eventually_async(lambda: min(asked["a"], asked["b"]) >= 3, deadline=5)
+    slow.set()
+    await asyncio.gather(*fetching)
+    assert sent == 1
+    assert all(ManifestFolder(tmp_path / name).digests() == {listed.digest} for name in "abc")
+
+
+async def test_an_agent_that_never_gets_the_manifest_is_asked_for_a_bounded_time(
+    tmp_path: Path,
+    folder: ManifestFolder,
+    serve: Serve,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs.listing.transfer._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs.listing.transfer.COMING_SECONDS", 0.1)
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    stuck, operator = web.Application(), web.Application()
+    stuck.add_routes(manifest_routes(ManifestFolder(tmp_path / "stuck"), coming=lambda _: True))
+    operator.add_routes(manifest_routes(folder))
+    first = f"{manifest_url(address=await serve(stuck), digest=listed.digest)}?wait=8"
+    taken = ManifestFolder(tmp_path / "taken")
+    async with asyncio.timeout(5):
+        await ManifestFetcher(folder=taken, session=session).fetch(
+            digest=listed.digest,
+            urls=[first, first, manifest_url(address=await serve(operator), digest=listed.digest)],
+        )
+    assert taken.digests() == {listed.digest}
+
+
 async def test_content_with_another_digest_is_refused_and_not_kept(
     tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
 ) -> None:
@@ -234,6 +363,15 @@ def test_an_error_crosses_processes_and_loses_its_secrets() -> None:
     assert "list /datasets/1f" in str(again)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [EngineError, EngineUnavailableError, KeysRefusedError, LimitExceededError, NoSuchPathError, SourceError],
+)
+def test_an_error_keeps_its_class_from_one_process_to_the_other(kind: type[EngineError]) -> None:
+    error = kind(attempted="list /datasets/1f", reason="so", remedy="mend it", path="/datasets/1f")
+    assert type(Failed.of(error).error()) is kind
+
+
 async def test_a_master_that_is_away_is_told_by_the_listing_process(folder: ManifestFolder) -> None:
     lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=0.2)
 
@@ -261,6 +399,33 @@ async def test_only_so_many_listings_run_at_once_and_a_cancelled_one_ends(folder
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert listing_processes() == []
+
+
+async def test_the_operators_listings_are_bounded_by_its_gate_alone(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `ListingGate` gives way to others when a source hangs; a second bound would not."""
+    begun = 0
+
+    async def hang(*words: object, **options: object) -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", hang)
+    async with aiohttp.ClientSession() as session:
+        caches = alluxio_caches(namespace="tdcs", folder=folder, manifest_url="", session=session)
+        listers = [caches.get(cluster=name).lister for name in ("one", "other")]
+        tasks = [
+            asyncio.create_task(lister.list(path=f"{MOUNT}{n}"))
+            for n in range(STUCK_AT_ONCE)
+            for lister in listers
+        ]
+        await eventually_async(lambda: begun == len(tasks), deadline=10)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await caches.close()
 
 
 async def test_a_listing_process_that_is_killed_is_an_error_that_may_be_tried_again(

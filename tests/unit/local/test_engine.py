@@ -8,6 +8,7 @@ import pytest
 from tdcs_local import cache, docker, host, shell
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images
+from tdcs_local.packaging import sbom
 from tdcs_local.progress import Reporter
 
 
@@ -103,3 +104,16 @@ def test_images_are_made_with_the_engine_in_use(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(images, "_loaded", lambda nodes: {})
     assert images.ensure([], reporter=Reporter(quiet=True)) == {}
     assert could_stop == [False]
+
+
+def test_a_cluster_without_an_engine_is_not_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "engine_answers", lambda: False)
+    with pytest.raises(LocalError, match=r"not up: the container engine does not answer.*\n.*make up"):
+        images.ensure([], reporter=Reporter(quiet=True))
+
+
+def test_a_bill_of_materials_starts_the_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[bool] = []
+    monkeypatch.setattr(host, "start_engine", lambda *, reporter: started.append(True))
+    sbom.write_all([], folder=tmp_path, reporter=Reporter(quiet=True))
+    assert started

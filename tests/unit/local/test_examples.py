@@ -1,5 +1,6 @@
 """What a user applies is what the API accepts."""
 
+import ast
 from pathlib import Path
 
 import yaml
@@ -9,7 +10,8 @@ from tdcs.api.trainingjob import TrainingJob
 from tdcs_local.kind.images import SPECS
 from tdcs_local.store import operations
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "examples"
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "deploy" / "examples"
 
 
 def _example(name: str) -> dict[str, object]:
@@ -49,6 +51,18 @@ def test_the_parameter_server_job_has_a_chief_and_gives_gpus_to_workers_only() -
     for spec in roles.values():
         (container,) = spec.template["spec"]["containers"]
         assert container["command"][1].removeprefix("/opt/train/bin/") in SPECS["train-tensorflow"].files
+
+
+def test_the_tensorflow_image_has_every_module_of_tdcs_train_that_its_files_import() -> None:
+    """The other images have the whole package."""
+    files = SPECS["train-tensorflow"].files
+    for name, source in files.items():
+        for node in ast.walk(ast.parse((ROOT / source).read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tdcs_train"):
+                continue
+            module = str(node.module).replace(".", "/")
+            here = {f"{module}.py", f"{module}/__init__.py"} & files.keys()
+            assert here, f"{name} imports {node.module}, which the image does not have"
 
 
 def test_the_compile_jobs_write_where_the_dataset_of_compiled_models_reads() -> None:

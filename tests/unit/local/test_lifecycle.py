@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tdcs_local import cli, host, lifecycle, preflight, programs
+from tdcs_local import cli, demo, host, lifecycle, preflight, programs
 from tdcs_local.containers import base_image, node_image
 from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
@@ -154,7 +154,8 @@ def test_a_cluster_whose_checkout_is_gone_is_replaced(world: World) -> None:
 @pytest.mark.parametrize("state", [State.RUNNING, State.UNFINISHED])
 def test_a_cluster_of_an_older_node_image_is_kept_and_named(world: World, state: State) -> None:
     world.states, world.older = [state], True
-    assert "was made from an older node image; `make down && make up` renews it" in world.up()
+    anew = "`TDCS_CLUSTER=tdcs-test make down && TDCS_CLUSTER=tdcs-test make up` renews it"
+    assert f"was made from an older node image; {anew}" in world.up()
     assert "delete" not in world.done
 
 
@@ -174,7 +175,7 @@ def test_down_without_an_engine_says_what_stays_and_removes_the_access(world: Wo
     (tmp_path / "kubeconfig").write_text("contexts:\n- name: kind-tdcs-test\n")
     lifecycle.down(reporter=Reporter(stream=world.said))
     said = " ".join(world.said.getvalue().split())
-    assert "remain in it and go with `make down` when it runs again" in said
+    assert "remain in it and go with `TDCS_CLUSTER=tdcs-test make down` when it runs again" in said
     assert not (tmp_path / "kubeconfig").exists()
 
 
@@ -194,6 +195,24 @@ def test_status_tells_by_its_exit_whether_there_is_a_cluster(world: World, state
     world.states = [state]
     result = CliRunner().invoke(cli.main, ["status", "--quiet"])
     assert (result.exit_code, result.output) == (code, "")
+
+
+def test_that_there_is_no_cluster_is_an_answer_and_no_error(world: World) -> None:
+    world.states = [State.ABSENT]
+    result = CliRunner().invoke(cli.main, ["status"])
+    said = "there is no cluster tdcs-test; `TDCS_CLUSTER=tdcs-test make up` makes it\n"
+    assert (result.exit_code, result.output) == (0, said)
+    world.states = [State.UNWELL]
+    assert CliRunner().invoke(cli.main, ["status"]).exit_code == 3
+
+
+@pytest.mark.parametrize(("name", "command"), [("tdcs", "make down"), ("x", "TDCS_CLUSTER=x make down")])
+def test_the_demo_names_the_cluster_that_is_to_be_removed(
+    name: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TDCS_CLUSTER", name)
+    demo.hints()
+    assert f"  {command}        # removes everything again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -1,11 +1,17 @@
 """What each agent is assigned: who reads the source, what goes, what moves, who asks whom, and what is compared."""
 
+import itertools
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from tests.unit.planning.builders import (
     DIGEST,
+    GIB,
     MOUNT,
     Below,
     agent,
@@ -15,8 +21,8 @@ from tests.unit.planning.builders import (
     totals_of,
 )
 
-from tdcs.engine.agents import Assignment, CheckState, FileFailure, MountState, Part, SourceAccess
-from tdcs.planning.assignments import MOVES, RELAYS, assign
+from tdcs.engine.agents import NO_SLOTS, Assignment, CheckState, FileFailure, MountState, Part, SourceAccess
+from tdcs.planning.assignments import FILL_STEPS, MANIFEST_TAKERS, MOVES, RELAYS, assign
 from tdcs.planning.origins import ORIGINS, PEERS
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want
@@ -49,6 +55,30 @@ def test_each_slot_is_read_from_the_source_by_one_of_its_nodes() -> None:
     assert all(60 < len(each) < 140 for each in read.values())
     assert {peer.node for peer in found["a"].peers} == {"b", "c"}
     assert all(one.source == SOURCE for one in found.values())
+
+
+def test_the_operator_gives_the_manifest_to_one_agent_and_these_to_each_other() -> None:
+    names = [f"n{number:02}" for number in range(30)]
+    views = [replace(agent(name), manifest_url=f"http://{name}/d") for name in names]
+    views[7] = replace(views[7], manifest_url="")  # its address is not known
+    own = ("http://operator/d", "http://holder/d")
+    found = assign(assignment_input(SIZES, replicated(*names), *views, manifest_urls=own))
+    urls = {name: one.manifest_urls for name, one in found.items()}
+    givers = {name: one[0] for name, one in urls.items()}
+    assert [name for name, url in givers.items() if url == own[0]] == ["n00"]
+    assert max(Counter(url for name, url in givers.items() if name != "n29").values()) <= MANIFEST_TAKERS
+    # When the one that is to give it does not, the one before it does, then any that has it, and the operator last.
+    assert urls["n00"] == own
+    assert urls["n09"] == ("http://n02/d", "http://n00/d", "http://holder/d", "http://operator/d")
+    assert urls["n29"] == ("http://n01/d", "http://holder/d", "http://operator/d")
+    # A circle of agents that wait for each other cannot be, not even by assignments of different times.
+    assert all(url.split("/")[2] < name for name, one in urls.items() for url in one if "//n" in url)
+
+    def steps(name: str) -> int:
+        url = givers[name]
+        return 0 if url == own[0] else 1 + steps(url.split("/")[2])
+
+    assert max(map(steps, names)) <= 3
 
 
 def test_who_reads_a_slot_does_not_change_while_the_load_goes_on() -> None:
@@ -86,10 +116,58 @@ def test_a_slot_is_dropped_only_when_it_is_complete_where_it_shall_lie() -> None
     assert drops(kept) == {}
 
 
+def test_reads_fill_the_room_of_each_cache_where_no_dataset_preloads_the_mount() -> None:
+    views = [
+        replace(agent("a"), room=GIB - 1, capacity=GIB),
+        replace(agent("b"), room=-5),
+        agent("c", draining=True),
+    ]
+    found = assign(assignment_input(SIZES, (), *views, owned=False, source=SOURCE))
+    step = GIB // FILL_STEPS
+    assert {node: one.fill_bytes for node, one in found.items()} == {"a": GIB - step, "b": 0, "c": 0}
+    owned = assign(assignment_input(SIZES, replicated("a"), *views, source=SOURCE))
+    assert all(one.fill_bytes == 0 for one in owned.values())
+
+
+def test_what_reads_brought_beside_what_is_wanted_yields_where_others_were_granted_the_room() -> None:
+    half = Want(key="x", nodes=("a",), subset=Subset(fraction=0.5))
+    for crowded, gone in ((False, {}), (True, {"a": set(range(150, 300))})):
+        view = replace(agent("a", complete=ALL), crowded=crowded)
+        assert drops(assign(assignment_input(SIZES, placed(SIZES, half), view, owned=False))) == gone
+
+
+def test_the_bandwidth_of_a_source_goes_to_the_nodes_that_read_while_they_keep_what_they_read() -> None:
+    def shares(readers: str, filling: str) -> dict[str, int | None]:
+        views = [agent(node, fills=node in filling) for node in "abcd"]
+        given = assignment_input(
+            SIZES, (), *views, owned=False, source=SOURCE, source_rate=1000, readers=frozenset(readers)
+        )
+        return {node: one.bandwidth for node, one in assign(given).items()}
+
+    assert shares("a", "abcd") == {"a": 900, "b": 33, "c": 33, "d": 33}
+    assert shares("ab", "abcd") == {"a": 450, "b": 450, "c": 50, "d": 50}
+    for readers, filling in (("", "abcd"), ("a", "bcd"), ("ax", "abcd"), ("abcd", "abcd")):
+        assert set(shares(readers, filling).values()) == {250}, (readers, filling)
+
+
 def test_what_nobody_wants_goes_at_once() -> None:
     half = Want(key="x", nodes=("a",), subset=Subset(fraction=0.5))
-    found = assign(assignment_input(SIZES, placed(SIZES, half), agent("a", complete=ALL)))
+    given = assignment_input(SIZES, placed(SIZES, half), agent("a", complete=ALL), handover_seconds=4.0)
+    found = assign(given)
     assert drops(found) == {"a": set(range(150, 300))}
+    assert (found["a"].moved, found["a"].handover_seconds) == (NO_SLOTS, 0.0)
+
+
+def test_what_lies_elsewhere_by_now_stays_for_a_while_unless_room_is_lacking() -> None:
+    placements = replicated("b")
+    new = agent("b", complete=range(100))
+    given = assignment_input(SIZES, placements, agent("a", complete=ALL), new, handover_seconds=4.0)
+    found = assign(given)["a"]
+    assert set(slots.members(found.moved).tolist()) == set(range(100))
+    assert found.handover_seconds == 4.0
+    full = (FileFailure(path="f", code="NoRoom", reason="full"),)
+    given = replace(given, agents=(agent("a", complete=ALL, failed=full), new))
+    assert assign(given)["a"].moved == NO_SLOTS
 
 
 def test_what_lies_under_a_folder_that_is_wanted_counts_by_the_progress_of_its_part() -> None:
@@ -196,7 +274,8 @@ def test_a_limit_is_shared_by_the_nodes_that_read() -> None:
     mine = placements[0].copies[0].nodes["a"]
     done = agent("a", complete=ALL, parts={"x": (mine, 3000, 3000)})
     copied = assign(assignment_input(SIZES, placements, done, agent("b")))
-    assert copied["b"].bandwidth == 1000
+    # Nothing is left to read for the load; each may read for others, and together no more than the limit.
+    assert {one.bandwidth for one in copied.values()} == {500}
 
 
 def test_a_comparison_begins_when_everything_is_there_and_stays_until_another_is_due() -> None:
@@ -209,6 +288,85 @@ def test_a_comparison_begins_when_everything_is_there_and_stays_until_another_is
     assert (asked.id, asked.percent, asked.part) == ("uid-1", 5, "x")
     done = agent("a", complete=ALL, parts=there, check=CheckState(id="uid-1", done=True))
     assert assign(assignment_input(SIZES, placements, done))["a"].check == asked
+
+
+def verified(*wants: tuple[str, str], **changes: Any) -> list[Want]:
+    """Wants with a comparison, by name and node, as `want` and `check`."""
+    return [
+        Want(key=name, mode="Replicate", nodes=(node,), verify="All", check=f"uid-{name}", **changes)
+        for name, node in wants
+    ]
+
+
+def comparisons(
+    wants: list[Want], *, running: Mapping[str, CheckState], missing: Collection[str] = ()
+) -> dict[str, str]:
+    """The check that each agent is assigned when all but the `missing` wants are on their nodes, by node."""
+    placements = placed(SIZES, *wants)
+    views = []
+    for node in "abc":
+        parts = {
+            one.want.key: (copy.nodes[node], 3000, 0 if one.want.key in missing else 3000)
+            for one in placements
+            for copy in one.copies
+            if node in copy.nodes
+        }
+        views.append(agent(node, complete=ALL, parts=parts, check=running.get(node)))
+    found = assign(assignment_input(SIZES, placements, *views))
+    return {node: one.check.id for node, one in found.items() if one.check is not None}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("xyz")))
+def test_several_comparisons_of_a_mount_go_one_after_the_other_and_each_begins_once(
+    order: tuple[str, ...],
+) -> None:
+    failed = verified(("w", "a"), verdict=True, load=False)
+    wants = [*failed, *verified(*((name, "a") for name in order))]
+    running: dict[str, CheckState] = {"a": CheckState(id="uid-w", done=True, wrong_count=1)}
+    begun: list[str] = []
+    for _ in range(len(order)):
+        now = comparisons(wants, running=running)["a"]
+        begun.append(now)
+        running["a"] = CheckState(id=now)
+        # Neither while it goes on nor when it is done, until its Preload has said so, does another one begin.
+        older = verified(("older", "a"))
+        assert comparisons([*older, *wants], running=running) == {"a": now}
+        running["a"] = CheckState(id=now, done=True)
+        assert comparisons([*older, *wants], running=running) == {"a": now}
+        wants = [want for want in wants if want.check != now]
+    assert begun == [f"uid-{name}" for name in order]
+    # The failed one gets back what it had, and keeps it.
+    assert comparisons(wants, running=running) == {"a": "uid-w"}
+    two = [*verified(("v", "a"), verdict=True, load=False), *wants]
+    assert comparisons(two, running={"a": CheckState(id="uid-w")}) == {"a": "uid-w"}
+
+
+def test_a_comparison_that_found_wrong_copies_stays_on_nodes_of_which_no_other_is_due() -> None:
+    wants = [*verified(("w", "a"), verdict=True, load=False), *verified(("x", "b"))]
+    running = {"a": CheckState(id="uid-w", done=True, wrong_count=1)}
+    assert comparisons(wants, running=running) == {"a": "uid-w", "b": "uid-x"}
+
+
+def test_neither_a_suspended_want_nor_one_that_lost_data_after_its_comparison_holds_up_another() -> None:
+    running = {"a": CheckState(id="uid-x", done=True)}
+    suspended = [*verified(("x", "a"), load=False), *verified(("y", "a"))]
+    assert comparisons(suspended, running=running) == {"a": "uid-y"}
+    assert comparisons(suspended[:1], running=running) == {"a": "uid-x"}
+    assert comparisons(suspended[:1], running={}) == {}
+    lost = verified(("x", "a"), ("y", "a"))
+    assert comparisons(lost, running=running) == {"a": "uid-x"}
+    assert comparisons(lost, running=running, missing={"x"}) == {"a": "uid-y"}
+
+
+def test_what_cannot_be_placed_as_it_was_asked_for_is_not_compared() -> None:
+    want = Want(
+        key="x", mode="Replicate", nodes=("a",), verify="All", check="1", subset=Subset(paths=("no",))
+    )
+    placements = placed(SIZES, want, below={("no",): totals_of([], unknown=("no",))})
+    parts = {"x": (placements[0].copies[0].nodes["a"], 0, 0)}
+    there = Part(name="x", slots=parts["x"][0], paths=("no",))
+    view = replace(agent("a", complete=ALL, parts=parts), parts=(there,))
+    assert assign(assignment_input(SIZES, placements, view))["a"].check is None
 
 
 def test_an_agent_that_counts_by_another_version_has_nothing_of_this_one() -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from tdcs.api.dataset import PlacementMode
 from tdcs.planning.grants import GrantInput, Grants, MountDemand, MountGrant, Tier, grant
 from tdcs.planning.wants import Want, clone_key, dataset_key, of_clone
 from tdcs.policy import slots
+from tdcs.policy.room_change import RoomChange
+from tdcs.policy.scaling import Bounds, Site, follow_jobs
 
 NODES = "abcd"
 
@@ -306,10 +310,39 @@ def test_what_is_kept_from_pass_to_pass_is_never_more_than_there_is(
     assert again(found, *mounts, room=rooms[-1] * 100, **quotas) == found
 
 
+STEP = st.fixed_dictionaries(
+    {
+        "there": st.sets(st.integers(0, 5), min_size=1),
+        "value": st.dictionaries(st.integers(0, 5), st.integers(0, 3), max_size=2),
+        "room": st.dictionaries(st.sampled_from(NODES), st.integers(0, 30), max_size=2),
+    }
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(shapes=st.lists(MOUNT, min_size=6, max_size=6), steps=st.lists(STEP, min_size=2, max_size=6))
+def test_mounts_that_find_what_they_found_are_granted_what_a_look_at_each_would_grant(
+    shapes: list[dict[str, Any]], steps: list[dict[str, Any]]
+) -> None:
+    mounts = {number: built(number, shape) for number, shape in enumerate(shapes)}
+    room = dict.fromkeys(NODES, 2000)
+    quick = thorough = Grants(mounts={}, free={}, quotas={})
+    for step in steps:
+        for number, value in step["value"].items():
+            mounts[number] = replace(mounts[number], value=value)
+        room |= {node: 100 * size for node, size in step["room"].items()}
+        present = tuple(mounts[number] for number in sorted(step["there"]))
+        asked = GrantInput(mounts=present, usable=dict(room), quotas={"one": 3000, "two": 1500})
+        quick = grant(asked, before=quick)
+        with patch.object(RoomChange, "reach", return_value=False):
+            thorough = grant(asked, before=thorough)
+        assert quick == thorough
+
+
 def needed(*wants: Want, tier: Tier = Tier.ACTIVE, **quotas: int) -> int:
     payers = {one.key: tuple(quotas) for one in wants}
     demand = mount("one", wants=wants, tier=tier, payers=payers)
-    return granted(demand, room=5000, **quotas).mounts["/one"].needed_bytes
+    return granted(demand, room=5000, **quotas).needed["/one"]
 
 
 def test_what_a_cache_needs_counts_each_copy_that_is_asked_for_and_no_idle_data() -> None:
@@ -325,6 +358,65 @@ def test_what_a_cache_needs_counts_each_copy_that_is_asked_for_and_no_idle_data(
     clone = of_clone(want("one"), namespace="n", name="one", copy="clone-1")
     assert needed(replace(want("one"), node_count=1), replace(clone, node_count=1)) == 2000
     assert needed(want("one"), team=300) == 300  # what a quota keeps out needs no worker
+    assert needed(everywhere, team=1000) == needed(everywhere, team=3000) == 1000
+    one_node = replace(want("one"), node_count=1)
+    assert needed(one_node, replace(clone, node_count=1), team=1900) == 1000  # no part of a clone
+    assert needed(want("one"), want("two"), team=1500) == 1000
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shapes=st.lists(MOUNT, min_size=1, max_size=5),
+    rooms=st.lists(st.dictionaries(st.sampled_from(NODES), st.integers(1, 30)), min_size=2, max_size=4),
+)
+def test_what_a_cache_needs_does_not_depend_on_which_nodes_it_has_nor_on_their_room(
+    shapes: list[dict[str, Any]], rooms: list[dict[str, int]]
+) -> None:
+    mounts = [built(number, shape) for number, shape in enumerate(shapes)]
+    quotas = {"one": 3000, "two": 1500}
+    seen, before = [], Grants(mounts={}, free={}, quotas={})
+    for room in rooms:
+        there = [replace(one, candidates=tuple(map(candidate, sorted(room)))) for one in mounts]
+        usable = {node: 100 * parts for node, parts in room.items()}
+        before = grant(GrantInput(mounts=tuple(there), usable=usable, quotas=quotas), before=before)
+        seen.append(before.needed)
+    assert seen == seen[:1] * len(seen)
+
+
+def test_a_worker_that_leaves_is_not_called_back_by_what_its_leaving_does_to_a_quota() -> None:
+    """One dataset lies on every node: with each worker less a quota has more left for the other one."""
+    everywhere = replace(want("all"), mode="Replicate")
+    twice = want("two", copies=2)
+    mounts = [
+        replace(mount(name, size=size, blocks=size, wants=[one], tier=Tier.ACTIVE), payers={one.key: ("q",)})
+        for name, size, one in (("all", 24, everywhere), ("two", 30, twice))
+    ]
+    found = Grants(mounts={}, free={}, quotas={})
+    draining: set[str] = set()
+    spare: Mapping[str, float] = {}
+    seen = []
+    for second in range(12):
+        stay = sorted({*"abc"} - draining)
+        there = tuple(replace(one, candidates=tuple(map(candidate, stay))) for one in mounts)
+        found = grant(
+            GrantInput(mounts=there, usable=dict.fromkeys(stay, 39), quotas={"q": 90}), before=found
+        )
+        sites = [
+            Site(
+                node=node,
+                has_worker=True,
+                draining=node in draining,
+                has_readers=node != "b",
+                spare_since=spare.get(node),
+            )
+            for node in "abc"
+        ]
+        bounds = Bounds(idle_seconds=1, needed_bytes=sum(found.needed.values()), worker_bytes=39)
+        chosen = follow_jobs(sites=sites, bounds=bounds, now=float(second))
+        draining, spare = {*"abc"} - {*chosen.nodes}, chosen.spare
+        seen.append(sorted(draining))
+    changes = sum(before != after for before, after in pairwise(seen))
+    assert changes <= 1, f"the workers that drain, second by second: {seen}"
 
 
 def with_readers(demand: MountDemand, readers: str) -> MountDemand:

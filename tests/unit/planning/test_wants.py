@@ -1,8 +1,10 @@
-"""What of completed Preloads a Dataset keeps: the newest, and the same ones however often it is asked."""
+"""What Preloads want, and what of completed ones a Dataset keeps: the newest, however often it is asked."""
 
-from tdcs.api.dataset import KEPT_BYTES, Kept
+import pytest
+
+from tdcs.api.dataset import KEPT_BYTES, Dataset, Kept
 from tdcs.api.preload import Preload
-from tdcs.planning.wants import kept_now
+from tdcs.planning.wants import kept_now, of_preload
 
 
 def complete(name: str, *, at: int, paths: int = 1, length: int = 4) -> tuple[str, Preload]:
@@ -56,3 +58,30 @@ def test_long_lists_of_paths_leave_room_for_fewer() -> None:
     assert sum(len(one.model_dump_json()) for one in kept) <= KEPT_BYTES
     assert names(kept) == [f"p{number:02d}" for number in range(16 - len(kept), 16)]
     assert kept_now(known=kept, preloads=there, generation=1) == kept
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked"),
+    [
+        ("", ("Sampled", "uid", False, True)),
+        ("PathNotFound", ("None", "", False, False)),
+        ("LoadFailed", ("None", "", False, False)),
+        # What it refused stays refused for as long as its comparison is asked for.
+        ("VerifyFailed", ("Sampled", "uid", True, False)),
+    ],
+)
+def test_a_preload_that_failed_wants_no_comparison_but_the_one_that_found_wrong_copies(
+    reason: str, asked: tuple[str, str, bool, bool]
+) -> None:
+    status = "True" if reason else "False"
+    when = "2026-01-01T00:00:00Z"
+    failed = {"type": "Failed", "status": status, "reason": reason or "Loading", "lastTransitionTime": when}
+    preload = Preload.model_validate(
+        {
+            "spec": {"datasetRef": {"name": "d"}, "verify": "Sampled"},
+            "status": {"conditions": [failed]},
+        }
+    )
+    dataset = Dataset.model_validate({"spec": {"source": {"uri": "s3://bucket"}}})
+    want = of_preload(namespace="n", name="p", uid="uid", preload=preload, dataset=dataset, now=when)
+    assert (want.verify, want.check, want.verdict, want.load) == asked

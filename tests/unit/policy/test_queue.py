@@ -60,6 +60,20 @@ def test_pods_go_to_the_best_score_then_to_the_fullest_node() -> None:
     assert place_pods(pods=[8, 8, 8], free_gpus=free, scores={}) is None
 
 
+def test_pods_keep_off_the_nodes_that_they_leave_while_others_have_room() -> None:
+    free = {"empty": 8, "half": 4, "holds data": 8}
+    leave = {2: {"empty", "holds data"}}
+    scores = {"holds data": 7}
+    assert place_pods(pods=[2], free_gpus=free, scores=scores, leave=leave) == ("half",)
+    # The third finds no room elsewhere, and then goes to its data.
+    assert place_pods(pods=[2, 2, 2], free_gpus=free, scores=scores, leave=leave) == (
+        "half",
+        "half",
+        "holds data",
+    )
+    assert place_pods(pods=[8], free_gpus=free, scores=scores, leave=leave) == ("holds data",)
+
+
 @pytest.mark.parametrize(
     ("queue", "admits", "starves"),
     [

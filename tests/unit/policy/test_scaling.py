@@ -12,7 +12,6 @@ from tdcs.policy.scaling import (
     Held,
     Site,
     Worker,
-    drain_plan,
     follow_jobs,
     leaves_first,
     loss,
@@ -185,9 +184,9 @@ def test_while_nothing_changes_the_choice_comes_to_rest(world: tuple[list[Site],
     assert follow_jobs(sites=sites, bounds=bounds, now=now).nodes == seen[-1]
 
 
-def worker(node: str, *, last: int, worth: float = 1.0, free: int = 0, jobs: bool = False) -> Worker:
+def worker(node: str, *, last: int, worth: float = 1.0, jobs: bool = False) -> Worker:
     held = (Held(dataset="a", held_bytes=5 * GB, last_copy_bytes=last, worth=worth),)
-    return Worker(node=node, free_bytes=free, held=held, runs_jobs=jobs)
+    return Worker(node=node, held=held, runs_jobs=jobs)
 
 
 def test_the_worker_whose_bytes_lie_elsewhere_too_leaves_first() -> None:
@@ -197,44 +196,6 @@ def test_the_worker_whose_bytes_lie_elsewhere_too_leaves_first() -> None:
     assert first.node == "n2"
     assert leaves_first([]) is None
     assert loss(worker("x", last=2 * GB, worth=3.0)) > loss(worker("x", last=2 * GB, worth=1.0))
-
-
-@given(
-    free=st.lists(st.integers(min_value=0, max_value=9 * GB), max_size=6),
-    last=st.lists(st.integers(min_value=0, max_value=9 * GB), max_size=4),
-)
-def test_a_drain_moves_every_last_copy_for_which_there_is_room(free: list[int], last: list[int]) -> None:
-    draining = Worker(
-        node="gone",
-        free_bytes=0,
-        held=tuple(
-            Held(dataset=f"d{i}", held_bytes=size, last_copy_bytes=size, worth=float(i))
-            for i, size in enumerate(last)
-        ),
-    )
-    others = [Worker(node=f"n{i}", free_bytes=room) for i, room in enumerate(free)]
-    plan = drain_plan(draining=draining, others=[*others, draining])
-    moved = sum(move.moved_bytes for move in plan.moves)
-    assert moved + plan.lost_bytes == sum(last)
-    assert moved == min(sum(last), sum(free))
-    for other in others:
-        into = sum(move.moved_bytes for move in plan.moves if move.to_node == other.node)
-        assert into <= other.free_bytes
-    assert all(move.to_node != "gone" for move in plan.moves)
-
-
-def test_what_is_wanted_most_is_saved_first() -> None:
-    draining = Worker(
-        node="gone",
-        free_bytes=0,
-        held=(
-            Held(dataset="cold", held_bytes=GB, last_copy_bytes=GB),
-            Held(dataset="hot", held_bytes=GB, last_copy_bytes=GB, worth=1.0),
-        ),
-    )
-    plan = drain_plan(draining=draining, others=[Worker(node="n1", free_bytes=GB)])
-    assert [move.dataset for move in plan.moves] == ["hot"]
-    assert plan.lost_bytes == GB
 
 
 amounts = st.integers(min_value=0, max_value=10**12)
@@ -265,14 +226,3 @@ def test_who_leaves_does_not_depend_on_the_order_and_runs_no_job_while_another_r
     assert (first is None) == (not workers)
     if first is not None and first.runs_jobs:
         assert all(one.runs_jobs for one in workers)
-
-
-def test_last_copies_move_to_the_emptiest_node_first() -> None:
-    held = (Held(dataset="a", held_bytes=3, last_copy_bytes=3),)
-    others = [
-        Worker(node="full", free_bytes=1),
-        Worker(node="empty", free_bytes=9),
-        Worker(node="half", free_bytes=5),
-    ]
-    plan = drain_plan(draining=Worker(node="gone", free_bytes=0, held=held), others=others)
-    assert [(move.to_node, move.moved_bytes) for move in plan.moves] == [("empty", 3)]

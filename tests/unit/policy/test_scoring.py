@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from tdcs.policy.scoring import (
     locality,
     node_scores,
     nodes_to_take,
+    without_left_nodes,
 )
 
 
@@ -223,3 +225,15 @@ def test_locality_and_local_share_lie_between_none_and_all(
         assert most is not None
         assert mine is not None
         assert mine <= most + 1e-9
+
+
+def test_nodes_that_are_left_come_behind_all_others_and_data_decides_among_those() -> None:
+    scores = {"left": 10, "data": 1, "elsewhere": 9}
+    found = without_left_nodes(scores, leave={"left"}, candidates=["left", "data", "none"])
+    assert found == {"data": 2, "none": 1}
+    assert without_left_nodes({}, leave={"left"}, candidates=["left", "none"]) == {"none": 1}
+
+
+@pytest.mark.parametrize("candidates", [["left"], ["other"], ["left", "also"], []])
+def test_with_one_kind_of_candidates_only_the_scores_stay(candidates: list[str]) -> None:
+    assert without_left_nodes({"left": 4}, leave={"left", "also"}, candidates=candidates) == {"left": 4}

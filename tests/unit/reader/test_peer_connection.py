@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +17,8 @@ from tests.support.certificates import TestAuthority
 from tdcs.agent.disk.tier import Disk
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.peers.frames import News, Piece, Wanted
-from tdcs.reader.peers.connection import Asked, PeerConnection
+from tdcs.agent.peers.frames import News, Piece, SourceWanted, Wanted
+from tdcs.reader.peers.connection import Asked, PeerConnection, kept
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
 
@@ -34,6 +34,25 @@ class Question(NamedTuple):
         return frames.read_request([Wanted(self.block)])
 
 
+class SourceQuestion(NamedTuple):
+    block: int
+    length: int
+
+    def request(self) -> bytes:
+        wanted = SourceWanted(
+            mount="/m", path=b"f", block=self.block, offset=0, length=self.length, size=self.length, tag=""
+        )
+        return frames.source_request(wanted)
+
+
+@contextmanager
+def read_source(wanted: SourceWanted, *, waiting: Callable[[], None]) -> Iterator[memoryview]:
+    """What is asked for, after a while."""
+    for _ in range(3):
+        waiting()
+    yield memoryview(CONTENTS[wanted.block])
+
+
 @contextmanager
 def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
     disk = Disk(tier)
@@ -42,7 +61,11 @@ def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
     for number, content in CONTENTS.items():
         (disk.blocks / str(number)).write_bytes(content)
     service = BlockService(
-        disk=disk, journal="j", feed=lambda *_: News(1, 0, ()), tls=tls.server if tls is not None else None
+        disk=disk,
+        journal="j",
+        feed=lambda *_: News(1, 0, ()),
+        read_source=read_source,
+        tls=tls.server if tls is not None else None,
     )
     try:
         yield f"127.0.0.1:{service.start(host='127.0.0.1', port=0)}"
@@ -50,13 +73,13 @@ def giver(tier: Path, tls: Contexts | None) -> Iterator[str]:
         service.close()
 
 
-def read(address: str, questions: Sequence[Question], tls: Contexts | None) -> list[bytes]:
+def read(address: str, questions: Sequence[Asked], tls: Contexts | None) -> list[bytes]:
     """Ask all at once, and take the answers as they come; raises what `PeerConnection` raises."""
-    found: list[bytes] = []
+    found: list[bytes | memoryview] = []
 
     def deliver(_: PeerConnection, asked: Asked, piece: Piece, content: memoryview) -> None:
         assert xxhash.xxh3_64_intdigest(content) == piece.hash
-        found.append(bytes(content))
+        found.append(kept(content))
 
     connection = PeerConnection(
         address=address,
@@ -79,7 +102,7 @@ def read(address: str, questions: Sequence[Question], tls: Contexts | None) -> l
     finally:
         epoll.close()
         connection.close()
-    return found
+    return [bytes(each) for each in found]  # none was overwritten by those that came after it
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +120,15 @@ def test_answers_of_all_sizes_come_whole_and_in_order(
     questions = [Question(number, len(CONTENTS[number])) for number in order]
     with giver(tmp_path, server) as address:
         assert read(address, questions, client) == [CONTENTS[number] for number in order]
+
+
+def test_an_agent_that_says_that_an_answer_will_come_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "WAITING_SECONDS", 0.0)
+    questions: list[Asked] = [SourceQuestion(5, len(CONTENTS[5])), Question(3, 1000), SourceQuestion(2, 1)]
+    with giver(tmp_path, None) as address:
+        assert read(address, questions, None) == [CONTENTS[5], CONTENTS[3], CONTENTS[2]]
 
 
 @pytest.mark.parametrize(

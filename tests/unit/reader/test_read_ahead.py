@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, AgentState, MountState
 from tdcs.engine.holder_table import Holder, HolderTable, table_of
 from tdcs.reader.content_buffer import ContentBuffer
-from tdcs.reader.open_versions import slot_holders
+from tdcs.reader.open_versions import slot_holders, slot_sources
 from tdcs.reader.peers.fetch import Key
 from tdcs.reader.read_ahead import FILES_AHEAD, EpochOrder, FileOrder, OffsetOrder
 
@@ -114,6 +114,20 @@ def test_holders_that_have_all_of_a_slot_are_asked_first_and_the_node_itself_las
     assert slot_holders(table, slot=0, here="here") == ("w", "h", "p")
     assert slot_holders(table, slot=1, here="here") == ("w", "h", "p")
     assert slot_holders(table, slot=1, here="elsewhere") in {("h", "w", "p"), ("w", "h", "p")}
+
+
+def test_the_source_is_read_through_the_nodes_own_agent_while_it_keeps_what_it_reads() -> None:
+    def readers(filling: str, *, slot: int, here: str = "b") -> str:
+        holders = [
+            Holder(node=node, address=node, reads_source=node != "z", fills=node in filling)
+            for node in "abcdz"
+        ]
+        return "".join(slot_sources(HolderTable(journal="j", holders=tuple(holders)), slot=slot, here=here))
+
+    assert {readers("", slot=slot) for slot in range(4096)} == {"abcd", "bcda", "cdab", "dabc"}
+    assert {readers("abcd", slot=slot)[0] for slot in range(4096)} == {"b"}
+    assert {readers("cd", slot=slot)[:2] for slot in range(4096)} == {"cd", "dc"}
+    assert {readers("ab", slot=slot, here="elsewhere")[:2] for slot in range(4096)} == {"ab", "ba"}
 
 
 def test_the_operators_table_has_every_agent_and_another_revision_when_slots_change() -> None:

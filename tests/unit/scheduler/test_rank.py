@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -326,3 +327,56 @@ def test_the_combinations_that_were_asked_for_longest_ago_are_forgotten() -> Non
     large = CopyOnNodes(total_bytes=1, node_bytes={f"n{number}": 1 for number in range(100_001)})
     assert remembered.combine([large], [0]) is remembered.combine([large], [0])
     assert len(remembered) == 1
+
+
+UNTIL = "2026-01-01T00:01:00Z"
+
+
+def leaving(left: str, *, minute: int = 0) -> Ranking:
+    """A pod with its data on a and b, with this annotation, so many minutes into 2026."""
+    known = view(images=dataset({"a": 60 * MB, "b": 30 * MB}))
+    request = PrioritizeRequest(
+        pod="team/train-0", uid="u", annotation=json.dumps([IMAGES]), nodes=candidates("abc"), leave=left
+    )
+    return rank(
+        request=request,
+        view=known,
+        demand=Demand(view=known),
+        synced=True,
+        now=lambda: datetime(2026, 1, 1, 0, minute, tzinfo=UTC),
+    )
+
+
+def test_a_pod_keeps_off_the_nodes_that_it_leaves_to_larger_ones() -> None:
+    ranking = leaving(json.dumps({"nodes": ["a", "z"], "until": UNTIL}))
+    assert ranking.scores == {"b": 5, "c": 1}
+    assert ranking.reason.endswith("1 candidate is left to larger pods that wait")
+    both = leaving(json.dumps({"nodes": ["a", "b"], "until": UNTIL}))
+    assert both.scores == {"c": 1}
+
+
+@pytest.mark.parametrize("nodes", [["a", "b", "c"], ["z"], []])
+def test_a_pod_without_another_candidate_goes_to_its_data(nodes: list[str]) -> None:
+    assert leaving(json.dumps({"nodes": nodes, "until": UNTIL})).scores == {"a": 10, "b": 5}
+
+
+def test_a_pod_that_is_made_anew_later_leaves_no_node() -> None:
+    text = json.dumps({"nodes": ["a"], "until": UNTIL})
+    assert leaving(text, minute=1).scores == {"a": 10, "b": 5}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"nodes": ["a"]}', '{"nodes": ["a"], "until": "soon"}', '{"nodes": "a"}',
+             '{"nodes": ["a"], "until": "2026-01-01T00:01:00"}']
+)  # fmt: skip
+def test_an_annotation_of_left_nodes_that_cannot_be_read_counts_for_nothing(text: str) -> None:
+    ranking = leaving(text)
+    assert ranking.scores == {"a": 10, "b": 5}
+    assert "annotation tdcs.io/leave-nodes is" in ranking.reason
+
+
+def test_the_left_nodes_are_read_from_the_pod_of_the_request() -> None:
+    left = json.dumps({"nodes": ["a"], "until": UNTIL})
+    metadata = {"name": "p", "namespace": "n", "annotations": {"tdcs.io/leave-nodes": left}}
+    body = json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["a"]}).encode()
+    assert decode_request(body=body).leave == left

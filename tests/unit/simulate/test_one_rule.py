@@ -95,7 +95,7 @@ def test_a_run_goes_through_each_policy(monkeypatch: pytest.MonkeyPatch, module:
 BY_ENTRY_POINT = {"eviction.lrfu"}
 
 #: With what tests write and read bitmaps of slots.
-OF_TESTS = {"slots.bitmap", "slots.is_subset", "slots.members", "slots.partition"}
+OF_TESTS = {"slots.bitmap", "slots.members", "slots.partition"}
 
 #: Rules that only the simulator calls, by the controller that will. What a simulated figure owes to them, a
 #: cluster does not get yet.
@@ -139,7 +139,6 @@ def test_the_rules_that_only_the_simulator_calls_are_the_listed_ones() -> None:
         ("admission.next_to_admit", "operator"),
         ("admission.nodes_to_set_aside", "operator"),
         ("scaling.leaves_first", "operator"),
-        ("scaling.drain_plan", "operator"),
         ("scaling.follow_jobs", "operator"),
         ("preload.share", "operator"),
     ],

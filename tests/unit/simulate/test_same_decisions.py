@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tdcs.api import names
 from tdcs.api.dataset import Copy, DatasetStatus
 from tdcs.api.dataset import Dataset as DatasetObject
-from tdcs.controllers.cache_view import CacheView
+from tdcs.controllers.cache.view import CacheView
 from tdcs.controllers.cachemanager import claimants
 from tdcs.controllers.cachemanager.manager import CacheManager
 from tdcs.controllers.context import WorkKey
@@ -79,6 +79,14 @@ def queued(job: SimJob, *, access: tuple[AccessClaim, ...] = ()) -> QueuedJob:
     )
 
 
+def _left_by(job: SimJob, *, cluster: Cluster) -> dict[int, frozenset[str]]:
+    """Which nodes a job of the simulator keeps off that starts now: nodes that are set aside are closed to it, too."""
+    left = cluster.nodes_to_leave(job)
+    if not cluster.aside:
+        return dict(left)
+    return {gpus: left.get(gpus, frozenset()) | set(cluster.aside) for gpus in job.pods}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -128,16 +136,21 @@ def test_from_equal_queues_the_same_jobs_are_admitted_and_the_same_nodes_set_asi
             waiting=[queued(job, access=claims(job) if limited else ()) for job in cluster.queue],
             places=Places(reading),
             reserved=[],
+            running=[queued(job) for job in cluster.running.values()],
             nodes=Nodes(free={node: {GPU: gpus} for node, gpus in cluster.free.items()}, capacity=sizes),
             holder=holder,
             aside=aside,
         )
         holder, aside = found.holder, found.aside
-        admitted = []
+        admitted, leave = [], {}
         while (entering := cluster.next_to_admit()) is not None:
-            admitted.append(f"{entering.number:04}")
+            uid = f"{entering.number:04}"
+            admitted.append(uid)
+            if kept := _left_by(entering, cluster=cluster):
+                leave[uid] = kept
             cluster.place(entering, scores={}, now=float(step))
         assert admitted == [job.uid for job in found.admitted]
+        assert leave == found.leave
         assert {f"{job.number:04}": job.passed for job in cluster.queue} == {
             job.uid: job.passed for job in found.waiting
         }

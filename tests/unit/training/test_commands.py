@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tdcs_train import __version__
 from tdcs_train.cli.main import main
 from tdcs_train.job import PLAN_VARIABLE
 
@@ -90,6 +91,42 @@ def test_the_table_names_every_stage_and_ends_with_the_advice(chain: Path) -> No
     assert lines[-1] == "a pipeline of 2 stages, 2-1 workers, is best here"
 
 
+def test_a_plan_says_what_is_expected_where_transfers_are_not_hidden(chain: Path) -> None:
+    slow, fast = (plan_json(chain, "--workers", 2, "--bandwidth", rate) for rate in ("300Mbit", "700Mbit"))
+    assert slow["expectedSeconds"] > 1.2 * slow["bottleneckSeconds"]
+    assert fast["expectedSeconds"] == pytest.approx(fast["bottleneckSeconds"])
+    deeper = plan_json(chain, "--workers", 2, "--bandwidth", "300Mbit", "--ahead", 1)
+    assert deeper["expectedSeconds"] < 0.95 * slow["expectedSeconds"]
+    lines = run("plan", "--profile", chain, "--workers", 2, "--bandwidth", "300Mbit").output.splitlines()
+    assert lines[-2] == (
+        "with 2 mini-batches in flight transfers are not all hidden: "
+        f"{slow['expectedSeconds']:.6f} seconds a mini-batch are expected, "
+        f"with --ahead 1 {deeper['expectedSeconds']:.6f}"
+    )
+    text = run("plan", "--profile", chain, "--workers", 2, "--bandwidth", "700Mbit").output
+    assert "hidden" not in text
+
+
+def test_what_is_ahead_costs_versions_and_memory_of_all_stages_but_the_last(chain: Path) -> None:
+    plain, ahead = (
+        plan_json(chain, "--workers", 3, "--bandwidth", "1Gbit", "--ahead", count) for count in (0, 2)
+    )
+    assert (plain["ahead"], ahead["ahead"]) == (0, 2)
+    assert plain["bottleneckSeconds"] == ahead["bottleneckSeconds"]
+    first, last = plain["stages"]
+    assert [(each["warmup"], each["versions"]) for each in ahead["stages"]] == [
+        (first["warmup"] + 2, first["versions"] + 2),
+        (last["warmup"], last["versions"]),
+    ]
+    assert ahead["stages"][0]["memoryBytes"] == pytest.approx(3 * first["memoryBytes"])
+    assert ahead["stages"][1]["memoryBytes"] == last["memoryBytes"]
+    limit = ("--memory", str(int(1.05 * last["memoryBytes"])))
+    result = run("plan", "--profile", chain, "--workers", 3, "--bandwidth", "1Gbit", "--ahead", 40, *limit)
+    assert result.exit_code == 2
+    assert "--ahead: with 40 stage 0 needs" in result.output
+    assert "Traceback" not in result.output
+
+
 def test_a_graph_with_skipping_tensors_and_constants_is_planned(attention: Path) -> None:
     document = plan_json(attention, "--workers", 4, "--bandwidth", "10Gbit", "--sync", "ps")
     names = sorted(name for stage in document["stages"] for name in stage["nodes"])
@@ -140,6 +177,57 @@ def test_the_job_follows_the_advice_where_no_pipeline_is_best(
     assert (PLAN_VARIABLE in names) is planned
 
 
+SLOW_CUT = """\
+node1 -- Input -- forward_compute_time=0, backward_compute_time=0, activation_size=1000, parameter_size=0
+node2 -- L1 -- forward_compute_time=333, backward_compute_time=667, activation_size=47500000, parameter_size=20000000
+node3 -- L2 -- forward_compute_time=333, backward_compute_time=667, activation_size=1000, parameter_size=20000000
+\tnode1 -- node2
+\tnode2 -- node3
+"""
+"""On two workers at 100 MB/s the slowest stage of a cut takes 1 s, but its transfers cannot be hidden."""
+
+
+def test_a_pipeline_slower_than_data_parallel_is_not_advised_and_the_job_has_one_stage(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "graph.txt").write_text(SLOW_CUT)
+    (tmp_path / "job.yaml").write_text(TEMPLATE)
+    planned = ["plan", "--profile", tmp_path / "graph.txt", "--workers", 2, "--bandwidth", "100MB"]
+    result = run(*planned, "--job", tmp_path / "job.yaml", "--json", "-o", tmp_path / "out.yaml")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.output)
+    assert document["advice"] == "data parallel is best here"
+    assert [(stage["nodes"], stage["replicas"]) for stage in document["stages"]] == [(["node2", "node3"], 2)]
+    assert document["expectedSeconds"] == pytest.approx(document["dataParallelSeconds"])
+    spec = yaml.safe_load((tmp_path / "out.yaml").read_text())["spec"]
+    assert (spec["workers"], spec["datasets"]) == (2, [{"name": "mnist", "mountPath": "/data"}])
+    lines = run(*planned).output.splitlines()
+    assert [lines[1].split()[1], lines[-1]] == ["2", "data parallel is best here"]
+    assert "1.000 times data parallel" in lines[-2]
+
+
+NOT_HIDDEN = SLOW_CUT.replace("activation_size=47500000", "activation_size=10000000")
+"""A pipeline is best, though its transfers are not hidden. Its first stage needs 30 MB, and as much more for each
+mini-batch ahead."""
+
+
+@pytest.mark.parametrize(
+    ("ahead", "megabytes", "named"), [(0, 61, True), (0, 59, False), (63, 10_000, True), (64, 10_000, False)]
+)
+def test_a_plan_names_the_next_number_ahead_only_where_it_would_be_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, megabytes: int, named: bool
+) -> None:
+    # So that it names a larger number where nothing is to be gained, too.
+    monkeypatch.setattr("tdcs_train.cli.plan.NOTABLE", 0.99)
+    (tmp_path / "graph.txt").write_text(NOT_HIDDEN)
+    words = ["plan", "--profile", tmp_path / "graph.txt", "--workers", 2, "--bandwidth", "100MB"]
+    words += ["--memory", f"{megabytes}M"]
+    text = run(*words, "--ahead", ahead).output
+    assert "seconds a mini-batch are expected" in text
+    assert (f"with --ahead {ahead + 1} " in text) is named
+    assert run(*words, "--ahead", ahead + 1).exit_code == (0 if named else 2)
+
+
 BAD_TEMPLATES = {
     "no job": ("kind: Pod\n", "has 0 documents of kind TrainingJob"),
     "no YAML": ("a: [", "is no YAML"),
@@ -154,6 +242,28 @@ BAD_TEMPLATES = {
     ),
     "mode Affinity": (TEMPLATE + "  scheduling: {mode: Affinity}\n", "mode is Affinity; datasets.*readers"),
     "elastic": (TEMPLATE + "  elastic: {minReplicas: 1}\n", "the workers of a plan are fixed"),
+    "datasets that are a number": (
+        TEMPLATE.replace("datasets:\n    - {name: mnist, mountPath: /data}", "datasets: 5"),
+        r"spec\.datasets is no list",
+    ),
+    "a dataset that is a word": (
+        TEMPLATE.replace("- {name: mnist, mountPath: /data}", "- mnist"),
+        r"spec\.datasets\[0\] is missing, or no mapping",
+    ),
+    "variables that are a number": (
+        TEMPLATE.replace('[{name: KEPT, value: "1"}]', "5"),
+        r"containers\[0\]\.env is no list",
+    ),
+    "a variable that is a word": (
+        TEMPLATE.replace('[{name: KEPT, value: "1"}]', "[A]"),
+        r"containers\[0\]\.env\[0\] is missing, or no mapping",
+    ),
+    "variables as a mapping": (
+        TEMPLATE.replace('[{name: KEPT, value: "1"}]', "{A: b}"),
+        r"containers\[0\]\.env is no list",
+    ),
+    "a date that is none": (TEMPLATE + "  at: 2001-99-99\n", "is no YAML"),
+    "a nest without end": (TEMPLATE + f"  deep: {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
     "no container": (TEMPLATE.split("containers:")[0] + "containers: []\n", "containers: there is none"),
 }
 
@@ -183,6 +293,12 @@ BAD_OPTIONS = {
     "no bandwidth": (["--workers", "2", "--bandwidth", "fast"], "is no bandwidth"),
     "zero bandwidth": (["--workers", "2", "--bandwidth", "0"], "is no bandwidth"),
     "no level": (["--levels", "2,x", "--bandwidth", "1Gbit,1Gbit"], "is no whole number"),
+    "a superscript": (["--levels", "²,2", "--bandwidth", "1Gbit,1Gbit"], "is no whole number"),
+    "too many machines": (["--workers", "1000000", "--bandwidth", "1Gbit"], "1000000 machines on one level"),
+    "too many machines of a level": (
+        ["--levels", "2,4000", "--bandwidth", "1Gbit,1Gbit"],
+        "4000 machines on one level, above 1024; divide them into levels",
+    ),
     "too little memory": (
         ["--workers", "2", "--bandwidth", "1Gbit", "--memory", "1Ki"],
         "the smallest memory",
@@ -190,7 +306,7 @@ BAD_OPTIONS = {
     "no memory": (["--workers", "2", "--bandwidth", "1Gbit", "--memory", "much"], "is no size"),
     "too many stages": (
         ["--workers", "9", "--bandwidth", "1Gbit", "--straight"],
-        "9 stages of one worker need 8 cuts",
+        "9 stages of one worker are more than the model of 7 layers has",
     ),
     "a ratio of zero": (
         ["--workers", "2", "--bandwidth", "1Gbit", "--activation-ratio", "0"],
@@ -204,6 +320,10 @@ BAD_OPTIONS = {
         ["--workers", "2", "--bandwidth", "1Gbit", "--json", "--job", "x.yaml"],
         "needs --output",
     ),
+    "an output without a job": (
+        ["--workers", "2", "--bandwidth", "1Gbit", "--output", "plan.json"],
+        "--output is where --job writes",
+    ),
 }
 
 
@@ -213,6 +333,21 @@ def test_bad_options_of_plan_end_with_a_sentence_and_code_2(chain: Path, what: s
     result = run("plan", "--profile", chain, *arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--timeout", "nan"), ("--timeout", "inf"), ("--seconds", "nan")]
+)
+def test_seconds_of_link_that_are_none_are_refused(option: str, value: str) -> None:
+    result = run("link", "--master", "127.0.0.1", "--port", 1, "--rank", 0, "--world-size", 2, option, value)
+    assert result.exit_code == 2
+    assert f"'{option}': {value} is no number of seconds" in result.output
+
+
+def test_the_package_runs_as_a_module() -> None:
+    words = [sys.executable, "-m", "tdcs_train", "version"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == __version__
 
 
 @pytest.mark.parametrize("command", ["plan", "order"])

@@ -13,7 +13,7 @@ from tdcs_train.plan.evaluation import bottleneck_seconds
 from tdcs_train.plan.graph import Graph, Layer, check
 from tdcs_train.plan.optimizer import best_blocks
 from tdcs_train.plan.options import Level, Options
-from tdcs_train.plan.pipeline_plan import Parallelism, plan_pipeline
+from tdcs_train.plan.pipeline_plan import Parallelism, document, plan_pipeline
 from tdcs_train.plan.stage import in_flight_bound, warmup_counts
 
 Seconds = Callable[[int, int], float]
@@ -223,6 +223,58 @@ def test_one_worker_is_an_answer_where_the_link_is_slow() -> None:
     assert fewer.bottleneck_seconds == pytest.approx(1.1)
 
 
+def test_the_advice_is_never_beaten_by_a_figure_in_the_same_document() -> None:
+    chooser = random.Random(0)
+    seen = set()
+    for _ in range(80):
+        layers = [
+            Layer(
+                name=str(number),
+                description="Layer",
+                forward_ms=100 * chooser.random(),
+                backward_ms=200 * chooser.random(),
+                activation_bytes=(10 ** chooser.uniform(4, 8),),
+                parameter_bytes=10 ** chooser.uniform(4, 8),
+            )
+            for number in range(chooser.randint(3, 6))
+        ]
+        level = Level(machines=chooser.choice([2, 3, 4]), bandwidth=10 ** chooser.uniform(6.5, 9.5))
+        outer = Level(machines=2, bandwidth=level.bandwidth / 4)
+        levels = chooser.choice([(level,), (level, outer)])
+        plan = plan_pipeline(chain(*layers), Options(levels=levels, fewer=chooser.random() < 0.2))
+        found = document(plan)
+        figures = [found[name] for name in ("expectedSeconds", "oneWorkerSeconds", "dataParallelSeconds")]
+        figures += [plan.expected_seconds]
+        assert found["expectedSeconds"] <= min(figures) * (1 + 1e-6)
+        assert found["speedVsOne"] == pytest.approx(found["oneWorkerSeconds"] / found["expectedSeconds"])
+        first = found["stages"][0]
+        if len(found["stages"]) == 1:
+            own = (first["computeSeconds"] + first["syncSeconds"]) / first["replicas"]
+            assert found["bottleneckSeconds"] == pytest.approx(own)
+        assert (len(found["stages"]) > 1) == (plan.best is Parallelism.PIPELINE)
+        assert found["workers"] == sum(each["replicas"] for each in found["stages"])
+        seen.add((plan.best, len(plan.stages) > 1))
+    assert seen >= {(each, True) for each in Parallelism}, "every answer where the planner had a pipeline"
+
+
+def test_a_model_that_is_too_large_for_a_worker_is_never_advised_whole() -> None:
+    graph = chain(layer("a", 1.0, parameters=1e6, output=1e9), layer("b", 1.0, parameters=1e6, output=8))
+    levels = (Level(machines=2, bandwidth=1e8),)
+    assert plan_pipeline(graph, Options(levels=levels)).best is Parallelism.DATA_PARALLEL
+    small = plan_pipeline(graph, Options(levels=levels, memory_bytes=1.0015e9))
+    assert small.data_parallel_seconds < small.one_worker_seconds < small.expected_seconds
+    assert small.best is Parallelism.PIPELINE
+    assert document(small)["stages"][0]["nodes"] == ["a"]
+
+
+def test_a_profile_in_which_nothing_takes_time_is_refused() -> None:
+    for workers in (1, 2):
+        with pytest.raises(InputError, match="no layer of the profile takes any time"):
+            plan_pipeline(
+                chain(layer("a", 0, parameters=8)), Options(levels=(Level(machines=workers, bandwidth=1e9),))
+            )
+
+
 def test_the_smallest_memory_of_a_refusal_does_fit_and_less_does_not() -> None:
     chooser = random.Random(3)
     for _ in range(30):
@@ -238,9 +290,7 @@ def test_the_smallest_memory_of_a_refusal_does_fit_and_less_does_not() -> None:
 
 def test_more_straight_stages_than_layers_are_refused() -> None:
     graph = chain(layer("a", 1.0, parameters=8), layer("b", 1.0))
-    with pytest.raises(
-        InputError, match="3 stages of one worker need 2 cuts, and the model of 2 layers has 1"
-    ):
+    with pytest.raises(InputError, match="3 stages of one worker are more than the model of 2 layers has"):
         best_blocks(graph, Options(levels=(Level(machines=3, bandwidth=1e9),), straight=True))
 
 

@@ -83,6 +83,15 @@ def test_three_workers_of_vgg16_hold_the_layers_up_to_the_third_pool(published: 
     assert [first.warmup, second.warmup] == [1, 0]
 
 
+def test_a_pipeline_that_waits_for_its_transfers_longer_than_one_worker_computes_is_not_advised(
+    published: Path,
+) -> None:
+    plan = planned(published, "vgg16 on 4 with a slow link")
+    assert plan.bottleneck_seconds < plan.one_worker_seconds < plan.expected_seconds
+    assert plan.advice == "one worker is best here"
+    assert planned(published, "vgg16 on 4").advice == "a pipeline of 2 stages, 3-1 workers, is best here"
+
+
 def test_the_whole_table_is_planned_in_five_seconds(published: Path) -> None:
     before = time.process_time()
     for row in ROWS:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from tdcs_train.cli.options import print_json
+from tdcs_train.cli.options import finite, print_json
 from tdcs_train.errors import InputError
 from tdcs_train.link.measuring import LinkRate
 from tdcs_train.link.session import Job, measure_links
@@ -12,7 +12,12 @@ from tdcs_train.link.session import Job, measure_links
 
 @click.command("link")
 @click.option("--master", envvar="MASTER_ADDR", help="The host of worker 0; MASTER_ADDR by default.")
-@click.option("--port", type=int, envvar="MASTER_PORT", help="A port of worker 0; MASTER_PORT by default.")
+@click.option(
+    "--port",
+    type=click.IntRange(min=1, max=65535),
+    envvar="MASTER_PORT",
+    help="A port of worker 0; MASTER_PORT by default.",
+)
 @click.option("--rank", type=click.IntRange(min=0), envvar="RANK", help="Of this worker; RANK by default.")
 @click.option(
     "--world-size",
@@ -23,6 +28,7 @@ from tdcs_train.link.session import Job, measure_links
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.1, max=60),
+    callback=finite,
     default=2.0,
     show_default=True,
     help="How long each direction of each pair is measured.",
@@ -30,6 +36,7 @@ from tdcs_train.link.session import Job, measure_links
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.5),
+    callback=finite,
     default=60.0,
     show_default=True,
     help="Seconds to wait for the other workers, and for each answer.",

@@ -1,6 +1,7 @@
 """Values of options, and files, that several commands take."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,9 +42,18 @@ def _listed(convert: Callable[[str], Value]) -> Callable[[str], list[Value]]:
 
 
 def _count(text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
+    # isdecimal, and ASCII: int() refuses a superscript that isdigit() takes, and no more digits than any count has.
+    if not (text.strip().isdecimal() and text.isascii() and len(text) < 10 and int(text) >= 1):
         raise InputError(f"{text!r} is no whole number over 0")
     return int(text)
+
+
+def finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """Refuses nan and infinity, which ranges of click let pass."""
+    del context
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds", param=parameter)
+    return value
 
 
 BANDWIDTH = Converted("bandwidth", quantities.bandwidth)

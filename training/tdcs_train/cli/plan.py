@@ -14,6 +14,10 @@ from tdcs_train.job import job_of
 from tdcs_train.plan.options import Level, Options
 from tdcs_train.plan.pipeline_plan import PipelinePlan, document, plan_pipeline
 from tdcs_train.plan.quantities import spoken_bytes
+from tdcs_train.plan.stage import MOST_AHEAD
+
+NOTABLE = 1.05
+"""Times the bottleneck from which on the expected time is printed, too."""
 
 
 @click.command("plan")
@@ -51,6 +55,14 @@ from tdcs_train.plan.quantities import spoken_bytes
     show_default=True,
     help="By how much tensors between stages are compressed; inf ignores their transfer.",
 )
+@click.option(
+    "--ahead",
+    type=click.IntRange(min=0, max=MOST_AHEAD),
+    default=0,
+    show_default=True,
+    help="Mini-batches in flight beside the published number, for each stage behind a worker: hides transfers, for as "
+    "many more versions of its weights.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--job",
@@ -79,6 +91,8 @@ def command(
     """
     if job and as_json and not output:
         raise InputError("--job with --json needs --output: standard output has room for one document")
+    if output and not job:
+        raise InputError("--output is where --job writes; without it the plan goes to standard output")
     options = Options(
         levels=_levels(workers, levels, bandwidth),
         sync=choices["sync"],
@@ -86,6 +100,7 @@ def command(
         straight=choices["straight"],
         fewer=choices["fewer"],
         activation_ratio=choices["activation_ratio"],
+        ahead=choices["ahead"],
     )
     plan = plan_pipeline(read_profile(profile), options)
     if job:
@@ -119,8 +134,10 @@ def _levels(
 def _write_job(template: Path, plan: PipelinePlan, output: Path | None) -> None:
     try:
         documents = list(yaml.safe_load_all(read_text(template)))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that is none raises ValueError
         raise InputError(f"{template} is no YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise InputError(f"{template} is nested too deeply to be read") from error
     jobs = [
         number
         for number, each in enumerate(documents)
@@ -128,8 +145,11 @@ def _write_job(template: Path, plan: PipelinePlan, output: Path | None) -> None:
     ]
     if len(jobs) != 1:
         raise InputError(f"{template} has {len(jobs)} documents of kind TrainingJob; it must have one")
-    documents[jobs[0]] = job_of(documents[jobs[0]], plan, source=str(template))
-    text = yaml.safe_dump_all(documents, sort_keys=False, width=10_000)
+    try:
+        documents[jobs[0]] = job_of(documents[jobs[0]], plan, source=str(template))
+        text = yaml.safe_dump_all(documents, sort_keys=False, width=10_000)
+    except RecursionError as error:
+        raise InputError(f"{template} is nested too deeply to be written again") from error
     if output:
         output.write_text(text, encoding="utf-8")
     else:
@@ -137,6 +157,7 @@ def _write_job(template: Path, plan: PipelinePlan, output: Path | None) -> None:
 
 
 def _text(plan: PipelinePlan) -> str:
+    plan = plan.advised
     head = (
         "stage",
         "workers",
@@ -167,6 +188,13 @@ def _text(plan: PipelinePlan) -> str:
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]
     ]
     slowest = plan.bottleneck_seconds
+    in_flight = plan.stages[0].versions
+    depth = (
+        f"with {in_flight} mini-batches in flight transfers are not all hidden: {plan.expected_seconds:.6f} seconds a "
+        "mini-batch are expected"
+    )
+    if plan.deeper_seconds is not None:
+        depth += f", with --ahead {plan.ahead + 1} {plan.deeper_seconds:.6f}"
     lines += [
         "",
         (
@@ -174,9 +202,10 @@ def _text(plan: PipelinePlan) -> str:
             f"{plan.data_parallel_seconds:.6f} data parallel"
         ),
         (
-            f"speed: {plan.one_worker_seconds / slowest:.3f} times one worker, "
-            f"{plan.data_parallel_seconds / slowest:.3f} times data parallel"
+            f"speed: {plan.one_worker_seconds / plan.expected_seconds:.3f} times one worker, "
+            f"{plan.data_parallel_seconds / plan.expected_seconds:.3f} times data parallel"
         ),
+        *([depth] if plan.expected_seconds > NOTABLE * slowest else []),
         plan.advice,
     ]
     return "\n".join(lines)

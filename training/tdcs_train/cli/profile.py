@@ -23,6 +23,12 @@ from tdcs_train.plan.profile_text import render
     "--loss", default="loss", show_default=True, help="The file's function (output, labels) -> loss."
 )
 @click.option(
+    "--optimizer",
+    default="",
+    metavar="NAME",
+    help="The file's function (parameters) -> optimizer; its steps count as part of each layer's backward.",
+)
+@click.option(
     "--leaf", "leaves", multiple=True, metavar="NAME", help="A module to leave whole; may be repeated."
 )
 @click.option(
@@ -39,22 +45,31 @@ def command(
     threads: int | None,
     batches: str,
     loss: str,
+    optimizer: str,
     leaves: tuple[str, ...],
     layers: str,
     output: Path | None,
 ) -> None:
     """Measure a model layer by layer: forward and backward time, bytes of outputs and parameters, and the edges."""
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"--output: {output.parent} is no folder; make it, or write elsewhere")
+    if output is not None and output.is_dir():
+        raise InputError(f"--output: {output} is a folder; give a file")
     try:
         import torch
     except ImportError as error:
         raise InputError("tdcs-train profile needs PyTorch: pip install 'tdcs-train[torch]'") from error
     from tdcs_train.model.measuring import profile
-    from tdcs_train.model.script import subject_of
+    from tdcs_train.model.script import imports_of, subject_of
 
     if threads is not None:
         torch.set_num_threads(threads)
-    subject = subject_of(target, batch=batch, batch_name=batches, loss_name=loss)
-    graph = profile(subject, steps=steps, leaves=leaves, layers=[name for name in layers.split(",") if name])
+    names = [name for name in layers.split(",") if name]
+    with imports_of(target):
+        subject = subject_of(
+            target, batch=batch, batch_name=batches, loss_name=loss, optimizer_name=optimizer
+        )
+        graph = profile(subject, steps=steps, leaves=leaves, layers=names)
     check(graph, source=target)
     if output is None:
         click.echo(render(graph), nl=False)

@@ -15,7 +15,7 @@ def decode_image(content: memoryview, target: NDArray[Any], *, path: str) -> Non
     Raises:
         InputError: It is no image.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     height, width, channels = target.shape
     mode = "L" if channels == 1 else "RGB"
@@ -26,5 +26,7 @@ def decode_image(content: memoryview, target: NDArray[Any], *, path: str) -> Non
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)
             numpy.copyto(target, numpy.asarray(converted).reshape(target.shape))
+    except UnidentifiedImageError as error:  # its text is of the object that holds the bytes
+        raise InputError(f"{path} is no image that can be decoded: its format is not known") from error
     except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"{path} is no image that can be decoded: {error}") from error

@@ -1,9 +1,11 @@
 """The loader: actors that read, decode and batch the files of a dataset."""
 
+import contextlib
 import mmap
 import queue
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,8 +98,10 @@ class Loader:
         self._read, self._decode, self._put = read, decode, put
         if not len(self):
             raise InputError(
-                f"{len(samples)} samples for {world_size} workers make no batch of {batch}; take a smaller batch"
+                f"there is no batch of {batch} for a worker (samples: {len(samples)}, workers: {world_size}); take a "
+                "smaller batch"
             )
+        self._epoch_open = threading.Lock()
         self._processes: DecoderProcesses | None = None
         self._memory_bytes = self._plan([], stages.HandOver())[0].memory_bytes(0)
         self._memory = mmap.mmap(-1, self._memory_bytes)
@@ -121,12 +125,31 @@ class Loader:
         if self._processes is not None:
             self._processes.close()
 
-    def epoch(self, number: int) -> Iterator[Batch]:
+    def epoch(self, number: int) -> Generator[Batch, None, None]:
         """The batches of an epoch; afterwards `report` says what training waited for.
 
+        One epoch at a time: they share the loader's memory. An epoch ends with its last batch, or when its iterator is
+        closed.
+
         Raises:
-            InputError: A file cannot be read or decoded; it is named.
+            InputError: A file cannot be read or decoded; it is named. Or another epoch is still open.
         """
+        with self._alone(number):
+            yield from self._batches(number)
+
+    @contextlib.contextmanager
+    def _alone(self, number: int) -> Iterator[None]:
+        if not self._epoch_open.acquire(blocking=False):
+            raise InputError(
+                f"epoch {number} cannot begin while another epoch of this loader is open: they would overwrite each "
+                "other's batches; read that one to its end, close its iterator, or make a second loader"
+            )
+        try:
+            yield
+        finally:
+            self._epoch_open.release()
+
+    def _batches(self, number: int) -> Iterator[Batch]:
         order = epoch_order(
             len(self._samples),
             seed=self._seed,

@@ -2,7 +2,9 @@
 
 Forward times are taken by running the graph layer by layer. Backward times come from hooks on the outputs of layers:
 autograd works through layers one after another, so the time from the moment at which the gradient of a layer's output
-is complete to the same moment of the layer that comes next is that layer's own.
+is complete to the same moment of the layer that comes next is that layer's own. With an optimizer, the update of a
+layer's parameters counts as part of its backward: a worker does it for every mini-batch, and with many parameters it
+takes as long as the gradients themselves.
 """
 
 import statistics
@@ -30,6 +32,8 @@ class Subject:
     model: nn.Module
     batch: Callable[[], tuple[Any, Any]]
     loss: Callable[[Any, Any], torch.Tensor]
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None
+    """Makes what updates some parameters; the model's weights then change while it is measured."""
 
 
 def profile(subject: Subject, *, steps: int, leaves: Sequence[str] = (), layers: Sequence[str] = ()) -> Graph:
@@ -37,42 +41,89 @@ def profile(subject: Subject, *, steps: int, leaves: Sequence[str] = (), layers:
 
     Raises ModelError for a model that cannot be traced, or a mini-batch that it cannot work on.
     """
+    if not any(parameter.requires_grad for parameter in subject.model.parameters()):
+        raise ModelError(
+            f"the model {type(subject.model).__name__} has no parameters that are trained; there is nothing to plan"
+        )
     inputs, labels = subject.batch()
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     traced = trace(subject.model, inputs=len(arguments), leaves=leaves, layers=layers)
     recorder = _Recorder(traced.graph_module)
+    updates = _Updates(traced, subject.optimizer)
     for step in range(WARM_UP_STEPS + steps):
         if step == WARM_UP_STEPS:
             recorder.forward.clear()
             recorder.backward.clear()
+            updates.seconds.clear()
         try:
             output = recorder.run(*arguments)
             loss = subject.loss(output, labels)
             recorder.measure_backward(loss)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise ModelError(f"the model fails on its own mini-batch: {error}") from error
+            updates.measure()
+        except ModelError:
+            raise
+        except Exception as error:  # a model raises anything
+            # What follows the first line is the interpreter's account of the graph.
+            reason = str(error).strip().splitlines()[:1]
+            raise ModelError(
+                f"the model fails on its own mini-batch: {': '.join([type(error).__name__, *reason])}"
+            ) from error
         subject.model.zero_grad()
-    return _graph(traced, recorder)
+    return _graph(traced, recorder, updates)
 
 
-def _graph(traced: TracedModel, recorder: "_Recorder") -> Graph:
+def _graph(traced: TracedModel, recorder: "_Recorder", updates: "_Updates") -> Graph:
     layers = {}
-    owners: dict[int, str] = {}  # a shared parameter counts once, at the first layer that uses it
+    owned = _owned(traced)
     for layer in traced.layers:
-        parameters = [attribute(traced.graph_module, name) for name in layer.parameters]
-        own = [p for p in parameters if owners.setdefault(id(p), layer.id) == layer.id]
         layers[layer.id] = Layer(
             name=layer.id,
             description=layer.description,
             forward_ms=_median_ms(recorder.forward.get(layer.name, [])),
-            backward_ms=_median_ms(recorder.backward.get(layer.name, [])),
+            backward_ms=_median_ms(recorder.backward.get(layer.name, []))
+            + _median_ms(updates.seconds.get(layer.id, [])),
             activation_bytes=tuple(float(size) for size in recorder.sizes[layer.name]) or (0.0,),
-            parameter_bytes=float(
-                sum(p.numel() * p.element_size() for p in own if isinstance(p, nn.Parameter))
-            ),
+            parameter_bytes=float(sum(p.numel() * p.element_size() for p in owned[layer.id])),
         )
     edges = [(source, layer.id) for layer in traced.layers for source in layer.inputs]
     return Graph(layers, tuple(dict.fromkeys(edges)))
+
+
+def _owned(traced: TracedModel) -> dict[str, list[nn.Parameter]]:
+    """The parameters of each layer; a shared one counts once, at the first layer that uses it."""
+    owners: dict[int, str] = {}
+    found: dict[str, list[nn.Parameter]] = {}
+    for layer in traced.layers:
+        parameters = [attribute(traced.graph_module, name) for name in layer.parameters]
+        found[layer.id] = [
+            p
+            for p in parameters
+            if isinstance(p, nn.Parameter) and owners.setdefault(id(p), layer.id) == layer.id
+        ]
+    return found
+
+
+class _Updates:
+    """An optimizer for each layer, and the seconds of its steps."""
+
+    def __init__(
+        self,
+        traced: TracedModel,
+        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None,
+    ) -> None:
+        self.seconds: dict[str, list[float]] = {}
+        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        for layer, parameters in _owned(traced).items():
+            trained = [parameter for parameter in parameters if parameter.requires_grad]
+            if optimizer is not None and trained:
+                self._optimizers[layer] = optimizer(trained)
+
+    def measure(self) -> None:
+        """A step of every layer."""
+        for layer, optimizer in self._optimizers.items():
+            begin = time.perf_counter()
+            optimizer.step()
+            self.seconds.setdefault(layer, []).append(time.perf_counter() - begin)
 
 
 def _median_ms(seconds: Sequence[float]) -> float:

@@ -1,7 +1,9 @@
 """What a training script offers for measuring: a model, mini-batches and a loss, by name."""
 
+import contextlib
 import runpy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,32 @@ from tdcs_train.model.errors import ModelError
 from tdcs_train.model.measuring import Subject
 
 
-def subject_of(target: str, *, batch: int, batch_name: str = "batch", loss_name: str = "loss") -> Subject:
+@contextlib.contextmanager
+def imports_of(target: str) -> Iterator[None]:
+    """Lets the script of `FILE.py:NAME` import its neighbours, as Python does for a script that it runs."""
+    folder = str(Path(target.rpartition(":")[0]).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # a script may have taken it out itself
+            sys.path.remove(folder)
+
+
+def subject_of(
+    target: str,
+    *,
+    batch: int,
+    batch_name: str = "batch",
+    loss_name: str = "loss",
+    optimizer_name: str = "",
+) -> Subject:
     """The model that `FILE.py:NAME` names, with the file's functions for mini-batches and the loss.
 
     NAME is a module or a function that makes one. `batch_name` is a function of the number of samples that returns
-    (inputs, labels); `loss_name` one of (output, labels). The file is run with `__name__` set to "profile", so that
-    what only training does belongs below `if __name__ == "__main__":`.
+    (inputs, labels); `loss_name` one of (output, labels); `optimizer_name`, if any, one of a list of parameters. The
+    file is run with `__name__` set to "profile", so that what only training does belongs below
+    `if __name__ == "__main__":`.
 
     Raises ModelError that names the file and what it lacks.
     """
@@ -29,20 +51,58 @@ def subject_of(target: str, *, batch: int, batch_name: str = "batch", loss_name:
         raise ModelError(f"{file} is no file; give the training script")
     try:
         content = runpy.run_path(str(path), run_name="profile")
+    except SystemExit as error:
+        raise ModelError(
+            f"{file} ends itself while it is read (SystemExit: {error.code}); put what only training does below "
+            '`if __name__ == "__main__":`'
+        ) from error
     except Exception as error:  # a script raises anything
-        raise ModelError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+        raise ModelError(f"{file} cannot be run: {_said(error)}") from error
     made = _attribute(content, name, file)
-    model = made if isinstance(made, nn.Module) else made() if callable(made) else made
+    model = made
+    if callable(made) and not isinstance(made, nn.Module):
+        model = _called(made, where=f"{file}: {name}", form=f"{name}()")
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"{file}: {name} is a {type(model).__name__}; it must be a module, or a function that makes one"
         )
     batches = _function(content, batch_name, file, use="mini-batches (--batches NAME)")
+    losses = _function(content, loss_name, file, use="the loss (--loss NAME)")
+
+    def pair() -> tuple[Any, Any]:
+        where = f"{file}: {batch_name}"
+        return _pair(_called(batches, batch, where=where, form=f"{batch_name}({batch})"), where)
+
+    def loss(output: Any, labels: Any) -> torch.Tensor:
+        where = f"{file}: {loss_name}"
+        found = _called(losses, output, labels, where=where, form=f"{loss_name}(output, labels)")
+        if not isinstance(found, torch.Tensor) or found.numel() != 1:
+            what = f"shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
+            raise ModelError(f"{where} returned a {what}; it must return a tensor of one number")
+        return found
+
     return Subject(
         model=model,
-        batch=lambda: _pair(batches(batch), f"{file}: {batch_name}"),
-        loss=_function(content, loss_name, file, use="the loss (--loss NAME)"),
+        batch=pair,
+        loss=loss,
+        optimizer=_optimizer(content, optimizer_name, file) if optimizer_name else None,
     )
+
+
+def _optimizer(
+    content: dict[str, Any], name: str, file: str
+) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+    make = _function(content, name, file, use="the optimizer (--optimizer NAME)")
+
+    def checked(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        made = _called(make, parameters, where=f"{file}: {name}", form=f"{name}(parameters)")
+        if not isinstance(made, torch.optim.Optimizer):
+            raise ModelError(
+                f"{file}: {name} made a {type(made).__name__}; it must make an optimizer of torch"
+            )
+        return made
+
+    return checked
 
 
 def _attribute(content: dict[str, Any], name: str, file: str, use: str = "the model") -> Any:
@@ -58,6 +118,19 @@ def _function(content: dict[str, Any], name: str, file: str, *, use: str) -> Cal
         raise ModelError(f"{file}: {name} is a {type(found).__name__}; it must be a function")
     function: Callable[..., Any] = found
     return function
+
+
+def _called(function: Callable[..., Any], *arguments: Any, where: str, form: str) -> Any:
+    """What a function of the script returns; whatever it raises becomes a ModelError."""
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"{where} fails when it is called as {form}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """An error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
 def _pair(made: Any, source: str) -> tuple[Any, Any]:

@@ -41,7 +41,7 @@ def membership_from(
 ) -> Membership:
     """The membership that a job operator gives by environment variables, as for torch.distributed.
 
-    Raises PeerError that names the variable that is missing or no number.
+    Raises PeerError that names the variable that is missing, no number, or one that cannot be.
     """
     if missing := [name for name in VARIABLES if not environment.get(name)]:
         raise PeerError(
@@ -53,11 +53,18 @@ def membership_from(
             numbers[name] = int(environment[name])
         except ValueError:
             raise PeerError(f"the variable {name} is {environment[name]!r}; it must be a number") from None
+    port, rank, world_size = (numbers[name] for name in VARIABLES[1:])
+    if not 0 < port < 65536:
+        raise PeerError(f"the variable MASTER_PORT is {port}; it must be a number from 1 to 65535")
+    if not 0 <= rank < world_size:
+        raise PeerError(
+            f"the variable RANK is {rank}; it must be a number from 0, and below WORLD_SIZE, {world_size}"
+        )
     return Membership(
         master=environment["MASTER_ADDR"],
-        port=numbers["MASTER_PORT"],
-        rank=numbers["RANK"],
-        world_size=numbers["WORLD_SIZE"],
+        port=port,
+        rank=rank,
+        world_size=world_size,
         facts=facts,
         timeout=timeout,
     )

@@ -68,9 +68,12 @@ def place_of(rank: int, replicas: Sequence[int]) -> Place:
     )
 
 
-def warm_up(replicas: Sequence[int], stage: int) -> int:
-    """Forwards of a worker of the stage before its first backward: (W - 1 - workers of earlier stages) // replicas."""
-    return warmup_counts(replicas)[stage]
+def warm_up(replicas: Sequence[int], stage: int, *, ahead: int = 0) -> int:
+    """Forwards of a worker of the stage before its first backward: (W - 1 - workers of earlier stages) // replicas.
+
+    `ahead` more for each stage behind it.
+    """
+    return warmup_counts(replicas, ahead=ahead)[stage]
 
 
 def share(place: Place, *, first: int, count: int) -> range:

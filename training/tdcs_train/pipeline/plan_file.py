@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from tdcs_train.model.errors import PlanError
+from tdcs_train.plan.stage import MOST_AHEAD
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """The layers (ids) and the replicas of each stage."""
+    """The layers (ids) and the replicas of each stage.
+
+    `ahead` are the mini-batches that a worker has in flight beside the published number, for each stage behind it.
+    """
 
     stages: tuple[tuple[str, ...], ...]
     replicas: tuple[int, ...]
+    ahead: int = 0
 
     @property
     def workers(self) -> int:
@@ -24,7 +29,8 @@ class StagePlan:
     @property
     def digest(self) -> str:
         """Equal plans have equal digests."""
-        return hashlib.sha256(json.dumps([self.stages, self.replicas]).encode()).hexdigest()[:16]
+        parts = [self.stages, self.replicas, *([self.ahead] if self.ahead else [])]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
         return "-".join(map(str, self.replicas))
@@ -66,4 +72,7 @@ def plan_of(document: Any, *, source: str) -> StagePlan:
             raise PlanError(f"{where}.replicas is {count!r}; it must be a whole number from 1")
         nodes.append(tuple(names))
         replicas.append(count)
-    return StagePlan(tuple(nodes), tuple(replicas))
+    ahead = document.get("ahead", 0)
+    if not isinstance(ahead, int) or isinstance(ahead, bool) or not 0 <= ahead <= MOST_AHEAD:
+        raise PlanError(f"{source}, ahead is {ahead!r}; it must be a whole number from 0 to {MOST_AHEAD}")
+    return StagePlan(tuple(nodes), tuple(replicas), ahead)

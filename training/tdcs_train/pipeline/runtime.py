@@ -1,5 +1,6 @@
 """A pipeline over the network: what a training script uses."""
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -70,6 +71,7 @@ class Pipeline:
         self.place = _place(plan, membership)
         if recipe.settings.mode == "flush":
             check_counts(plan.replicas, recipe.settings.micro_batches)
+        _check_ahead(plan, recipe.settings)
         if recipe.stage_rates and len(recipe.stage_rates) != len(plan.stages):
             raise PlanError(
                 f"stage_rates has {len(recipe.stage_rates)} numbers for {len(plan.stages)} stages; give one for each"
@@ -93,6 +95,7 @@ class Pipeline:
             ),
             reducer=_ring(self.place, connections),
             optimizer=_optimizer(recipe, compute, self.place),
+            ahead=plan.ahead,
         )
         self._rounds = 0
 
@@ -140,19 +143,38 @@ class Pipeline:
         self._together("saved", self.done)
 
     def resume(self, folder: Path) -> int:
-        """Goes on from the newest step of which every stage has a checkpoint; returns the mini-batches done."""
-        steps = self._together("steps", checkpoint.steps_in(folder, self.place.stage))
-        step = checkpoint.newest_common(steps)
+        """Goes on from the newest step of which every stage has a checkpoint; returns the mini-batches done.
+
+        0 where there are none. Raises PlanError for checkpoints of another plan or model, and where files are missing.
+        """
+        seen = self._together("steps", list(checkpoint.steps_in(folder).items()))
+        own = [dict(steps).get(self._stage_of(rank), []) for rank, steps in enumerate(seen)]
+        step = checkpoint.newest_common(own)
         if step is None:
+            there: dict[int, set[int]] = {}
+            for stage, steps in itertools.chain.from_iterable(seen):
+                there.setdefault(stage, set()).update(steps)
+            ordered = {stage: sorted(there[stage]) for stage in sorted(there)}
+            checkpoint.check_start(folder, ordered, stages=len(self.plan.stages), plan=self.plan.digest)
             return 0
         found = checkpoint.load(folder, stage=self.place.stage, step=step, plan=self.plan.digest)
         compute = self.worker.compute
         names = {whole: own for own, whole in compute.part.names.items()}
-        compute.part.module.load_state_dict(
-            {names.get(name, name): value for name, value in found.model.items()}
-        )
-        if self.worker.optimizer is not None and found.optimizer is not None:
-            self.worker.optimizer.load_state_dict(found.optimizer)
+        try:
+            compute.part.module.load_state_dict(
+                {names.get(name, name): value for name, value in found.model.items()}
+            )
+            if self.worker.optimizer is not None and found.optimizer is not None:
+                self.worker.optimizer.load_state_dict(found.optimizer)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            path = checkpoint.path_of(folder, stage=self.place.stage, step=step)
+            reason = " ".join(
+                line.strip() for line in str(error).splitlines()[:2]
+            )  # one tensor of perhaps many
+            raise PlanError(
+                f"{path} is of another model or optimizer: {reason.rstrip('.')}; give the options that it was "
+                "trained with, or another folder"
+            ) from error
         self.worker.resume(found.done)
         return found.done
 
@@ -204,6 +226,19 @@ def _place(plan: StagePlan, membership: Membership) -> Place:
             f"again with --workers {membership.world_size}"
         )
     return place_of(membership.rank, plan.replicas)
+
+
+def _check_ahead(plan: StagePlan, settings: Settings) -> None:
+    if plan.ahead and settings.mode == "flush":
+        raise PlanError(
+            f"the plan has ahead {plan.ahead}, by which mode flush gains nothing: each step waits until the "
+            "pipeline is empty; plan without --ahead, or use mode stash"
+        )
+    if plan.ahead and settings.vertical_sync:
+        raise PlanError(
+            f"the plan has ahead {plan.ahead}, which vertical_sync does not know; plan without --ahead, or leave out "
+            "vertical_sync"
+        )
 
 
 def _with_facts(membership: Membership, facts: dict[str, str]) -> Membership:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.func import functional_call
 
 from tdcs_train.model.errors import ModelError
 from tdcs_train.model.splitting import SplitModel, StagePart
@@ -44,10 +43,19 @@ class StageCompute:
     parameters: dict[str, nn.Parameter] = field(init=False)
     weights: WeightVersions = field(init=False)
     _in_flight: dict[int, _InFlight] = field(init=False, default_factory=dict)
+    _places: list[tuple[dict[str, Any], str, str]] = field(init=False)
+    """Where a parameter is: the table of its module, its key there, and its name; a shared one is at several places."""
 
     def __post_init__(self) -> None:
         self.parameters = dict(self.part.module.named_parameters())
         self.weights = WeightVersions(self.parameters)
+        names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._places = [
+            (module._parameters, key, names[id(parameter)])
+            for module in self.part.module.modules()
+            for key, parameter in module._parameters.items()
+            if parameter is not None
+        ]
 
     @property
     def part(self) -> StagePart:
@@ -97,7 +105,7 @@ class StageCompute:
         part = self.part
         arrived = {name: detached(value) for name, value in packet.values.items()}
         arguments = [arrived[name] for name in part.takes]
-        answer = functional_call(part.module, dict(self.weights.at(version)), tuple(arguments))
+        answer = self._computed(self.weights.at(version), arguments)
         results = dict(zip(part.gives, answer if len(part.gives) > 1 else (answer,), strict=True))
         entry = _InFlight(packet.batch, version, arrived, results)
         self._in_flight[packet.batch] = entry
@@ -110,7 +118,8 @@ class StageCompute:
             )
             return Packet(packet.batch, {"loss": float(entry.loss.detach())}, packet.version)
         leaving = [*part.leaving, *self.label_names]
-        return Packet(packet.batch, {name: detached(reached[name]) for name in leaving}, packet.version)
+        # With the graph that made it: what is sent are bytes, and who takes it here begins with a leaf of its own.
+        return Packet(packet.batch, {name: reached[name] for name in leaving}, packet.version)
 
     def backward(self, gradients: Packet) -> tuple[Packet, list[torch.Tensor | None]]:
         """Works back on a mini-batch: the gradients for the stage before, and those of this stage's parameters."""
@@ -142,6 +151,21 @@ class StageCompute:
             Packet(gradients.batch, {name: own for name, own in back.items() if any_gradient(own)}),
             [of_parameters.get(name) for name in self.parameters],
         )
+
+    def _computed(self, weights: Mapping[str, torch.Tensor], arguments: Sequence[Any]) -> Any:
+        """What the stage's module makes of its arguments with these weights.
+
+        As `torch.func.functional_call`, of which the general case costs as much as a small layer.
+        """
+        try:
+            for table, key, name in self._places:
+                table[key] = weights[name]
+            return self.part.module.forward(
+                *arguments
+            )  # calling a GraphModule costs as much as a small layer
+        finally:
+            for table, key, name in self._places:
+                table[key] = self.parameters[name]
 
     def _ends(
         self, entry: _InFlight, gradients: Mapping[str, Gradients]

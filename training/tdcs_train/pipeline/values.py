@@ -25,6 +25,8 @@ class Packet:
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """The tensors of a value that may be a tuple, such as the state of an LSTM."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
@@ -32,8 +34,8 @@ def detached(value: Any) -> Any:
     """A value without the graph that made it: what leaves a stage, and what another one begins with."""
 
     def leaf(part: Any) -> Any:
-        if not isinstance(part, torch.Tensor):
+        if not isinstance(part, torch.Tensor) or part.is_leaf:
             return part
         return part.detach().requires_grad_(part.requires_grad)
 
-    return pytree.tree_map(leaf, value)
+    return leaf(value) if isinstance(value, torch.Tensor) else pytree.tree_map(leaf, value)

@@ -87,6 +87,8 @@ class Worker:
     link: Link
     reducer: Reducer
     optimizer: torch.optim.Optimizer | None
+    ahead: int = 0
+    """Mini-batches in flight beside the published number, for each stage behind this one."""
     spent: Spent = field(default_factory=Spent)
     events: list[Event] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -102,7 +104,7 @@ class Worker:
     @property
     def warm_up(self) -> int:
         """Forwards before the first backward."""
-        return warm_up(self.place.replicas, self.place.stage)
+        return warm_up(self.place.replicas, self.place.stage, ahead=self.ahead)
 
     def run(self, batches: Batches | None, *, count: int) -> None:
         """Trains with `count` mini-batches of the whole pipeline and leaves it empty.
@@ -230,7 +232,8 @@ class Worker:
                 for parameter, gradient in zip(self.compute.parameters.values(), gradients, strict=True):
                     parameter.grad = gradient
                 self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
+                for parameter in self.compute.parameters.values():
+                    parameter.grad = None
 
         begin = time.monotonic()
         self.compute.weights.advance(update, needed_from=needed_from)
@@ -246,7 +249,8 @@ class Worker:
         needed = self.compute.weights.newest + 1
         if self.settings.vertical_sync and coming is not None and coming < end:
             own = self.place.replicas[0]
-            seen = max(0, (coming - first) // own - warm_up(self.place.replicas, 0)) * own + first
+            in_flight = warm_up(self.place.replicas, 0, ahead=self.ahead)
+            seen = max(0, (coming - first) // own - in_flight) * own + first
             needed = min(needed, seen // self.place.own)
-        in_flight = self.compute.oldest_version_needed()
-        return needed if in_flight is None else min(needed, in_flight)
+        oldest = self.compute.oldest_version_needed()
+        return needed if oldest is None else min(needed, oldest)

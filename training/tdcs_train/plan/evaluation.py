@@ -17,6 +17,7 @@ class Leaf:
     replicas: int
     sync_seconds: float
     transfer_seconds: float
+    arriving_seconds: float
 
 
 def bottleneck_seconds(blocks: Sequence[Block], graph: Graph, options: Options) -> float:
@@ -47,20 +48,24 @@ def data_parallel_seconds(graph: Graph, options: Options) -> float:
 def stages(blocks: Sequence[Block], graph: Graph, options: Options) -> list[Stage]:
     """The stages of a plan in order, those inside of machines too, with what each of them takes."""
     graph = pruned(graph)
-    leaves = _leaves(blocks, graph, options, level=len(options.levels) - 1, before=())
-    warmups = warmup_counts([leaf.replicas for leaf in leaves])
+    leaves = _leaves(blocks, graph, options, level=len(options.levels) - 1, before=(), arriving=0.0)
+    replicas = [leaf.replicas for leaf in leaves]
+    published = warmup_counts(replicas)
+    warmups = warmup_counts(replicas, ahead=options.ahead)
     return [
         Stage(
             nodes=leaf.nodes,
             replicas=leaf.replicas,
             compute_seconds=compute_seconds(graph, leaf.nodes),
+            forward_seconds=math.fsum(graph.layers[name].forward_ms / 1000 for name in leaf.nodes),
+            arriving_seconds=leaf.arriving_seconds,
             sync_seconds=leaf.sync_seconds,
             transfer_seconds=leaf.transfer_seconds,
             warmup=warmup,
             versions=warmup + 1,
-            memory_bytes=max(warmup, 1) * held_bytes(graph, leaf.nodes),
+            memory_bytes=(max(least, 1) + warmup - least) * held_bytes(graph, leaf.nodes),
         )
-        for leaf, warmup in zip(leaves, warmups, strict=True)
+        for leaf, least, warmup in zip(leaves, published, warmups, strict=True)
     ]
 
 
@@ -140,16 +145,27 @@ def _slowest(
 
 
 def _leaves(
-    blocks: Sequence[Block], graph: Graph, options: Options, *, level: int, before: tuple[str, ...]
+    blocks: Sequence[Block],
+    graph: Graph,
+    options: Options,
+    *,
+    level: int,
+    before: tuple[str, ...],
+    arriving: float,
 ) -> list[Leaf]:
+    """`arriving`: one way of the tensors that arrive at the first of the blocks."""
     found: list[Leaf] = []
     left = before
     for index, block in enumerate(blocks):
         transfer = _transfer_seconds(index, blocks, graph, options, level=level, before=before)
         bandwidth = options.levels[level].bandwidth * _within(options, index, level)
         factor = synchronisation(options.sync, block.replicas) / bandwidth
+        if index:
+            link = options.levels[level].bandwidth * options.activation_ratio
+            arriving = cut_bytes(graph, left) / link
         if block.inner:
-            for leaf in _leaves(block.inner, graph, options, level=level - 1, before=left):
+            inside = _leaves(block.inner, graph, options, level=level - 1, before=left, arriving=arriving)
+            for leaf in inside:
                 sync = leaf.replicas * factor * parameter_bytes(graph, leaf.nodes)
                 found.append(
                     Leaf(
@@ -157,10 +173,11 @@ def _leaves(
                         replicas=leaf.replicas * block.replicas,
                         sync_seconds=leaf.sync_seconds + sync,
                         transfer_seconds=max(leaf.transfer_seconds / block.replicas, transfer),
+                        arriving_seconds=leaf.arriving_seconds,
                     )
                 )
         else:
             sync = factor * parameter_bytes(graph, block.nodes)
-            found.append(Leaf(block.nodes, block.replicas, sync, transfer))
+            found.append(Leaf(block.nodes, block.replicas, sync, transfer, arriving))
         left += block.nodes
     return found

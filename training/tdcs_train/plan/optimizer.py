@@ -87,8 +87,8 @@ def _why_none(states: States, settings: list[Setting], options: Options) -> str:
     smallest = float(least[0, -1])
     if math.isinf(smallest) or options.memory_bytes is None:
         return (
-            f"--straight: {options.workers} stages of one worker need {options.workers - 1} cuts, and the model of "
-            f"{layers} layers has {layers - 1}; take fewer workers, or --fewer"
+            f"--straight: {options.workers} stages of one worker are more than the model of {layers} layers has; take "
+            "fewer workers, or --fewer"
         )
     return (
         f"--memory: no plan fits {options.memory_bytes:.0f} bytes; the smallest memory that one fits is "

@@ -8,9 +8,13 @@ import numpy
 from numpy.typing import NDArray
 
 from tdcs_train.errors import InputError
+from tdcs_train.plan.stage import MOST_AHEAD
 
 Sync = Literal["ring", "ps"]
 Number = TypeVar("Number", float, NDArray[numpy.float64])
+
+MOST_MACHINES = 1024
+"""On one level. The time of a plan grows faster than this number; many machines are planned sooner in levels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class Options:
     """Workers may be left out where that is faster."""
     activation_ratio: float = 1.0
     """By how much tensors between stages are compressed; infinite: their transfer is ignored."""
+    ahead: int = 0
+    """Mini-batches that a worker has in flight beside the published number, for each stage behind it."""
 
     @property
     def workers(self) -> int:
@@ -54,12 +60,19 @@ def check_options(options: Options) -> None:
     for level in options.levels:
         if level.machines < 1:
             raise InputError(f"--workers or --levels: {level.machines} machines; there must be 1 at least")
+        if level.machines > MOST_MACHINES:
+            raise InputError(
+                f"--workers or --levels: {level.machines} machines on one level, above {MOST_MACHINES}; divide them "
+                "into levels"
+            )
         if not (math.isfinite(level.bandwidth) and level.bandwidth > 0):
             raise InputError(f"--bandwidth: {level.bandwidth}; it must be finite and more than 0")
     if options.memory_bytes is not None and not options.memory_bytes > 0:
         raise InputError(f"--memory: {options.memory_bytes}; it must be more than 0")
     if not options.activation_ratio > 0:
         raise InputError(f"--activation-ratio: {options.activation_ratio}; it must be more than 0")
+    if not 0 <= options.ahead <= MOST_AHEAD:
+        raise InputError(f"--ahead: {options.ahead}; it must be from 0 to {MOST_AHEAD}")
 
 
 def synchronisation(sync: Sync, replicas: Number) -> Number:

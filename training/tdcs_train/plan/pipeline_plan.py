@@ -1,14 +1,25 @@
 """The answer of the planner: stages, what they take, and whether a pipeline is worth it at all."""
 
 import enum
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tdcs_train.plan.evaluation import bottleneck_seconds, data_parallel_seconds, one_worker_seconds, stages
-from tdcs_train.plan.graph import Graph
+from tdcs_train.errors import InputError
+from tdcs_train.plan.evaluation import (
+    bottleneck_seconds,
+    data_parallel_seconds,
+    held_bytes,
+    one_worker_seconds,
+    stages,
+)
+from tdcs_train.plan.graph import Graph, pruned
 from tdcs_train.plan.optimizer import best_blocks
 from tdcs_train.plan.options import Options
-from tdcs_train.plan.stage import Block, Stage
+from tdcs_train.plan.quantities import spoken_bytes
+from tdcs_train.plan.stage import MOST_AHEAD, Block, Stage
+from tdcs_train.plan.timeline import steady_seconds
 
 NO_GAIN = 1 + 1e-9
 """A plan that is faster by less than rounding is no faster."""
@@ -26,12 +37,24 @@ class Parallelism(enum.Enum):
 class PipelinePlan:
     """The fastest plan that the options allow, beside one worker and data parallel."""
 
-    blocks: tuple[Block, ...]
     stages: tuple[Stage, ...]
     bottleneck_seconds: float
     """Seconds a mini-batch: the time of the slowest stage."""
+    expected_seconds: float
+    """Seconds a mini-batch with as many of them in flight as the stages hold versions: the bottleneck at least. It is
+    more where transfers take too long to be hidden."""
     one_worker_seconds: float
     data_parallel_seconds: float
+    one_worker_stages: tuple[Stage, ...]
+    """The whole model on one worker."""
+    data_parallel_stages: tuple[Stage, ...]
+    """The whole model on every worker."""
+    ahead: int
+    """Mini-batches that a worker has in flight beside the published number, for each stage behind it."""
+    deeper_seconds: float | None
+    """`expected_seconds` with `ahead` one more; None where that is refused, by its number or by the memory."""
+    whole_fits: bool
+    """Whether the whole model fits in the memory of a worker; else only a plan of several stages can be run."""
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -45,10 +68,31 @@ class PipelinePlan:
 
     @property
     def best(self) -> Parallelism:
-        """What to use."""
-        if self.one_worker_seconds <= self.bottleneck_seconds * NO_GAIN:
+        """What to use: the least of one worker, data parallel and what is expected of the stages."""
+        expected = self.expected_seconds * NO_GAIN
+        if self.whole_fits and self.one_worker_seconds <= min(expected, self.data_parallel_seconds * NO_GAIN):
             return Parallelism.ONE_WORKER
-        return Parallelism.DATA_PARALLEL if len(self.stages) == 1 else Parallelism.PIPELINE
+        if len(self.stages) == 1 or (self.whole_fits and self.data_parallel_seconds <= expected):
+            return Parallelism.DATA_PARALLEL
+        return Parallelism.PIPELINE
+
+    @property
+    def advised(self) -> "PipelinePlan":
+        """What the advice runs: these stages, or the whole model as one stage where no pipeline is best."""
+        if self.best is Parallelism.ONE_WORKER:
+            single, seconds = self.one_worker_stages, self.one_worker_seconds
+        elif self.best is Parallelism.DATA_PARALLEL and len(self.stages) > 1:
+            single, seconds = self.data_parallel_stages, self.data_parallel_seconds
+        else:
+            return self
+        return replace(
+            self,
+            stages=single,
+            bottleneck_seconds=seconds,
+            expected_seconds=seconds,
+            ahead=0,
+            deeper_seconds=seconds,
+        )
 
     @property
     def advice(self) -> str:
@@ -63,26 +107,66 @@ def plan_pipeline(graph: Graph, options: Options) -> PipelinePlan:
     """The fastest plan for a checked graph.
 
     Raises:
-        InputError: The options mean nothing, or no plan keeps to them.
+        InputError: The options mean nothing, no plan keeps to them, or no layer takes any time.
     """
+    if not graph.seconds:
+        raise InputError(
+            "no layer of the profile takes any time (forward_compute_time, backward_compute_time); measure the model "
+            "with tdcs-train profile"
+        )
     blocks = best_blocks(graph, options)
+    found = tuple(stages(blocks, graph, options))
+    slowest = bottleneck_seconds(blocks, graph, options)
+    if options.ahead and (number := _above_memory(found, options)) is not None:
+        raise InputError(
+            f"--ahead: with {options.ahead} stage {number} needs {spoken_bytes(found[number].memory_bytes)}, above "
+            f"--memory {spoken_bytes(options.memory_bytes or 0.0)}; give a smaller number or leave it out"
+        )
+    deeper = stages(blocks, graph, replace(options, ahead=options.ahead + 1))
+    can_deeper = options.ahead < MOST_AHEAD and _above_memory(deeper, options) is None
+    nodes = pruned(graph).order
+    one_worker = _whole(nodes, [1] * len(options.levels))
+    data_parallel = _whole(nodes, [level.machines for level in options.levels])
+    limit = options.memory_bytes
     return PipelinePlan(
-        blocks=blocks,
-        stages=tuple(stages(blocks, graph, options)),
-        bottleneck_seconds=bottleneck_seconds(blocks, graph, options),
+        stages=found,
+        bottleneck_seconds=slowest,
+        expected_seconds=max(slowest, steady_seconds(found)),
+        ahead=options.ahead,
+        deeper_seconds=max(slowest, steady_seconds(deeper)) if can_deeper else None,
         one_worker_seconds=one_worker_seconds(graph),
         data_parallel_seconds=data_parallel_seconds(graph, options),
+        one_worker_stages=tuple(stages(one_worker, graph, options)),
+        data_parallel_stages=tuple(stages(data_parallel, graph, options)),
+        whole_fits=limit is None or held_bytes(graph, nodes) <= limit,
     )
 
 
+def _above_memory(found: Sequence[Stage], options: Options) -> int | None:
+    """The first stage that `ahead` makes too large: the search goes by the published memory, which has none of it."""
+    limit = math.inf if options.memory_bytes is None else options.memory_bytes
+    return next((number for number, stage in enumerate(found) if stage.memory_bytes > limit), None)
+
+
+def _whole(nodes: tuple[str, ...], replicas: Sequence[int]) -> tuple[Block, ...]:
+    """All layers as one stage, with so many replicas on each level, the innermost first."""
+    blocks: tuple[Block, ...] = ()
+    for count in replicas:
+        blocks = (Block(nodes=nodes, replicas=count, inner=blocks),)
+    return blocks
+
+
 def document(plan: PipelinePlan) -> dict[str, Any]:
-    """The plan as one JSON document."""
+    """What the advice runs, as one JSON document; with one stage where no pipeline is best."""
+    plan = plan.advised
     return {
         "bottleneckSeconds": plan.bottleneck_seconds,
+        "expectedSeconds": plan.expected_seconds,
+        "ahead": plan.ahead,
         "oneWorkerSeconds": plan.one_worker_seconds,
         "dataParallelSeconds": plan.data_parallel_seconds,
-        "speedVsOne": plan.one_worker_seconds / plan.bottleneck_seconds,
-        "speedVsDataParallel": plan.data_parallel_seconds / plan.bottleneck_seconds,
+        "speedVsOne": plan.one_worker_seconds / plan.expected_seconds,
+        "speedVsDataParallel": plan.data_parallel_seconds / plan.expected_seconds,
         "workers": plan.workers,
         "stages": [
             {

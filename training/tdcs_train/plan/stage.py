@@ -25,6 +25,10 @@ class Stage:
     replicas: int
     compute_seconds: float
     """Forward and backward of one mini-batch on one worker."""
+    forward_seconds: float
+    """The forward of it alone."""
+    arriving_seconds: float
+    """The way of a mini-batch's tensors from the stage before over one link, and of their gradients back."""
     sync_seconds: float
     """What averaging gradients adds to it: (compute + sync) / replicas is the stage's time a mini-batch."""
     transfer_seconds: float
@@ -43,13 +47,23 @@ class Stage:
         return max((self.compute_seconds + self.sync_seconds) / self.replicas, self.transfer_seconds)
 
 
-def warmup_counts(replicas: Sequence[int]) -> list[int]:
+MOST_AHEAD = 64
+"""Mini-batches in flight beside the published number, for each stage behind a worker. Each costs a version of the
+weights."""
+
+
+def warmup_counts(replicas: Sequence[int], *, ahead: int = 0) -> list[int]:
     """Forwards that a worker of each stage does before its first backward.
 
-    Source: PipeDream (SOSP'19, section 3.3): (W - 1 - workers before) // replicas, as its runtime counts them.
+    Source: PipeDream (SOSP'19, section 3.3): (W - 1 - workers before) // replicas, as its runtime counts them. That is
+    just enough for transfers that take no time. To hide them a stage may do `ahead` more for each stage behind it: the
+    way to every one of them has transfers.
     """
-    workers = sum(replicas)
-    return [(workers - 1 - sum(replicas[:index])) // own for index, own in enumerate(replicas)]
+    workers, last = sum(replicas), len(replicas) - 1
+    return [
+        (workers - 1 - sum(replicas[:index])) // own + ahead * (last - index)
+        for index, own in enumerate(replicas)
+    ]
 
 
 def in_flight_bound(replicas: Sequence[int]) -> int:

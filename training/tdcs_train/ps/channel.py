@@ -13,6 +13,8 @@ import json
 import socket
 import struct
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,10 +22,13 @@ from typing import Any
 
 from tdcs_train.actors.network.classes import CLASSES, CONTROL, prepare
 from tdcs_train.peers.errors import PeerError
+from tdcs_train.ps.transmissions import Transmission
 
 PROTOCOL = 1
 MAGIC = b"TDPS"
 SLICE_BYTES = 256 << 10
+TRACED = 10_000
+"""Transmissions that a channel remembers."""
 LAST_WORDS_SECONDS = 2.0
 """How long a peer that has closed one of its connections may still say why."""
 _HEAD = struct.Struct("!4sBBIQI")
@@ -54,11 +59,10 @@ class Channel:
 
     def __init__(self, sockets: Sequence[socket.socket], *, peer: str, tensors: Tensors) -> None:
         self.peer = peer
-        self.started: list[int] = []
-        """The tensors in the order in which their first slice left."""
+        self._transmissions: deque[Transmission] = deque(maxlen=TRACED)
         self._sockets, self._tensors = list(sockets), tensors
         self._changed = threading.Condition()
-        self._waiting: list[tuple[int, int, int, int, memoryview]] = []
+        self._waiting: list[tuple[int, int, int, int, memoryview, float]] = []
         self._sequence = 0
         self._error: PeerError | None = None
         self._peer_done = False
@@ -83,13 +87,19 @@ class Channel:
         """Whether the peer has said that it has all that it wanted."""
         return self._peer_done
 
+    @property
+    def transmissions(self) -> list[Transmission]:
+        """The latest tensors in the order in which their first slice left."""
+        with self._changed:
+            return list(self._transmissions)
+
     def send(self, number: int, memory: memoryview, *, priority: int, priority_class: int) -> None:
         """Queues a tensor; a greater priority leaves first, equal ones in the order of the calls."""
         with self._changed:
             if self._error:
                 raise self._error
             self._sequence += 1
-            entry = (-priority, self._sequence, number, priority_class, memory)
+            entry = (-priority, self._sequence, number, priority_class, memory, time.monotonic())
             heapq.heappush(self._waiting, entry)
             self._changed.notify_all()
 
@@ -149,10 +159,10 @@ class Channel:
                 self._changed.wait_for(lambda: self._waiting or self._closing or self._error)
                 if not self._waiting:
                     return
-                _, sequence, number, priority_class, memory = self._waiting[0]
+                priority, sequence, number, priority_class, memory, queued = self._waiting[0]
                 offset = offsets.get(sequence, 0)
                 if offset == 0:
-                    self.started.append(number)
+                    self._transmissions.append(Transmission(number, -priority, queued, time.monotonic()))
                 piece = memory[offset : offset + SLICE_BYTES]
                 offsets[sequence] = offset + len(piece)
                 if offsets[sequence] >= len(memory):

@@ -18,6 +18,7 @@ from tdcs_train.actors.network.classes import CONTROL
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
 from tdcs_train.ps.parameters import SharedParameter, digest, shared_parameters
+from tdcs_train.ps.transmissions import OrderKept, order_kept, together
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 _LOOK_SECONDS = 0.2
@@ -52,6 +53,11 @@ class ParameterServer:
         self._channels: dict[int, Channel] = {}
         self.steps = dict.fromkeys(self._own, 0)
         """Updates of each parameter."""
+
+    @property
+    def order_kept(self) -> OrderKept:
+        """What the trace says of the order in which parameters left for the workers."""
+        return together([order_kept(channel.transmissions) for channel in self._channels.values()])
 
     def serve(self) -> None:
         """Serves until worker 0 has ended; raises PeerError when a worker does not come or is lost before."""

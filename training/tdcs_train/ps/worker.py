@@ -18,6 +18,7 @@ from tdcs_train.peers.errors import PeerError
 from tdcs_train.ps.channel import Channel, Tensors, greet, greeting
 from tdcs_train.ps.parameters import SharedParameter, digest, shared_parameters
 from tdcs_train.ps.server import bytes_of
+from tdcs_train.ps.transmissions import OrderKept, order_kept, together
 
 
 class ServedModel:
@@ -62,7 +63,14 @@ class ServedModel:
     @property
     def sent_order(self) -> list[list[str]]:
         """The parameters in the order in which their gradients began to leave, by server."""
-        return [[self._shared[number].name for number in channel.started] for channel in self._channels]
+        return [
+            [self._shared[each.number].name for each in channel.transmissions] for channel in self._channels
+        ]
+
+    @property
+    def order_kept(self) -> OrderKept:
+        """What the trace says of the order in which gradients left."""
+        return together([order_kept(channel.transmissions) for channel in self._channels])
 
     def wait(self) -> None:
         """Returns when the answers to all gradients are there."""

@@ -33,7 +33,7 @@ ROOT = debian.Root(
     ),
     networked=False,
 )
-PARTS = ("kubernetes", "etcd", "coredns", "cni", "pause", "local-path-provisioner")
+PARTS = ("kubernetes", "etcd", "coredns", "cni", "network-policies", "pause", "local-path-provisioner")
 BUSYBOX = "tdcs.local/busybox:node"
 PROVISIONER = "tdcs.local/local-path-provisioner:node"
 _SHELL_TOOLS = (
@@ -138,12 +138,14 @@ def ensure(*, reporter: Reporter) -> NodeImages:
 def _fill_context(context: Path, parts: Mapping[str, Path], *, base: str, root: Path) -> None:
     shutil.copy2(FOLDER / "Dockerfile", context)
     shutil.copytree(FOLDER / "files", context / "files")
-    for folder in ("kubernetes", "cni", "images"):
+    for folder in ("kubernetes", "cni", "network", "images"):
         (context / folder).mkdir()
     for program in ("kubeadm", "kubelet", "kubectl"):
         cache.link_or_copy(parts["kubernetes"] / program, context / "kubernetes" / program)
     for plugin in sorted(parts["cni"].iterdir()):
         cache.link_or_copy(plugin, context / "cni" / plugin.name)
+    enforcer = "network-policies"
+    cache.link_or_copy(parts[enforcer] / enforcer, context / "network" / enforcer)
     (context / "version").write_text(programs.KUBERNETES_VERSION)
     with tempfile.TemporaryDirectory(prefix="tdcs-layers-") as scratch:
         images = _Images(parts=parts, base=base, root=root, scratch=Path(scratch))

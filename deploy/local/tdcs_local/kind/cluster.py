@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tdcs_local import docker, programs, shell
+from tdcs_local import docker, host, programs, shell
 from tdcs_local.containers import node_image
 from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
@@ -48,6 +48,12 @@ def name() -> str:
             remedy="use at most 40 lower-case letters, digits and dashes, such as tdcs-two",
         )
     return chosen
+
+
+def make(target: str) -> str:
+    """The command for a target of the Makefile, with the cluster's name where that is not the default."""
+    chosen = name()
+    return f"make {target}" if chosen == DEFAULT_NAME else f"{NAME_VARIABLE}={chosen} make {target}"
 
 
 def node_names(cluster: str) -> list[str]:
@@ -111,6 +117,10 @@ def look(cluster: str) -> State:
 
 def require_own(cluster: str) -> None:
     """Raises :class:`LocalError` unless the cluster runs and this checkout made it."""
+    if not host.engine_answers():
+        raise LocalError(
+            what=f"the cluster {cluster} is not up: the container engine does not answer", remedy="make up"
+        )
     state = look(cluster)
     if state is State.FOREIGN:
         raise foreign(cluster)

@@ -66,11 +66,12 @@ _SPECS = (
         name="train-tensorflow",
         files={
             **{name: f"deploy/examples/{name}" for name in ("train_images.py", "train_parameter_server.py")},
-            # of tdcs-train what orders reads: the image, of a gigabyte, is made anew for no other change
+            # of tdcs-train what these scripts import: the image, of a gigabyte, is made anew for no other change
             **{
                 name: f"training/{name}"
                 for name in (
                     "tdcs_train/__init__.py",
+                    "tdcs_train/environment.py",
                     "tdcs_train/errors.py",
                     "tdcs_train/ps/__init__.py",
                     "tdcs_train/ps/read_order.py",

@@ -1,9 +1,11 @@
 """Installs TDCS on the local cluster, as a user would: with Helm, from this checkout's chart and images."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tdcs_local import programs
+from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 from tdcs_local.paths import CHECKOUT, LOCAL, log_file
 from tdcs_local.progress import Reporter
@@ -24,6 +26,22 @@ CUSTOM_RESOURCES = (
 IMAGES = ("tdcs", "alluxio")
 """The images that the chart names."""
 
+VALUES_VARIABLE = "TDCS_HELM_VALUES"
+"""Names files of chart values, separated by colons, for every installation: the demo's and the tests', too."""
+
+
+def values_files(*, env: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files that the environment names. Raises :class:`LocalError` when one is not there."""
+    found = [Path(name).expanduser().absolute() for name in env.get(VALUES_VARIABLE, "").split(":") if name]
+    for file in found:
+        if not file.is_file():
+            raise LocalError(
+                what=f"the chart cannot be installed with the values in {file}",
+                why=f"there is no such file, and the environment variable {VALUES_VARIABLE} names it",
+                remedy=f"name files that are there, separated by colons, or unset {VALUES_VARIABLE}",
+            )
+    return found
+
 
 def install(
     *,
@@ -31,22 +49,26 @@ def install(
     kubectl: Kubectl,
     tags: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
+    values: Sequence[Path] = (),
     chart: Path = CHECKOUT / "charts" / "tdcs",
 ) -> None:
     """Install or upgrade the chart with images of these content tags and wait until the cache is ready.
 
     ``tags`` maps an image name ("tdcs", "alluxio") to the tag that was loaded into the nodes. Installing
-    again with the same tags changes nothing. ``settings`` are further chart values, as for ``helm --set``.
+    again with the same tags changes nothing. ``values`` are files of further chart values, after those that the
+    environment names; ``settings`` are single ones, as for ``helm --set``, and win over all files.
     """
+    files = [LOCAL / "values.yaml", *values_files(), *values]
     helm = programs.ensure("helm", reporter=reporter) / "helm"
-    values = {"image.tag": tags["tdcs"], "alluxio.image.tag": tags["alluxio"], **(settings or {})}
+    single = {"image.tag": tags["tdcs"], "alluxio.image.tag": tags["alluxio"], **(settings or {})}
     with reporter.step("install the chart"):
         run(
             [
                 *(helm, "upgrade", "--install", RELEASE, chart),
                 *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE, "--create-namespace"),
-                *("--values", LOCAL / "values.yaml", "--wait", "--timeout", "5m"),
-                *(word for name, value in values.items() for word in ("--set", f"{name}={value}")),
+                *(word for file in files for word in ("--values", file)),
+                *(word for name, value in single.items() for word in ("--set", f"{name}={value}")),
+                *("--wait", "--timeout", "5m"),
             ],
             what="installing the chart charts/tdcs failed",
             log=log_file("helm"),

@@ -1,4 +1,4 @@
-"""`python -m tdcs_local package`: the files of a release, into a folder that did not exist."""
+"""`python -m tdcs_local package` and `sbom`: the files of a release, and what its images consist of."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import yaml
 
 from tdcs_local import programs, shell
 from tdcs_local.errors import LocalError
+from tdcs_local.kind import images
 from tdcs_local.packaging.krew import write_plugin
 from tdcs_local.packaging.notes import release_notes
 from tdcs_local.packaging.oci_layout import write_layout
@@ -28,6 +29,27 @@ def package(url: str, output: Path) -> None:
     """Make the files of a release: the chart, its OCI layout, the plugin of kubectl for krew, the notes."""
     reporter = Reporter()
     for path in make_release(url=url, folder=output, reporter=reporter):
+        click.echo(path)
+
+
+SHIPPED = ("tdcs", "alluxio", "store")
+"""Images with a bill of materials unless others are named: those of the chart, and the example store."""
+
+
+@click.command(name="sbom")
+@click.argument("names", nargs=-1, type=click.Choice(sorted(images.SPECS)))
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=CHECKOUT / ".local" / "sbom",
+    help="The folder; files in it are replaced.",
+)
+def sbom(names: tuple[str, ...], output: Path) -> None:
+    """Write NAME.cdx.json for images, which are built if they are not there: all that is in them, by its version."""
+    # Its library takes long to import, and no other command needs it.
+    from tdcs_local.packaging.sbom import write_all
+
+    for path in write_all(names or SHIPPED, folder=output, reporter=Reporter()):
         click.echo(path)
 
 

@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -173,10 +174,14 @@ def _fill_images(bucket: str, reporter: Reporter) -> Object:
         found = _get(path)
         if found["whole"]:
             return found
-    archive = mnist.archive(reporter=reporter)
+    return fill_archive(mnist.archive(reporter=reporter), bucket=bucket, parameters=wanted)
+
+
+def fill_archive(archive: Path, *, bucket: str, parameters: Mapping[str, object]) -> Object:
+    """Fill a bucket with the files of a tar archive; ``parameters`` say in its manifest what they are."""
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
-    query = urlencode({"sha256": sha256, "parameters": json.dumps(wanted)})
-    return _post(f"{path}/archive?{query}", file=str(archive))
+    query = urlencode({"sha256": sha256, "parameters": json.dumps(parameters)})
+    return _post(f"/v1/datasets/{quote(bucket, safe='')}/archive?{query}", file=str(archive))
 
 
 def _get(path: str) -> Object:

@@ -42,7 +42,7 @@ _HELD_OPEN: Final = (
     "it differs from the source, and cannot be dropped: a reader holds it open, or the worker is away"
 )
 
-Start = Callable[[str, Coroutine[Any, Any, Any]], None]
+Start = Callable[[str, Coroutine[Any, Any, Any]], object]
 
 
 class Checker:
@@ -115,7 +115,10 @@ class Checker:
         if self._noting.locked():  # `start` comes back to it
             return
         if self._kept.pop(mount.path, None) is not None:
-            self._notes.remove(mount.path)
+            try:
+                self._notes.remove(mount.path)
+            except OSError as error:  # the next process takes it up, and forgets it again
+                _log.warning("the note of what was compared of %s cannot be removed: %s", mount.path, error)
         if not (noted := self._disk.refused.of(mount.path)):
             return
         gone = {
@@ -128,11 +131,12 @@ class Checker:
         try:
             with mount.lock:
                 blocks = ledger.chosen(slots=math.ceil(SLOTS * run.check.percent / 100), part=run.check.part)
-                earlier = ledger.refused_blocks()
             await self._lanes(mount, ledger, run, blocks, self._compare)
             if self._current(mount, ledger, run):
-                with mount.lock:
-                    again = sorted({*earlier, *ledger.refused_blocks()})
+                with (
+                    mount.lock
+                ):  # those that an earlier comparison has found as well, of the files that are meant
+                    again = ledger.refused_blocks(part=run.check.part)
                 run.drop_until = asyncio.get_running_loop().time() + _DROP_SECONDS
                 await self._lanes(mount, ledger, run, again, self._load_again)
             if self._current(mount, ledger, run):

@@ -37,7 +37,8 @@ def enter_epoch(disk: Disk, *, journal: str) -> int:
     removed = 0
     if read_epoch(disk) != journal:
         removed = _empty(disk.blocks) + _empty(disk.spool)
-        for folder in (disk.partial, disk.manifests, disk.assignments, disk.checks, disk.refused.folder):
+        notes = (disk.assignments, disk.checks, disk.failures, disk.refused.folder)
+        for folder in (disk.partial, disk.manifests, *notes):
             _empty(folder)
         disk.prepare()
         draft = disk.epoch.with_suffix(".new")

@@ -1,8 +1,8 @@
 """The agent's part of a tier's folder: where blocks lie, how they come there, and what the disk has left.
 
 `<tier>/alluxioworker/<id>` are the worker's blocks. Below `<tier>/agent` lie `spool/<id>` (verified, readable, not yet
-registered), `partial` (being written), `manifests`, `assignments`, `checks`, `refused` and `epoch`. All of it is one
-file system: a block gets from one folder to the next by a rename or a hard link.
+registered), `partial` (being written), `manifests`, `assignments`, `checks`, `failures`, `refused` and `epoch`. All of
+it is one file system: a block gets from one folder to the next by a rename or a hard link.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Disk:
         self.manifests: Final = own / "manifests"
         self.assignments: Final = own / "assignments"
         self.checks: Final = own / "checks"
+        self.failures: Final = own / "failures"
         self.refused: Final = RefusedBlocks(tier)
         self.epoch: Final = own / "epoch"
         self._partial: Final = f"{self.partial}/"
@@ -90,7 +91,14 @@ class Disk:
 
     def prepare(self) -> None:
         """Make the folders, and remove what an earlier process was writing when it ended."""
-        for folder in (self.spool, self.partial, self.manifests, self.assignments, self.checks):
+        for folder in (
+            self.spool,
+            self.partial,
+            self.manifests,
+            self.assignments,
+            self.checks,
+            self.failures,
+        ):
             folder.mkdir(parents=True, exist_ok=True)
         for entry in os.scandir(self.partial):
             with suppress(FileNotFoundError):
@@ -132,7 +140,7 @@ class Disk:
             DiskError: The folder cannot grow, or is gone.
         """
         try:
-            os.setxattr(partial.fd, _ATTRIBUTE, _CONTENT.pack(length, content_hash))
+            note_hash(partial.fd, length=length, content_hash=content_hash)
         except OSError as error:
             # Not every file system keeps attributes (tmpfs before Linux 6.6): the hash is made when it is asked for.
             if error.errno not in _NO_ATTRIBUTES:
@@ -202,8 +210,13 @@ class Disk:
         return _ids(self.blocks)
 
 
-def content_hash(fd: int, *, size: int) -> int:
-    """xxh3_64 of a block: as it was when it was written, else of what is read now.
+def note_hash(fd: int, *, length: int, content_hash: int) -> None:
+    """Note what was written to a file: xxh3_64 of so many bytes. Raises OSError."""
+    os.setxattr(fd, _ATTRIBUTE, _CONTENT.pack(length, content_hash))
+
+
+def noted_hash(fd: int, *, size: int) -> int | None:
+    """xxh3_64 of a block as it was when it was written; None when that was not noted.
 
     Args:
         size: of the file; another length than the one that was noted says that the note is of something else.
@@ -212,7 +225,7 @@ def content_hash(fd: int, *, size: int) -> int:
         length, found = _CONTENT.unpack(os.getxattr(fd, _ATTRIBUTE))
         if length == size:
             return int(found)
-    return hash_of(fd, offset=0, length=size)
+    return None
 
 
 def hash_of(fd: int, *, offset: int, length: int) -> int:

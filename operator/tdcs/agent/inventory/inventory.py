@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from tdcs.agent.disk.room import Room
 from tdcs.agent.disk.tier import Disk, Ids
+from tdcs.agent.mount.failures import Numbers
+from tdcs.agent.mount.ledger import Ledger
 from tdcs.agent.mount.mount import MountWork
 
 _SHARE: Final = 5
@@ -27,6 +30,15 @@ class Look:
 
     spooled: Ids
     registered: Ids
+
+
+class Found(NamedTuple):
+    """Blocks of a mount, by their numbers in a ledger, that this process did not bring; sorted by where they lie."""
+
+    mount: MountWork
+    ledger: Ledger
+    spooled: Numbers
+    registered: Numbers
 
 
 class Inventory:
@@ -61,6 +73,8 @@ class Inventory:
         """How many were made."""
         self.generation = 0
         """Grows whenever blocks have gone."""
+        self.appeared: Final = deque[Found]()
+        """What looks have found that was not known before, for whoever measures it."""
         self._ids = np.empty(0, dtype=np.int64)
         self._last = Look(spooled=np.empty(0, dtype=np.int64), registered=np.empty(0, dtype=np.int64))
 
@@ -116,10 +130,12 @@ class Inventory:
                     spooled=places[0][places[0] >= 0], registered=places[1][places[1] >= 0]
                 )
                 ids = ledger.manifest.block_ids[fresh].tolist()
+                spooled_here = ledger.in_spool[fresh]
             # No two mounts have blocks in common.
             strange = [each[at < 0] for each, at in zip(strange, places, strict=True)]
             if ids:
                 mount.readable.add(ids)
+                self.appeared.append(Found(mount, ledger, fresh[spooled_here], fresh[~spooled_here]))
         before = self._strangers
         self._strangers = {
             identity: before[identity] if identity in before else self._disk.size(identity)

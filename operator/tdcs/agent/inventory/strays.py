@@ -17,6 +17,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.planning.manifest_format import BadManifestError
 
 _AT_ONCE: Final = 256
+_LOOK_AGAIN: Final = -1
 
 
 class Strays:
@@ -37,13 +38,22 @@ class Strays:
         self._registrar: Final = registrar
         self._seen = 0
 
-    def due(self, mounts: Collection[MountWork]) -> bool:
+    def look_again(self) -> None:
+        """Something has changed besides the folders: there may be some to remove although there were none."""
+        self._seen = _LOOK_AGAIN
+
+    def due(self, mounts: Collection[MountWork], *, emptied: bool) -> bool:
         """Whether there may be some to remove: not after a look that left only what is others'.
 
         Only when every mount is known by an assignment of the operator and by its manifest. Blocks in the worker's
         folder that no manifest of ours ever named may be others' and stay.
+
+        Args:
+            emptied: whether a mount was forgotten. Without that an agent that has none may only not know of them yet.
         """
-        if not mounts or not self._inventory.strangers or not self._inventory.complete:
+        if not (mounts or emptied) or not self._inventory.complete:
+            return False
+        if not self._inventory.strangers and self._seen != _LOOK_AGAIN:
             return False
         known = all(
             mount.wanted is not None
@@ -69,6 +79,7 @@ class Strays:
             removed += 1
         if removed:
             self._inventory.require()
+            self.look_again()
         elif not old:
             self._seen = looks
         return removed, len(old)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from tdcs.agent.mount.failures import BlockFailures, Failure, Mask
+from tdcs.agent.disk.failed_blocks import FailedBlock
+from tdcs.agent.mount.failures import BlockFailures, Failure, Mask, Numbers
 from tdcs.engine.agents import (
     NO_SLOTS,
     Assignment,
@@ -22,8 +22,6 @@ from tdcs.engine.agents import (
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import decoded
 from tdcs.policy import slots
-
-Numbers = npt.NDArray[np.int64]
 
 _WINDOW: Final = 1 << 16
 
@@ -178,12 +176,15 @@ class Ledger:
         if spooled or registered:
             self.failures.brought(block)
 
-    def from_source_instead(self, block: int) -> None:
-        """No peer can give this block: it is to be read from the source."""
+    def from_source_instead(self, block: int) -> bool:
+        """No peer can give this block: it is to be read from the source. False: the source may not be read for it."""
         self.changes += 1
+        if not self._may_read[block]:
+            return False
         if self._from_peers[block]:
             self._from_peers[block] = False
             self._from_source[block] = True
+        return True
 
     def slots_from_source(self, lonely: bytes) -> bool:
         """No peer answers for these slots: what the source may give of them is read there; whether there is any."""
@@ -218,20 +219,44 @@ class Ledger:
         self.failures.note(block, failure, now=now)
         self.claimed[block] = False
 
+    def failed_again(self, block: int, *, now: float) -> None:
+        """A claimed block that has failed could not be tried: the reason stays, the pause grows."""
+        self.changes += 1
+        self.failures.postpone(block, now=now)
+        self.claimed[block] = False
+
+    def failed_blocks(self, *, most: int) -> tuple[FailedBlock, ...]:
+        """What failed, to be kept over a restart."""
+        return self.failures.noted(self.manifest, most=most)
+
+    def restore_failures(self, noted: Sequence[FailedBlock]) -> None:
+        """Take up what an earlier process has noted."""
+        self.changes += 1
+        self.failures.restore(self.manifest, noted)
+
     def refuse(self, blocks: Sequence[int], *, refused: bool = True) -> None:
         """These blocks are wrong: they are dropped, and not brought again; with `refused` false they may be."""
         self.changes += 1
         self.failures.refused[blocks] = refused
 
-    def refused_blocks(self) -> list[int]:
-        """Blocks that are neither held nor brought."""
-        return [int(block) for block in np.flatnonzero(self.failures.refused)]
+    def refused_blocks(self, *, part: str = "") -> list[int]:
+        """Blocks of this part (empty: all) that are neither held nor brought, because they were found wrong."""
+        found = self.failures.refused & self._in_part(part) if part else self.failures.refused
+        return [int(block) for block in np.flatnonzero(found)]
 
     def adopt(self, before: Ledger) -> None:
         """Take over what the ledger of another version knows of blocks that both have."""
         for mine, theirs in ((self.in_spool, before.in_spool), (self.registered, before.registered)):
             numbers = self.manifest.blocks_at(before.manifest.block_ids[theirs])
             mine[numbers[numbers >= 0]] = True
+        failed = np.flatnonzero(before.failures.failed)
+        numbers = self.manifest.blocks_at(before.manifest.block_ids[failed])
+        both = numbers >= 0
+        self.failures.adopt(before.failures, mine=numbers[both], theirs=failed[both])
+        if before._touched is not None:  # a look has begun that does not know what was brought since
+            numbers = self.manifest.blocks_at(before.manifest.block_ids[before._touched])
+            self._touched = np.zeros(self.manifest.blocks, dtype=np.bool_)
+            self._touched[numbers[numbers >= 0]] = True
 
     def look(self) -> None:
         """A look at the folders begins: what changes from now on is known better here than it finds."""
@@ -249,7 +274,7 @@ class Ledger:
             np.copyto(column, seen, where=~known)
         held = self.held
         self.changes += 1
-        self.failures.failed &= ~held
+        self.failures.keep(~held)
         return np.flatnonzero(held & ~before)
 
     def to_register(self, *, most: int, skip: Numbers) -> list[int]:
@@ -259,41 +284,60 @@ class Ledger:
         return self._claim(np.flatnonzero(free)[:most].tolist(), cursor="")
 
     def to_drop(
-        self, *, most: int, skip: Numbers, all_blocks: bool = False, spooled_only: bool = False
+        self,
+        *,
+        most: int,
+        skip: Numbers,
+        all_blocks: bool = False,
+        spooled_only: bool = False,
+        kept: Mask | None = None,
     ) -> list[int]:
         """Claim blocks that lie here and shall not; with `all_blocks` all that lie here.
 
         Args:
             spooled_only: only what the worker does not know.
+            kept: slots that stay for now, but for what is wrong in them.
         """
-        free = (self.in_spool & ~self.registered if spooled_only else self.held) & ~self.claimed
-        if not all_blocks:
-            free &= self._unwelcome
+        free = self._droppable(all_blocks=all_blocks, kept=kept)
+        if spooled_only:
+            free &= self.in_spool & ~self.registered
         free[skip] = False
         return self._claim(np.flatnonzero(free)[:most].tolist(), cursor="")
+
+    def drops(self, *, all_blocks: bool, kept: Mask | None = None) -> bool:
+        """Whether blocks lie here that are to be dropped; see `to_drop`."""
+        return bool(self._droppable(all_blocks=all_blocks, kept=kept).any())
+
+    def _droppable(self, *, all_blocks: bool, kept: Mask | None) -> Mask:
+        free = self.held & ~self.claimed
+        if all_blocks:
+            return np.asarray(free)
+        dropped = self._dropped if kept is None else self._dropped & ~kept[self.manifest.block_slots]
+        return np.asarray(free & (dropped | self.failures.refused))
 
     def chosen(self, *, slots: int, part: str) -> list[int]:
         """Blocks that lie here, of the first so many slots, and of this part (empty: all)."""
         found = self.held & ~self.failures.refused & (self.manifest.block_slots < slots)
         if part:
-            mask = self._parts.get(part)
-            found &= mask[0] if mask is not None else False
+            found &= self._in_part(part)
         return [int(block) for block in np.flatnonzero(found)]
 
     def first_of_file(self, block: int) -> bool:
         """Whether a block is the first of its file."""
         return self.manifest.blocks_of(self.manifest.file_of(block)).start == block
 
+    def absent(self, block: int) -> bool:
+        """Whether a block does not lie here, is not being brought, and may be."""
+        here = self.in_spool[block] or self.registered[block]
+        return not (here or self.claimed[block] or self.failures.refused[block])
+
     def claim(self, blocks: Sequence[int]) -> list[int]:
         """Claim these blocks, but those that somebody has claimed."""
         return self._claim([block for block in blocks if not self.claimed[block]], cursor="")
 
-    def waiting(self, *, all_blocks: bool) -> tuple[bool, bool]:
-        """Whether blocks wait to be registered, and to be dropped (all of them, or those that the assignment says)."""
-        held = self.held
-        dropped = held if all_blocks else held & self._unwelcome
-        spooled = self.in_spool & ~self.registered & ~self.claimed & ~self._unwelcome
-        return bool(spooled.any()), bool((dropped & ~self.claimed).any())
+    def registers(self) -> bool:
+        """Whether blocks wait to be registered."""
+        return bool((self.in_spool & ~self.registered & ~self.claimed & ~self._unwelcome).any())
 
     def left(self) -> bool:
         """Whether something is still being brought, registered or dropped."""
@@ -339,6 +383,11 @@ class Ledger:
     def path(self, block: int) -> str:
         """Path of the file that a block is of, relative to the mount."""
         return decoded(self.manifest.file_path(self.manifest.file_of(block)))
+
+    def _in_part(self, name: str) -> Mask:
+        """The blocks of a part; none of a part that is not assigned."""
+        found = self._parts.get(name)
+        return found[0] if found is not None else np.zeros(self.manifest.blocks, dtype=np.bool_)
 
     def _part(self, name: str, *, held: Mask, failed: Mask) -> PartState:
         blocks, files, first_slot = self._parts[name]

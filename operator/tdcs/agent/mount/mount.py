@@ -14,11 +14,13 @@ import numpy as np
 
 from tdcs.agent.backoff import FIRST_SECONDS, pause
 from tdcs.agent.disk.room import Room
-from tdcs.agent.mount.failures import Failure
+from tdcs.agent.mount.failures import Failure, Mask, Numbers
+from tdcs.agent.mount.handover import Handover
 from tdcs.agent.mount.ledger import Ledger
 from tdcs.agent.mount.peer_health import Patience, PeerHealth
 from tdcs.agent.mount.rate import Rate
 from tdcs.agent.mount.readable import ReadableBlocks
+from tdcs.agent.mount.unanswered import UnansweredReads
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.limits import RateLimit
 from tdcs.agent.source.reader import SourceFailureError, SourceReader
@@ -47,6 +49,8 @@ class MountWork:
         source_lanes: threads that read from the source.
         pieces_waiting: pieces of large blocks under way that no thread reads yet.
         refused: ids of blocks that a comparison found wrong.
+        wrong_from_peers: how often a peer gave something else instead of a block, by its id.
+        registered_at: when it was begun last to register some of its blocks.
     """
 
     path: str
@@ -73,10 +77,16 @@ class MountWork:
     room_failure: FileFailure | None = None
     wrong_from_peers: dict[int, int] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
+    registered_at: float = 0.0
+    _handover: Handover = field(default_factory=Handover)
+    _unanswered: UnansweredReads = field(init=False)
     _access: SourceAccess | None = None
     _waiting_since: float | None = None
     _rest_at: tuple[int, int] | None = None
     _counted: tuple[tuple[int, int], MountState] | None = None
+
+    def __post_init__(self) -> None:
+        self._unanswered = UnansweredReads(away_seconds=self.patience.away)
 
     def assign(self, assignment: Assignment) -> None:
         """Work by this assignment; its manifest is that of the ledger, or follows."""
@@ -84,8 +94,11 @@ class MountWork:
             self.wanted = assignment
             self.forgotten = False
             self.limit.set(assignment.bandwidth)
+            self._handover.assign(assignment, now=self.clock())
             self.peers = {peer.node: peer for peer in assignment.peers}
-            self.health = {
+            # A peer that goes and comes back has the thread still that reads from it.
+            busy = {node: health for node, health in self.health.items() if health.lanes}
+            self.health = busy | {
                 node: self.health.get(node) or PeerHealth(progress_at=self.clock()) for node in self.peers
             }
             if assignment.source != self._access:
@@ -96,6 +109,11 @@ class MountWork:
     def _open(self, access: SourceAccess | None) -> None:
         self._access, self.source = access, None
         self.source_failures, self.source_until, self.source_failure = 0, 0.0, None
+        self._unanswered = UnansweredReads(away_seconds=self.patience.away)
+        if (
+            self.ledger is not None
+        ):  # also where a ledger of another version follows, and takes over what failed
+            self.ledger.failures.retry()
         if access is None:
             return
         try:
@@ -115,7 +133,10 @@ class MountWork:
             else:
                 self.room.keep(length)
             self.room_failure = None
-        self.readable.add((int(ledger.manifest.block_ids[block]),))
+            identity = int(ledger.manifest.block_ids[block])
+            self._unanswered.ended(identity)
+            self.wrong_from_peers.pop(identity, None)
+        self.readable.add((identity,))
 
     def located(self, ledger: Ledger, block: int, *, spooled: bool, registered: bool) -> None:
         """A claimed block lies in these folders from now on, or in none."""
@@ -137,38 +158,65 @@ class MountWork:
         return before
 
     def source_answered(self, length: int) -> None:
-        """A piece came from the source."""
+        """A piece came from the source; 0 bytes: it answered for a file that was not to be brought."""
         self.source_bytes.add(length)
-        if not self.source_failures and self.source_failure is None:
-            return
         with self.lock:
             if self.source is None:  # it cannot be opened, or not be had: another one was read before
                 return
+            now = self.clock()
+            self._unanswered.answered(now=now)
+            if not self.source_failures and self.source_failure is None:
+                return
             self.source_failures, self.source_failure = 0, None
             # A short pause stays: a source that throttles answers some requests all the time.
-            self.source_until = min(self.source_until, self.clock() + FIRST_SECONDS)
+            self.source_until = min(self.source_until, now + FIRST_SECONDS)
 
     def source_refused(self, ledger: Ledger, block: int, error: SourceFailureError) -> None:
         """A block could not be read from the source."""
         now = self.clock()
         with self.lock:
             if error.code == "SourceAway":
-                # Not the file's fault: it counts as missing, not as failed, and is tried when the source answers again.
-                self.source_failure = FileFailure(path=ledger.path(block), code=error.code, reason=str(error))
-                ledger.release([block])
-            else:
-                ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
+                self._source_silent(ledger, block, error, now=now)
+                return
+            self._unanswered.ended(int(ledger.manifest.block_ids[block]))
+            ledger.failed(block, Failure(code=error.code, reason=str(error)), now=now)
             if not error.common or now < self.source_until:
                 return
             self.source_failures += 1
-            if error.code == "SourceAway":
-                self.source_until = now + pause(self.source_failures, most=_MOST_PAUSE)
-            elif self.source_failures % _REFUSALS == 0:
+            if self.source_failures % _REFUSALS == 0:
                 # All files, or many single ones? Go on slowly, so that those that can be had are found.
                 most = self.patience.refused
                 self.source_until = now + pause(
                     self.source_failures // _REFUSALS, first=min(1.0, most), most=most
                 )
+
+    def _source_silent(self, ledger: Ledger, block: int, error: SourceFailureError, *, now: float) -> None:
+        """The source did not answer for a block. Mostly that is not the file's fault: it counts as missing, not as
+        failed, and is tried when the source answers again. A file for which it never answers is failed."""
+        if ledger.failures.failed[block]:
+            ledger.failed_again(block, now=now)  # as before: this says nothing of the source
+            return
+        identity = int(ledger.manifest.block_ids[block])
+        if self._unanswered.note(identity, now=now):
+            self._unanswered.ended(identity)
+            reason = f"the source answers for other files, and not for this one: {error}"
+            ledger.failed(block, Failure(code="Unreadable", reason=reason), now=now)
+        else:
+            ledger.release([block])
+        if self._unanswered.away(now=now):
+            self.source_failure = FileFailure(path=ledger.path(block), code=error.code, reason=str(error))
+        if error.common and now >= self.source_until:
+            self.source_failures += 1
+            self.source_until = now + pause(self.source_failures, most=_MOST_PAUSE)
+
+    def doubtful(self, ledger: Ledger, block: int) -> int | None:
+        """A block that lies here and can be asked of the source instead of one that was not answered, to learn whether
+        the source is away; None when that is known by other reads, or nothing lies here."""
+        with self.lock:
+            if not self._unanswered.doubtful(int(ledger.manifest.block_ids[block])):
+                return None
+            here = np.flatnonzero(ledger.held & ~ledger.failures.refused)
+            return int(here[0]) if len(here) else None
 
     def no_room(self, ledger: Ledger, blocks: Iterable[int], reason: str) -> None:
         """Blocks do not fit for now: they are given back, and tried in a moment."""
@@ -191,14 +239,18 @@ class MountWork:
             or any(ledger.ready(now=now, from_peers=peers) for peers in both)
         )
 
-    def wrong_from_peer(self, ledger: Ledger, block: int) -> None:
-        """What a peer gave was not the block; after two such answers the source is asked."""
+    def wrong_from_peer(self, ledger: Ledger, block: int, how: str) -> None:
+        """What a peer gave was not the block, which is claimed; after two such answers the source is asked, or, where
+        only peers may give it, they are asked again after a pause that grows."""
         with self.lock:
-            count = self.wrong_from_peers.get(block, 0) + 1
-            self.wrong_from_peers[block] = count
-            if count > 1:
-                ledger.from_source_instead(block)
-                self.wrong_from_peers.pop(block)
+            identity = int(ledger.manifest.block_ids[block])
+            count = self.wrong_from_peers.pop(identity, 0) + 1
+            ledger.release([block])
+            if count == 1:
+                self.wrong_from_peers[identity] = count
+            else:
+                if not ledger.from_source_instead(block):
+                    ledger.failed(block, Failure(code="Unreadable", reason=how), now=self.clock())
 
     # What comparisons find.
 
@@ -239,7 +291,10 @@ class MountWork:
             numbers = self._numbers(self.refused)
             self.refused.intersection_update(ledger.manifest.block_ids[numbers].tolist())
             ledger.refuse(numbers)
-        self.readable.restart(())
+            # What was held before this version is news to no look at the folders. Under the lock: what others bring
+            # from now on comes after it.
+            here = ledger.held & ~ledger.failures.refused
+            self.readable.restart(ledger.manifest.block_ids[here].tolist())
 
     def _numbers(self, ids: Iterable[int]) -> list[int]:
         """Blocks of the ledger with these ids."""
@@ -249,6 +304,31 @@ class MountWork:
         return [int(number) for number in found[found >= 0]]
 
     # What is to be done.
+
+    def to_drop(self, *, most: int, skip: Numbers, spooled_only: bool = False) -> list[int]:
+        """Claim blocks that lie here and shall not, those left out that are handed over; see `Ledger.to_drop`."""
+        with self.lock:
+            if self.ledger is None:
+                return []
+            return self.ledger.to_drop(
+                most=most,
+                skip=skip,
+                all_blocks=self.forgotten,
+                spooled_only=spooled_only,
+                kept=self._handed_over(),
+            )
+
+    def drops(self) -> bool:
+        """Whether some blocks are to be dropped now."""
+        with self.lock:
+            if self.ledger is None or not (self.forgotten or self.wanted is not None or self.refused):
+                return False
+            return self.ledger.drops(all_blocks=self.forgotten, kept=self._handed_over())
+
+    def _handed_over(self) -> Mask | None:
+        """Slots that stay until those who read them know where they lie now, as long as there is room."""
+        lacking = self.room_failure is not None
+        return None if lacking or self.forgotten else self._handover.kept(now=self.clock())
 
     def at_rest(self) -> bool:
         """Whether nothing is to be done; looked at anew only after a change."""
@@ -281,6 +361,11 @@ class MountWork:
             ready = ledger.ready(now=now, from_peers=False) + self.pieces_waiting
             return min(most - self.source_lanes, ready)
 
+    @property
+    def peer_lanes(self) -> int:
+        """Threads that read from peers."""
+        return sum(health.lanes for health in self.health.values())
+
     def peers_wanted(self, *, most: int) -> list[Peer]:
         """Peers that should be asked now, those with complete slots first."""
         ledger, now = self.ledger, self.clock()
@@ -292,7 +377,6 @@ class MountWork:
             if not ledger.ready(now=now, from_peers=True):
                 return []
             missing = ledger.missing_slots(from_peers=True)
-        active = sum(1 for health in self.health.values() if health.lanes)
         candidates = sorted(
             (
                 (-slots.count(slots.intersection(missing, peer.complete)), node)
@@ -302,7 +386,7 @@ class MountWork:
                 and slots.intersection(missing, peer.slots) != NO_SLOTS
             ),
         )
-        return [self.peers[node] for _, node in candidates[: max(0, most - active)]]
+        return [self.peers[node] for _, node in candidates[: max(0, most - self.peer_lanes)]]
 
     def peer_waits(self, node: str) -> None:
         """A peer answers, and has nothing of what is missing yet."""

@@ -14,12 +14,14 @@ class Patience:
         silent: one that was asked and has not answered for so long is passed over: its slots are read from the source.
         stalled: the same for one that answers, but has had nothing new for so long.
         refused: a source that refuses one file after the other is given a pause of so long at most.
+        away: a source that answers nothing for so long is reported as away.
     """
 
     answer: float = 30.0
     silent: float = 30.0
     stalled: float = 120.0
     refused: float = 10.0
+    away: float = 10.0
 
 
 @dataclass

@@ -8,14 +8,20 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.frames import News
+
+_LEAST: Final = 4096
+"""A list that is this short is left as it is."""
 
 
 class ReadableBlocks:
     """Ids in the order in which they became readable. Thread-safe.
 
-    A block that was dropped stays in the list: whoever asks for it hears that it is not here.
+    A block that was dropped stays in the list: whoever asks for it hears that it is not here. One that comes again and
+    again is in the list as often, until half of it are repetitions; then a new list begins, with each block once.
     """
 
     def __init__(self) -> None:
@@ -23,11 +29,14 @@ class ReadableBlocks:
         self._blocks = array("q")
         self._instance = _instance()
         self._closed = False
+        self._most = _LEAST
 
     def add(self, blocks: Iterable[int]) -> None:
         """Append ids, and wake those who wait."""
         with self._changed:
             self._blocks.extend(blocks)
+            if len(self._blocks) > self._most:
+                self._compact()
             self._changed.notify_all()
 
     def restart(self, blocks: Iterable[int]) -> None:
@@ -35,6 +44,7 @@ class ReadableBlocks:
         with self._changed:
             self._blocks = array("q", blocks)
             self._instance = _instance()
+            self._most = max(_LEAST, 2 * len(self._blocks))
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -52,6 +62,14 @@ class ReadableBlocks:
                 place = 0
             found = self._blocks[place : place + frames.MOST_FEED]
             return News(self._instance, place + len(found), found)
+
+    def _compact(self) -> None:
+        ids = np.array(self._blocks, dtype=np.int64)
+        first = np.sort(np.unique(ids, return_index=True)[1])
+        if 2 * len(first) <= len(ids):
+            self._blocks = array("q", ids[first].tobytes())
+            self._instance = _instance()
+        self._most = max(_LEAST, 2 * len(first))
 
 
 def _instance() -> int:

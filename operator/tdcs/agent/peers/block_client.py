@@ -59,7 +59,9 @@ class BlockClient:
             version, status, length = frames.parse_greeting(receive(self._channel, frames.GREETING.size))
             theirs = receive(self._channel, length).decode("utf-8", "replace")
             if status != frames.ACCEPTED:
-                raise FrameError(_refusal(status=status, version=version, journal=theirs, address=address))
+                raise FrameError(
+                    frames.refusal(status=status, version=version, journal=theirs, address=address)
+                )
         except BaseException:
             connection.close()
             raise
@@ -133,15 +135,3 @@ class BlockClient:
         if self._channel.receive_into(view) < length:
             raise FrameError("the connection ended in the middle of a block")
         return view
-
-
-def _refusal(*, status: int, version: int, journal: str, address: str) -> str:
-    if status == frames.OTHER_JOURNAL:
-        return f"the agent at {address} holds blocks of another journal ({journal or 'none'})"
-    if status == frames.OTHER_VERSION:
-        return (
-            f"the agent at {address} speaks version {version} of the protocol, and this one {frames.VERSION}"
-        )
-    if status == frames.FORBIDDEN:
-        return f"the agent at {address} gives nothing to the role in this process's certificate"
-    return f"the agent at {address} has too many readers at the moment"

@@ -10,16 +10,19 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Final, Protocol
 
 import xxhash
 
 from tdcs.agent.disk.part_hashes import PartHashes
-from tdcs.agent.disk.tier import Disk, content_hash
+from tdcs.agent.disk.tier import Disk, noted_hash
 from tdcs.agent.peers import frames
+from tdcs.agent.peers.block_requests import BlockRequest, BlockRequests
 from tdcs.agent.peers.channel import Channel, receive, server_channel, set_timeout
+from tdcs.agent.peers.connections import Connections
 from tdcs.agent.peers.frames import FrameError, News, SourceWanted, Wanted
 from tdcs.agent.source.reader import SourceFailureError
 from tdcs.trust.rights import BLOCK_CALLERS, may_ask
@@ -27,10 +30,16 @@ from tdcs.trust.rights import BLOCK_CALLERS, may_ask
 _log: Final = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 256
+"""Each has a thread of its own. See `Connections` for what happens to the next one."""
 IDLE_SECONDS: Final = 60
 """After so long without a request, or without a byte taken, a connection is closed."""
 HANDSHAKE_SECONDS: Final = 10
 MOST_WAIT_MS: Final = 20_000
+_OPEN_AHEAD: Final = 8
+"""Blocks that are opened, and read from the disk, while those before them are sent."""
+_DISK_AHEAD_BYTES: Final = 128 << 10
+"""So much of whole blocks, and of pieces up to this size, is read ahead. In longer pieces the kernel reads ahead by
+itself, and keeps them in larger pages then."""
 
 _SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _SCARCE_PAUSE_SECONDS: Final = 0.05
@@ -40,8 +49,15 @@ Feed = Callable[[str, int, int, float], News]
 """Mount, instance, place, and seconds to wait: what became readable after that place."""
 
 
-ReadSource = Callable[[SourceWanted], bytes]
-"""Reads a piece of a file from its source; raises SourceFailureError."""
+class ReadSource(Protocol):
+    """Reads a piece of a file from its source."""
+
+    def __call__(
+        self, wanted: SourceWanted, *, waiting: Callable[[], None]
+    ) -> AbstractContextManager[memoryview]:
+        """The piece, while it is sent; calls `waiting` now and then while it has to wait. Raises SourceFailureError."""
+        ...
+
 
 _CHANGES: Final = frozenset({"Changed", "Missing"})
 
@@ -73,7 +89,7 @@ class BlockService:
         self._read_source: Final = read_source
         self._tls: Final = tls
         self._parts: Final = PartHashes()
-        self._connections: set[socket.socket] = set()
+        self._connections: Final = Connections[socket.socket](MOST_CONNECTIONS)
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self.sent_bytes = 0
@@ -100,22 +116,14 @@ class BlockService:
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection, _ = listener.accept()
+                connection, address = listener.accept()
             except OSError as error:
                 if error.errno in _SCARCE:
                     time.sleep(_SCARCE_PAUSE_SECONDS)
                 elif error.errno != errno.ECONNABORTED:
                     return
                 continue
-            with self._lock:
-                full = len(self._connections) >= MOST_CONNECTIONS
-                if not full:
-                    self._connections.add(connection)
-            if full:
-                if self._tls is None:
-                    with suppress(OSError):
-                        connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
-                connection.close()
+            if not self._admit(connection, host=address[0]):
                 continue
             reader = threading.Thread(
                 target=self._serve, args=(connection,), name="block-reader", daemon=True
@@ -126,6 +134,23 @@ class BlockService:
                 _log.warning("a connection of a reader of blocks is closed: %s", error)
                 self._end(connection)
 
+    def _admit(self, connection: socket.socket, *, host: str) -> bool:
+        """Give a new connection a place, or refuse it."""
+        with self._lock:
+            admitted, ended = self._connections.admit(connection, host=host, now=time.monotonic())
+            if ended is not None:
+                with suppress(OSError):  # it has ended by itself
+                    ended.shutdown(socket.SHUT_RDWR)
+        if not admitted:
+            _log.warning(
+                "a connection from %s is refused: %d others are being answered", host, MOST_CONNECTIONS
+            )
+            with suppress(OSError):
+                if self._tls is None:
+                    connection.send(frames.greeting(journal=self._journal, status=frames.BUSY))
+            connection.close()
+        return admitted
+
     def _serve(self, connection: socket.socket) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -135,8 +160,13 @@ class BlockService:
             )
             set_timeout(connection, seconds=IDLE_SECONDS)
             if self._greet(channel):
-                while self._answer(channel):
-                    pass
+                requests = BlockRequests(channel)
+                while (request := requests.wait()) is not None:
+                    with self._lock:
+                        self._connections.answering(connection)
+                    self._answer(channel, request, requests)
+                    with self._lock:
+                        self._connections.idle(connection, now=time.monotonic())
         except (FrameError, OSError, struct.error, UnicodeDecodeError) as error:
             _log.debug("a connection of a reader of blocks ended: %s", error)
         finally:
@@ -144,8 +174,8 @@ class BlockService:
 
     def _end(self, connection: socket.socket) -> None:
         with self._lock:
-            self._connections.discard(connection)
-        connection.close()
+            self._connections.remove(connection)
+            connection.close()
 
     def _greet(self, channel: Channel) -> bool:
         version, _, length = frames.parse_greeting(receive(channel, frames.GREETING.size))
@@ -163,66 +193,91 @@ class BlockService:
         channel.send(frames.greeting(journal=self._journal, status=status))
         return status == frames.ACCEPTED
 
-    def _answer(self, channel: Channel) -> bool:
-        head = memoryview(bytearray(frames.REQUEST.size))
-        if channel.receive_into(head) < frames.REQUEST.size:
-            return False
-        kind, _, count = frames.REQUEST.unpack(head)
+    def _answer(self, channel: Channel, request: BlockRequest, requests: BlockRequests) -> None:
         caller = channel.caller
-        if caller is not None and not may_ask(caller.role_at(time.time()), kind):
+        if caller is not None and not may_ask(caller.role_at(time.time()), request.kind):
             _log.warning(
-                "a caller with the role %s is refused: it may not ask for kind %d", caller.role, kind
+                "a caller with the role %s is refused: it may not ask for kind %d", caller.role, request.kind
             )
             raise FrameError("the caller's role may not ask for this, or its certificate has ended")
-        if kind == frames.READ and count <= frames.MOST_READS:
-            body = receive(channel, count * frames.ASKED.size)
-            for wanted in frames.parse_wanted(body):
-                self._send(channel, wanted)
-        elif kind == frames.SOURCE and count <= frames.LONGEST_SOURCE:
-            self._relay(channel, frames.parse_source_wanted(receive(channel, count)))
-        elif kind == frames.FEED and count <= frames.LONGEST_NAME:
-            body = receive(channel, frames.PLACE.size + count)
-            instance, place, wait_ms = frames.PLACE.unpack(body[: frames.PLACE.size])
-            mount = body[frames.PLACE.size :].decode()
+        if request.kind == frames.READ:
+            wanted = frames.parse_wanted(request.body)
+            while len(wanted) < frames.MOST_READS and (another := requests.another_read()) is not None:
+                wanted += frames.parse_wanted(another.body)
+            self._give(channel, wanted)
+        elif request.kind == frames.SOURCE:
+            piece = frames.parse_source_wanted(request.body)
+            self._relay(channel, piece, patient=bool(request.flags & frames.PATIENT))
+        else:
+            instance, place, wait_ms = frames.PLACE.unpack_from(request.body)
+            mount = request.body[frames.PLACE.size :].decode()
             found = self._feed(mount, instance, place, min(wait_ms, MOST_WAIT_MS) / 1000)
             channel.send(frames.news(instance=found.instance, place=found.place, blocks=found.blocks))
-        else:
-            raise FrameError(f"a request of kind {kind} for {count}")
-        return True
 
-    def _relay(self, channel: Channel, wanted: SourceWanted) -> None:
+    def _relay(self, channel: Channel, wanted: SourceWanted, *, patient: bool) -> None:
+        said_at = time.monotonic()
+
+        def waiting() -> None:
+            nonlocal said_at
+            now = time.monotonic()
+            if patient and now - said_at >= frames.WAITING_SECONDS:
+                said_at = now
+                channel.send(frames.PIECE.pack(wanted.block, frames.WAITING, 0, 0))
+
         try:
             if self._read_source is None:
                 raise SourceFailureError("SourceAway", "this agent reads no sources for others")
-            data = self._read_source(wanted)
+            with self._read_source(wanted, waiting=waiting) as data:
+                found = xxhash.xxh3_64_intdigest(data)
+                channel.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), more=True)
+                channel.send(data)
+                self.sent_bytes += len(data)
         except SourceFailureError as error:
             code = frames.CHANGED if error.code in _CHANGES else frames.UNREADABLE
             reason = str(error).encode("utf-8", "replace")
             channel.send(frames.PIECE.pack(wanted.block, frames.REFUSED, len(reason), code) + reason)
-            return
-        found = xxhash.xxh3_64_intdigest(data)
-        channel.send(frames.PIECE.pack(wanted.block, len(data), len(data), found), more=True)
-        channel.send(data)
-        self.sent_bytes += len(data)
 
-    def _send(self, channel: Channel, wanted: Wanted) -> None:
-        file = self._disk.open(wanted.block)
-        if file is None:
-            channel.send(frames.PIECE.pack(wanted.block, -1, -1, 0))
-            return
+    def _give(self, channel: Channel, wanted: Sequence[Wanted]) -> None:
+        """Send pieces of blocks in their order, with the next ones open already: so the disk reads many at a time."""
+        opened: deque[int | None] = deque()
+        many = len(wanted) > 1
         try:
-            status = os.fstat(file)
-            size = status.st_size
-            length = max(0, size - wanted.offset)
-            if wanted.length != frames.WHOLE:
-                length = min(length, wanted.length)
-            if length == size:
-                found = content_hash(file, size=size)
-            else:
-                found = self._parts.get(file, status=status, offset=wanted.offset, length=length)
-            channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
-            if channel.send_file(file, offset=wanted.offset, length=length) < length:
-                raise FrameError(f"block {wanted.block} became shorter while it was sent")
-            self.sent_bytes += length
+            for place, piece in enumerate(wanted):
+                if not opened:
+                    opened.append(self._open(piece, ahead=many))
+                with suppress(OSError):  # for want of descriptors, say: each is opened again in its turn
+                    for following in wanted[place + len(opened) : place + _OPEN_AHEAD]:
+                        opened.append(self._open(following, ahead=many))
+                file = opened[0]
+                if file is None:
+                    channel.send(frames.PIECE.pack(piece.block, -1, -1, 0))
+                else:
+                    self._send(channel, piece, file)
+                opened.popleft()
+                if file is not None:
+                    os.close(file)
         finally:
-            os.close(file)
+            for file in opened:
+                if file is not None:
+                    os.close(file)
+
+    def _open(self, wanted: Wanted, *, ahead: bool) -> int | None:
+        file = self._disk.open(wanted.block)
+        if ahead and file is not None and wanted.length <= _DISK_AHEAD_BYTES:
+            with suppress(OSError):  # it is advice
+                os.posix_fadvise(file, wanted.offset, _DISK_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        return file
+
+    def _send(self, channel: Channel, wanted: Wanted, file: int) -> None:
+        status = os.fstat(file)
+        size = status.st_size
+        length = max(0, size - wanted.offset)
+        if wanted.length != frames.WHOLE:
+            length = min(length, wanted.length)
+        found = noted_hash(file, size=size) if length == size else None
+        if found is None:
+            found = self._parts.get(file, status=status, offset=wanted.offset, length=length)
+        channel.send(frames.PIECE.pack(wanted.block, length, size, found), more=length > 0)
+        if channel.send_file(file, offset=wanted.offset, length=length) < length:
+            raise FrameError(f"block {wanted.block} became shorter while it was sent")
+        self.sent_bytes += length

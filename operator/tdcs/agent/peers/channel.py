@@ -34,6 +34,10 @@ class Channel(Protocol):
         """Fill `view`; fewer bytes only when the connection ends."""
         ...
 
+    def receive_some(self, view: memoryview) -> int:
+        """Put what has come into `view`, as far as it fits, or wait for something; 0 when the connection has ended."""
+        ...
+
     def send(self, data: Data, *, more: bool = False) -> None:
         """Send all of it; with `more` it may wait for what follows."""
         ...
@@ -54,6 +58,10 @@ class PlainChannel:
     def receive_into(self, view: memoryview) -> int:
         """See `Channel`."""
         return self._connection.recv_into(view, len(view), socket.MSG_WAITALL) if view else 0
+
+    def receive_some(self, view: memoryview) -> int:
+        """See `Channel`."""
+        return self._connection.recv_into(view)
 
     def send(self, data: Data, *, more: bool = False) -> None:
         """See `Channel`."""
@@ -108,6 +116,13 @@ class SecureChannel:
         while True:
             have += self._stream.read_into(view[have:])
             if have == len(view) or not self._more():
+                return have
+
+    def receive_some(self, view: memoryview) -> int:
+        """See `Channel`."""
+        while True:
+            have = self._stream.read_into(view)
+            if have or not self._more():
                 return have
 
     def send(self, data: Data, *, more: bool = False) -> None:

@@ -6,9 +6,10 @@ Then requests follow one another, and may be sent before the answers to earlier 
 - READ: up to `MOST_READS` pieces of blocks. For each, in this order, a header (`Piece`) and the bytes; a block that is
   not here has the length -1 and no bytes. The hash is of the bytes that follow, so that whoever receives can check
   them; that of a whole block is the one that was kept when it was written.
-- SOURCE: a piece of a file that no agent has, which the giver reads from the mount's source for the asker and does not
-  keep. The answer is that to one piece; when it cannot be had, the length is `REFUSED`, the size is that of the reason
-  (text) that follows, and the hash is `CHANGED` or `UNREADABLE`.
+- SOURCE: a piece of a file that no agent has, which the giver reads from the mount's source for the asker; it keeps it
+  only where reads fill the cache. The answer is that to one piece; when it cannot be had, the length is `REFUSED`, the
+  size is that of the reason (text) that follows, and the hash is `CHANGED` or `UNREADABLE`. To an asker that set the
+  flag `PATIENT` headers of the length `WAITING` come before that, while the source's rate makes it wait.
 - FEED: ids of blocks of a mount that became readable after a place in the giver's list, waiting for some to come. A
   place of another instance of the giver's process is taken for the list's beginning.
 """
@@ -36,11 +37,19 @@ WHOLE: Final = -1
 
 REFUSED: Final = -2
 """Length in the answer to SOURCE of a piece that cannot be had."""
+WAITING: Final = -3
+"""Length in a header that only says that the answer will come: the asker need not take the giver for dead."""
+WAITING_SECONDS: Final = 2.0
+"""How often it is sent."""
+PATIENT: Final = 1
+"""Flag of a request of the kind SOURCE: the asker knows `WAITING`."""
 CHANGED: Final = 1
 """Why: the source has another version of the file, or none."""
 UNREADABLE: Final = 2
 """Why: anything else; it may work later, or through another agent."""
 
+PART_BYTES: Final = 1 << 20
+"""Readers ask for larger blocks in parts of this size."""
 MOST_READS: Final = 1024
 LONGEST_SOURCE: Final = 65536
 """Bytes of a request of the kind SOURCE."""
@@ -53,9 +62,11 @@ LONGEST_NAME: Final = 1024
 
 GREETING: Final = struct.Struct("<4sHHH")
 REQUEST: Final = struct.Struct("<HHI")
+"""Kind, flags, and a count: of pieces, or of bytes that follow."""
 PLACE: Final = struct.Struct("<QQI")
 ASKED: Final = struct.Struct("<qqq")
 PIECE: Final = struct.Struct("<qqqQ")
+_ONE_READ: Final = struct.Struct("<HHIqqq")
 NEWS: Final = struct.Struct("<QQI")
 
 
@@ -122,8 +133,26 @@ def parse_greeting(head: bytes) -> tuple[int, int, int]:
     return version, status, length
 
 
+def refusal(*, status: int, version: int, journal: str, address: str) -> str:
+    """Why an agent's greeting is no welcome.
+
+    Args:
+        status, version, journal: of its greeting.
+        address: of the agent.
+    """
+    if status == OTHER_JOURNAL:
+        return f"the agent at {address} holds blocks of another journal ({journal or 'none'})"
+    if status == OTHER_VERSION or version != VERSION:
+        return f"the agent at {address} speaks version {version} of the protocol, and this one {VERSION}"
+    if status == FORBIDDEN:
+        return f"the agent at {address} gives nothing to the role in this process's certificate"
+    return f"the agent at {address} answers as many connections as it may have; it is asked again in a moment"
+
+
 def read_request(wanted: Sequence[Wanted]) -> bytes:
     """A request for pieces of blocks."""
+    if len(wanted) == 1:
+        return _ONE_READ.pack(READ, 0, 1, *wanted[0])
     flat = [value for piece in wanted for value in piece]
     return REQUEST.pack(READ, 0, len(wanted)) + struct.pack(f"<{len(flat)}q", *flat)
 
@@ -139,7 +168,7 @@ def parse_wanted(body: bytes) -> list[Wanted]:
 def source_request(wanted: SourceWanted) -> bytes:
     """A request for a piece of a file at the source."""
     body = msgspec.msgpack.encode(wanted)
-    return REQUEST.pack(SOURCE, 0, len(body)) + body
+    return REQUEST.pack(SOURCE, PATIENT, len(body)) + body
 
 
 def parse_source_wanted(body: bytes) -> SourceWanted:

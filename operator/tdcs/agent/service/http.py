@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -14,9 +13,9 @@ from tdcs.agent.agent import Agent
 from tdcs.agent.service.metrics import registry_of
 from tdcs.agent.settings import VersionError
 from tdcs.engine.agents import AgentState, Assignment
+from tdcs.engine.transport.role_check import check_roles
 from tdcs.listing.transfer import manifest_routes
-from tdcs.trust.contexts import caller_from
-from tdcs.trust.rights import may_call
+from tdcs.trust.rights import CONTROL_REQUESTS
 
 MOST_WAIT_SECONDS: Final = 60.0
 _LARGEST_BODY: Final = 64 << 20
@@ -33,7 +32,8 @@ def application(
     Until the agent has looked at its disk it says nothing of mounts, and takes no assignments: the operator would hear
     that nothing lies there.
     """
-    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[admit] if by_role else [])
+    guards = [check_roles(CONTROL_REQUESTS)] if by_role else []
+    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=guards)
     registry = registry_of(agent, sent_bytes=sent_bytes)
 
     def require_ready() -> None:
@@ -87,33 +87,10 @@ def application(
             web.get("/v1/state", state),
             web.put("/v1/assignments", assign),
             web.post("/v1/forget", forget),
-            *manifest_routes(agent.manifests),
+            *manifest_routes(agent.manifests, coming=agent.fetcher.fetches),
         ]
     )
     return app
-
-
-@web.middleware
-async def admit(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Refuse what the caller's role may not ask for; the connection ends, so that the next one may show another."""
-    resource = request.match_info.route.resource
-    asked = f"{request.method} {resource.canonical if resource is not None else request.path}"
-    shown = request.transport.get_extra_info("peercert") if request.transport is not None else None
-    caller = caller_from(shown)
-    role = caller.role_at(time.time())
-    if may_call(role, asked):
-        return await handler(request)
-    if role is not None:
-        reason = f"the role {role} may not call {asked}"
-    elif shown:
-        reason = f"the certificate of the caller has ended, or names no role: {asked} is refused"
-    else:
-        reason = f"{asked} takes a certificate of the cache's authority, and none was shown"
-    refusal = web.HTTPForbidden(text=f"{reason}\n")
-    refusal.force_close()
-    raise refusal
 
 
 def _answer(state: AgentState, *, status: int = 200) -> web.Response:

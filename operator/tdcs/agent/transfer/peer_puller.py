@@ -57,8 +57,12 @@ class PeerPuller:
         self._journal: Final = journal
         self._stopped: Final = stopped
 
-    def run(self, mount: MountWork, peer: Peer) -> None:
-        """Read blocks of a mount from a peer until it has none that are missing. Runs in a thread of its own."""
+    def run(self, mount: MountWork, peer: Peer, *, over: Callable[[], bool] = lambda: False) -> None:
+        """Read blocks of a mount from a peer until it has none that are missing. Runs in a thread of its own.
+
+        Args:
+            over: asked again and again whether to end now, for others.
+        """
         ledger = mount.ledger
         if ledger is None:
             return
@@ -69,14 +73,21 @@ class PeerPuller:
                 answer_seconds=self._answer_seconds,
                 tls=self._tls() if self._tls is not None else None,
             ) as client:
-                self._pull(mount, ledger, peer, client)
+                self._pull(mount, ledger, peer, client, over)
         except DiskError as error:
             mount.no_room(ledger, [], str(error))
         except (OSError, FrameError, ValueError) as error:
             _log.info("the agent of node %s does not give blocks of %s: %s", peer.node, mount.path, error)
             mount.peer_failed(peer.node)
 
-    def _pull(self, mount: MountWork, ledger: Ledger, peer: Peer, client: BlockClient) -> None:
+    def _pull(
+        self,
+        mount: MountWork,
+        ledger: Ledger,
+        peer: Peer,
+        client: BlockClient,
+        over: Callable[[], bool],
+    ) -> None:
         has = np.zeros(ledger.manifest.blocks, dtype=np.bool_)
         instance = place = 0
         wait = 0.0
@@ -91,7 +102,7 @@ class PeerPuller:
             taken = self._batches(mount, ledger, peer, client, has)
             if not taken:
                 mount.peer_waits(peer.node)
-            if self._idle(mount, ledger, peer):
+            if over() or self._idle(mount, ledger, peer):
                 return
             wait = 0.0 if taken or len(news.blocks) else min(_NEWS_WAIT_SECONDS, self._answer_seconds / 2)
 
@@ -209,9 +220,7 @@ class PeerPuller:
             "node %s gave a wrong block of %s (%s): %s", peer.node, mount.path, ledger.path(block), how
         )
         has[block] = False
-        with mount.lock:
-            ledger.release([block])
-        mount.wrong_from_peer(ledger, block)
+        mount.wrong_from_peer(ledger, block, f"the copy on node {peer.node} is wrong: {how}")
 
 
 def _wanted(ledger: Ledger, blocks: list[int]) -> list[Wanted]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -56,9 +57,13 @@ class SourcePuller:
         self._large: dict[str, deque[LargeBlock]] = {}
         self._large_lock: Final = threading.Lock()
 
-    def run(self, mount: MountWork) -> None:
-        """Read blocks of a mount from its source until none can be taken. Runs in a thread of its own."""
-        while not self._stopped.is_set():
+    def run(self, mount: MountWork, *, over: Callable[[], bool] = lambda: False) -> None:
+        """Read blocks of a mount from its source until none can be taken. Runs in a thread of its own.
+
+        Args:
+            over: asked again and again whether to end now, for others.
+        """
+        while not self._stopped.is_set() and not over():
             ledger, source = mount.ledger, mount.source
             if source is None or mount.forgotten:
                 self.abandon(mount)
@@ -98,7 +103,7 @@ class SourcePuller:
             self._bring_small(mount, ledger, source, block, length)
         except SourceFailureError as error:
             self._room.cancel(length)
-            mount.source_refused(ledger, block, error)
+            self._refused(mount, ledger, block, error)
             return mount.clock() >= mount.source_until
         except DiskError as error:
             self._room.cancel(length)
@@ -116,7 +121,7 @@ class SourcePuller:
             raise SourceFailureError("SourceAway", "the agent ends")
         identity = int(ledger.manifest.block_ids[block])
         state, done = xxhash.xxh3_64(), 0
-        with self._in_flight.hold(length), self._disk.create(identity) as partial:
+        with self._in_flight.hold(length, owner=mount.path), self._disk.create(identity) as partial:
 
             def write(data: memoryview) -> None:
                 nonlocal done
@@ -168,7 +173,7 @@ class SourcePuller:
                 large.partial.write(data, offset=at)
                 at += len(data)
 
-            with self._in_flight.hold(length):
+            with self._in_flight.hold(length, owner=mount.path):
                 source.read(extent_of(large.ledger, large.block, offset=offset, length=length), write)
             mount.source_answered(length)
         except Exception as error:
@@ -222,7 +227,7 @@ class SourcePuller:
             return
         self._room.cancel(length)
         if isinstance(error, SourceFailureError):
-            mount.source_refused(ledger, block, error)
+            self._refused(mount, ledger, block, error)
         elif isinstance(error, DiskError):
             mount.no_room(ledger, [block], str(error))
         else:
@@ -230,6 +235,20 @@ class SourcePuller:
                 ledger.release([block])
             if not isinstance(error, _AbandonedError):
                 raise error
+
+    def _refused(self, mount: MountWork, ledger: Ledger, block: int, error: SourceFailureError) -> None:
+        """Note that the source did not give a block. When nothing else is to be read by which one could see whether it
+        answers at all, a byte of what lies here is asked for."""
+        mount.source_refused(ledger, block, error)
+        source, other = mount.source, mount.doubtful(ledger, block)
+        if source is None or other is None or self._stopped.is_set():
+            return
+        try:
+            source.read(extent_of(ledger, other, length=1), lambda _: None)
+        except SourceFailureError as failure:
+            if failure.code == "SourceAway":
+                return
+        mount.source_answered(0)
 
 
 class _AbandonedError(Exception):

@@ -53,7 +53,7 @@ class MemoryAgents(TwinWork):
         old = self._node(node)
         for mount in old.mounts.values():
             stop(mount)
-        new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}")
+        new = self._nodes[node] = TwinNode(node, f"{node}-{next(self._instances)}", old.journal)
         for path, mount in {} if forgets else old.mounts.items():
             kept = Assignment(mount=path, version=0, manifest=mount.assignment.manifest)
             wrong = {name: one for name, one in mount.failed.items() if one.code == "Wrong"}
@@ -68,6 +68,15 @@ class MemoryAgents(TwinWork):
                     failed=wrong,
                 ),
             )
+
+    def prepare(self, node: str) -> None:
+        """The worker's pod starts anew: what belongs to another journal leaves its disk first."""
+        if self._node(node).journal != self._engine.journal_id:
+            self._engine.state.workers[node].blocks.clear()
+            self._node(node).journal = self._engine.journal_id
+            self.restart(node, forgets=True)
+        else:
+            self.restart(node)
 
     def resume(self) -> None:
         """Go on after `close`, in the event loop that runs now: as if nothing had been."""
@@ -87,6 +96,12 @@ class MemoryAgents(TwinWork):
         self._engine.cache(worker=node, blocks=[block for name in files for block in known[name][1]])
 
     # The protocol.
+
+    def assigned(self, path: str) -> dict[str, Assignment]:
+        """What each agent works by, of a mount."""
+        return {
+            name: node.mounts[path].assignment for name, node in self._nodes.items() if path in node.mounts
+        }
 
     def states(self) -> Mapping[str, AgentState]:
         return {
@@ -134,7 +149,7 @@ class MemoryAgents(TwinWork):
 
     def _node(self, name: str) -> TwinNode:
         if name not in self._nodes:
-            self._nodes[name] = TwinNode(name, f"{name}-{next(self._instances)}")
+            self._nodes[name] = TwinNode(name, f"{name}-{next(self._instances)}", self._engine.journal_id)
         return self._nodes[name]
 
     async def _called(self, node: str, call: str) -> TwinNode:
@@ -169,6 +184,7 @@ class MemoryAgents(TwinWork):
             if block is None or not known.wanted("All", "Peers")[block]:
                 moving[1].cancel()
         known.working = True
+        known.news.set()
 
     def _begin(self, node: TwinNode, path: str, mount: TwinMount) -> None:
         node.mounts[path] = mount
@@ -179,6 +195,7 @@ class MemoryAgents(TwinWork):
         found = AgentState(
             node=node.name,
             instance=node.instance,
+            journal=node.journal,
             revision=node.revision,
             capacity_bytes=worker.capacity,
             used_bytes=worker.used,
@@ -225,4 +242,5 @@ class MemoryAgents(TwinWork):
             peer_rate=sum(size for _, name, size in mount.moved if name == "copy"),
             busy=mount.working,
             check=mount.check,
+            fills=int(manifest.block_lengths[held].sum()) < assignment.fill_bytes,
         )

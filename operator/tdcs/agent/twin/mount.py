@@ -42,6 +42,7 @@ class TwinMount:
     moved: deque[tuple[float, str, int]] = field(default_factory=deque)
     selections: dict[tuple[bytes, tuple[str, ...]], Mask] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def blocks_of(self, part: Part) -> Mask:
         """The blocks that a part means."""
@@ -68,9 +69,10 @@ class TwinMount:
 class TwinNode:
     """One agent in memory."""
 
-    def __init__(self, name: str, instance: str) -> None:
+    def __init__(self, name: str, instance: str, journal: str) -> None:
         self.name = name
         self.instance = instance
+        self.journal = journal
         self.revision = 0
         self.mounts: dict[str, TwinMount] = {}
         self.last: AgentState | None = None

@@ -17,6 +17,10 @@ from tdcs.policy import slots
 
 FAILURES_NAMED = 20
 TICK = 0.02
+REST_TICK = 0.25
+"""Between two looks at a mount of which nothing was to be done for `REST_AFTER` looks: hundreds of them would take the
+time of a core otherwise. A new assignment is looked at at once."""
+REST_AFTER = 100
 RATE_STEP = 0.1
 RETRY_FIRST = 0.05
 RETRY_MAX = 1.0
@@ -48,12 +52,19 @@ class TwinWork:
 
     async def _work(self, node: TwinNode, mount: TwinMount) -> None:
         """Make the disk as it is assigned, for as long as the mount is known."""
+        idle = 0
         while True:
             worker = self._engine.state.workers.get(node.name)
+            moved, mount.news = len(mount.moved), asyncio.Event()
             if worker is not None and worker.live:
                 with contextlib.suppress(EngineError, CannotError):  # its worker has died meanwhile, say
                     mount.working = await self._sweep(node, mount)
-            await asyncio.sleep(TICK)
+            resting = not mount.working and not mount.failed and len(mount.moved) == moved
+            idle = idle + 1 if resting else 0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK if idle < REST_AFTER else REST_TICK):
+                    await mount.news.wait()
+                    idle = 0
 
     async def _sweep(self, node: TwinNode, mount: TwinMount) -> bool:
         """One look at all blocks; gives whether something is left that can be done."""
@@ -196,6 +207,7 @@ class TwinWork:
             return
         part = next((one for one in mount.assignment.parts if one.name == asked.part), None)
         meant = mount.blocks_of(part) if part is not None else np.ones(mount.manifest.blocks, dtype=np.bool_)
+        refused = meant & np.isin(mount.manifest.block_ids, np.array(sorted(mount.refused), dtype=np.int64))
         if asked.percent < 100:
             meant = meant & (mount.manifest.block_slots < max(slots.SLOTS * asked.percent // 100, 1))
             if not meant.any():  # a few files: one at least
@@ -203,7 +215,6 @@ class TwinWork:
         files: set[int] = set()
         compared = 0
         wrong: dict[str, FileFailure] = {}
-        refused = np.isin(mount.manifest.block_ids, np.array(sorted(mount.refused), dtype=np.int64))
         for block in np.flatnonzero(meant & self._held(node, mount) | refused).tolist():
             block_id, path = int(mount.manifest.block_ids[block]), mount.path_of(block)
             length = int(mount.manifest.block_lengths[block])

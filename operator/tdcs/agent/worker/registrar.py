@@ -17,7 +17,9 @@ import numpy as np
 
 from tdcs.agent.backoff import pause
 from tdcs.agent.disk.tier import Disk
-from tdcs.agent.mount.ledger import Ledger, Numbers
+from tdcs.agent.mount import cut_off
+from tdcs.agent.mount.failures import Numbers
+from tdcs.agent.mount.ledger import Ledger
 from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.worker.removals import SETTLED_SECONDS, Removals
 from tdcs.engine.alluxio.rpc import RpcFailureError
@@ -32,13 +34,15 @@ _log: Final = logging.getLogger(__name__)
 
 LANES: Final = 16
 BUSY_LANES: Final = 2
-"""Blocks that are registered at the same time, at rest and while blocks are being brought."""
+"""Blocks of all mounts that are registered at the same time, at rest and while blocks are being brought."""
 
 _IDLE_ENOUGH: Final = 0.3
 _MOST_WAIT_SECONDS: Final = 30.0
 
 _MOST_PAUSE: Final = 30.0
 _OPEN_PAUSE: Final = 5.0
+_FORGOTTEN_SECONDS: Final = 600.0
+"""A block that was not tried again for so long after its pause may be gone: its refusals are forgotten."""
 
 
 def lanes_now(*, bringing: bool, idle: float, waited: float) -> int:
@@ -76,6 +80,7 @@ class Registrar:
         self._disk: Final = disk
         self._clock: Final = clock
         self._removals: Final = Removals(clock=clock)
+        self._dropping: Final = asyncio.Semaphore(LANES)
         self._failures = 0
         self._until = 0.0
         self._refused: dict[int, tuple[int, float]] = {}
@@ -88,19 +93,26 @@ class Registrar:
         """Whether the worker is given time, because it did not answer."""
         return self._clock() < self._until
 
-    async def register(self, mount: MountWork, *, most: int, lanes: int) -> int:
-        """Register up to `most` spooled blocks of a mount; how many were tried."""
+    async def register(
+        self, mount: MountWork, *, most: int, lanes: int, leaves: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Register up to `most` spooled blocks of a mount; how many were tried.
+
+        Args:
+            mount: that the blocks belong to.
+            most: blocks.
+            lanes: blocks at the same time.
+            leaves: each lane asks it before its next block, and ends if it gives True.
+        """
         ledger = mount.ledger
         if ledger is None or mount.forgotten or self.resting:
             return 0
         skip = self._resting_blocks(ledger)
         with mount.lock:
             blocks = ledger.to_register(most=most, skip=skip)
-        pinned = mount.wanted.pinned if mount.wanted is not None else True
-        await self._each(
-            mount, ledger, blocks, lanes, lambda block: self._register(mount, ledger, block, pinned)
+        return await self._each(
+            mount, ledger, blocks, lanes, lambda block: self._register(mount, ledger, block), leaves
         )
-        return len(blocks)
 
     async def drop(self, mount: MountWork, *, most: int) -> int:
         """Drop up to `most` blocks of a mount that shall not lie here; how many were tried."""
@@ -108,12 +120,13 @@ class Registrar:
         if ledger is None:
             return 0
         skip = self._resting_blocks(ledger)
-        with mount.lock:
-            blocks = ledger.to_drop(
-                most=most, skip=skip, all_blocks=mount.forgotten, spooled_only=self.resting
-            )
-        await self._each(mount, ledger, blocks, LANES, lambda block: self._drop(mount, ledger, block))
-        return len(blocks)
+        blocks = mount.to_drop(most=most, skip=skip, spooled_only=self.resting)
+
+        async def drop(block: int) -> None:
+            async with self._dropping:
+                await self._drop(mount, ledger, block)
+
+        return await self._each(mount, ledger, blocks, LANES, drop)
 
     async def drop_blocks(self, mount: MountWork, ledger: Ledger, blocks: list[int]) -> set[int]:
         """Drop these blocks, as far as that is possible now; those that were dropped."""
@@ -144,7 +157,9 @@ class Registrar:
         blocks: list[int],
         lanes: int,
         action: Callable[[int], Awaitable[object]],
-    ) -> None:
+        leaves: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Do something with each of these claimed blocks, unless all lanes end before; with how many it was tried."""
         waiting = list(reversed(blocks))
         refused: list[OSError] = []
 
@@ -161,6 +176,8 @@ class Registrar:
                         refused.append(error)
                     elif not isinstance(error, _WorkerAwayError):
                         raise
+                if waiting and leaves():
+                    break
 
         try:
             async with asyncio.TaskGroup() as running:  # an error in one of them ends the others
@@ -176,22 +193,22 @@ class Registrar:
                 mount.path,
                 refused[0],
             )
+        return len(blocks) - len(waiting)
 
-    async def _register(self, mount: MountWork, ledger: Ledger, block: int, pinned: bool) -> None:
+    async def _register(self, mount: MountWork, ledger: Ledger, block: int) -> None:
         identity = int(ledger.manifest.block_ids[block])
         length = int(ledger.manifest.block_lengths[block])
         if self.resting:
             raise _WorkerAwayError
         try:
             if self._disk.size(identity) != length:
-                # Cut off by a crash of the machine: it is brought again.
+                cut_off.warn(_log, mount.path, ledger, [block])  # seen here before `BlockLengths` came to it
                 self._disk.unspool(identity)
                 mount.located(ledger, block, spooled=False, registered=False)
                 return
             await self._worker.create(
                 block_id=identity,
                 length=length,
-                pinned=pinned,
                 place=lambda path: self._disk.lend(identity, worker_file=path),
             )
         except PresentBlockError:
@@ -262,6 +279,10 @@ class Registrar:
     def _resting_blocks(self, ledger: Ledger) -> Numbers:
         """Blocks that were refused or removed a moment ago."""
         now = self._clock()
+        for identity in [
+            one for one, (_, until) in self._refused.items() if now > until + _FORGOTTEN_SECONDS
+        ]:
+            del self._refused[identity]
         ids = [identity for identity, (_, until) in self._refused.items() if now < until]
         ids += self._removals.recent()
         numbers = ledger.manifest.blocks_at(np.array(ids, dtype=np.int64))

@@ -43,6 +43,7 @@ class Kind:
     rules: tuple[dict[str, str], ...] = ()
     scale: bool = False
     scale_path: str = ".spec.replicas"
+    scaled_path: str = ".status.replicas"
     requires_spec: bool = True
     namespaced: bool = True
     has_former: bool = True
@@ -96,6 +97,9 @@ KINDS: tuple[Kind, ...] = (
         model=dataset.Dataset,
         plural="datasets",
         short_names=("dset",),
+        scale=True,
+        scale_path=".spec.placement.copies",
+        scaled_path=".status.copyCount",
         rules=(dataset.NAME_RULE,),
         columns=(
             Column(name="State", path=".status.state", description="The conditions in one word."),
@@ -208,7 +212,9 @@ KINDS: tuple[Kind, ...] = (
             Column(
                 name="Percent", path=".spec.percent", type="integer", description="Share that must be cached."
             ),
-            Column(name="Hold", path=".spec.holdQuota", description="How long quota is held for it."),
+            Column(
+                name="Hold", path=".spec.holdQuota", description="How long a Workload with quota is Pending."
+            ),
             Column(
                 name="MaxWait",
                 path=".spec.maxWait",
@@ -233,7 +239,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     if kind.scale:
         subresources["scale"] = {
             "specReplicasPath": kind.scale_path,
-            "statusReplicasPath": ".status.replicas",
+            "statusReplicasPath": kind.scaled_path,
             "labelSelectorPath": ".status.selector",
         }
     return {

@@ -14,8 +14,9 @@ class DataCheckSpec(Model):
     percent: Annotated[int, Field(ge=0, le=100)] = 100
     """Share of each Dataset that must be cached, in whole percent of what its spec asks to be cached."""
     hold_quota: Duration = "5m"
-    """How long a Workload may hold its quota while the rest arrives. One that would need longer gives it back and comes
-    again when the data is expected, so that a Workload with warm data passes it."""
+    """How long a Workload with quota is Pending while the rest arrives, before it becomes Retry. One that would need
+    longer becomes Retry at once: Kueue is to try it again when the data is expected. When the quota is given back is
+    Kueue's decision."""
     max_wait: Duration | None = None
     """How long after its creation a Workload waits for data at all; then it starts with what is there. Left out, it
     waits as long as it takes."""

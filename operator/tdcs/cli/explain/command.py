@@ -1,6 +1,7 @@
 """`tdcs explain`: why a job waits, or why each of its pods is where it is. Reads the API server and nothing else."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,10 +16,11 @@ from rich.table import Table
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.cli.api_client import api_client, object_options
+from tdcs.cli.api_client import api_client, list_known, object_options
 from tdcs.cli.explain.dataset import explain_dataset
 from tdcs.cli.explain.job import PodPlace, Report, World, explain
 from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod
+from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import explain_invalid, human
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError
@@ -61,7 +63,7 @@ def pod(
 
 
 async def _read_pod(api: KubeApi, name: str, namespace: str) -> PodReport:
-    found = await _existing(api, PODS, kind="pod", name=name, namespace=namespace)
+    found = await existing(api, PODS, kind="pod", name=name, namespace=namespace)
     datasets = {}
     for dataset in datasets_to_read(found):
         its_namespace, _, short = dataset.partition("/")
@@ -95,13 +97,20 @@ def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig
 
 
 async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
-    found = await _existing(api, DATASETS, kind="Dataset", name=name, namespace=namespace)
-    jobs = (await api.list(TRAINING_JOBS, namespace=namespace)).items
+    found = await existing(api, DATASETS, kind="Dataset", name=name, namespace=namespace)
+    jobs, now = (await api.list(TRAINING_JOBS, namespace=namespace)).items, utc_now()
     try:
         known = Dataset.model_validate(found)
     except ValidationError as error:
         raise click.ClickException(f"Dataset {namespace}/{name}: {explain_invalid(error)}") from error
-    return explain_dataset(namespace=namespace, name=name, dataset=known, jobs=jobs)
+    return explain_dataset(
+        namespace=namespace,
+        name=name,
+        dataset=known,
+        jobs=jobs,
+        created=str(found["metadata"].get("creationTimestamp", now)),
+        now=now,
+    )
 
 
 def show(report: Report, *, console: Console) -> None:
@@ -154,7 +163,7 @@ async def _read(api: KubeApi, name: str, namespace: str) -> Report:
 
 
 async def _world(api: KubeApi, *, name: str, namespace: str) -> World:
-    found = await _existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
+    found = await existing(api, TRAINING_JOBS, kind="TrainingJob", name=name, namespace=namespace)
     uses = [use["name"] for use in (found.get("spec") or {}).get("datasets") or ()]
     datasets = {use: await api.get(DATASETS, name=use, namespace=namespace) for use in uses}
     own = await api.list(PODS, namespace=namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
@@ -187,9 +196,18 @@ def _answered(
         raise click.ClickException(str(error)) from error
 
 
-async def _existing(api: KubeApi, resource: Resource, *, kind: str, name: str, namespace: str) -> Object:
+async def existing(api: KubeApi, resource: Resource, *, kind: str, name: str, namespace: str) -> Object:
+    """The object of this name.
+
+    Raises:
+        click.ClickException: there is none, or the cluster does not know its kind.
+    """
     found = await api.get(resource, name=name, namespace=namespace)
     if found is None:
+        if resource is not PODS:
+            with contextlib.suppress(ForbiddenError):
+                # The same answer, 404, comes from a cluster without TDCS.
+                await list_known(api, resource, namespace=namespace)
         raise click.ClickException(
             f"there is no {kind} {name} in namespace {namespace}; "
             f"kubectl get {resource.plural} -A lists all, -n NAMESPACE chooses another namespace"

@@ -5,14 +5,16 @@ from collections.abc import Iterable, Mapping
 from pydantic import ValidationError
 
 from tdcs.api import names
+from tdcs.api.conditions import Condition
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
-from tdcs.api.sharing import Access
+from tdcs.api.sharing import PIN, TIMED, Access, Eviction
 from tdcs.cli import dataset_use
 from tdcs.controllers.cachemanager.demand import jobs_of, stage_of
 from tdcs.controllers.humanize import counted, explain_invalid, human
 from tdcs.controllers.trainingjob.data_location import copies_of
 from tdcs.controllers.trainingjob.decision import why_not_mounted
 from tdcs.kube.api import Object
+from tdcs.planning.grants import Tier
 from tdcs.planning.standing import DatasetJobs
 from tdcs.policy import slots
 from tdcs.policy.copies import merged
@@ -62,14 +64,19 @@ def _limited(dataset: Dataset, status: DatasetStatus) -> str:
     """Why a job may wait for a place at it, and why no more of it is cached."""
     found = ""
     if dataset.spec.access.max_concurrent_jobs:
-        found += f"; {dataset_use.jobs(dataset, status)} (spec.access)"
+        # The status counts the jobs of this Dataset; what one waits for may be read by those of another.
+        own = status.waiting_jobs and status.active_jobs < dataset.spec.access.max_concurrent_jobs
+        others = ", jobs of other Datasets with the same source beside these" if own else ""
+        found += f"; {dataset_use.jobs(dataset, status)} (spec.access{others})"
     if status.grant is not None and status.grant.reason:
         why = next((one.message for one in status.conditions if one.type == names.GRANTED), "")
         found += f"; it may take {human(status.grant.bytes)} ({status.grant.reason}: {why})"
     return found
 
 
-def explain_dataset(*, namespace: str, name: str, dataset: Dataset, jobs: Iterable[Object]) -> list[str]:
+def explain_dataset(
+    *, namespace: str, name: str, dataset: Dataset, jobs: Iterable[Object], created: str, now: str
+) -> list[str]:
     """The answer, in lines.
 
     Args:
@@ -77,27 +84,42 @@ def explain_dataset(*, namespace: str, name: str, dataset: Dataset, jobs: Iterab
         name: its name.
         dataset: as it is.
         jobs: the TrainingJobs of its namespace.
+        created: when it was created.
+        now: the time.
     """
     status = dataset.status or DatasetStatus()
     known = {(namespace, str(job["metadata"]["name"])): job for job in jobs}
     lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}", described(name, dataset)]
-    lines += [
-        f"{one.type}: {one.reason}: {one.message}"
-        for one in status.conditions
-        if one.type in (names.GRANTED, names.PLACED, names.LOADED, names.READY)
-    ]
+    lines += _conditions(status)
     if status.grant is not None:
         lines.append(
             f"It may take {human(status.grant.bytes)} of the cache: {status.grant.slots} of its {slots.SLOTS} slots"
         )
     lines += [_copy(copy, dataset.spec.access) for copy in status.copies if copy.id != names.PRELOADED_COPY]
-    lines += _users(jobs_of(namespace=namespace, dataset=name, jobs=known), known, status)
-    return [*lines, _leaves(dataset, status)]
+    users = jobs_of(namespace=namespace, dataset=name, jobs=known)
+    lines += _users(users, known, status)
+    return [*lines, _leaves(dataset, status, jobs=users, created=created, now=now)]
+
+
+def _conditions(status: DatasetStatus) -> list[str]:
+    """A line for each message, such as `Loaded=True, Ready=True: 3.0 MB of 3.0 MB on 2 nodes`: those that say the same
+    are together. A reason that repeats the name of a condition that is true is left out."""
+    shown = (names.GRANTED, names.PLACED, names.LOADED, names.READY)
+    found: dict[tuple[str, str, str], list[Condition]] = {}
+    for one in status.conditions:
+        if one.type in shown:
+            found.setdefault((one.status, one.reason, one.message), []).append(one)
+    lines = []
+    for (truth, reason, message), same in found.items():
+        which = ", ".join(f"{one.type}={truth}" for one in same)
+        why = "" if truth == "True" and reason in (*shown, names.MOUNTED) else f" ({reason})"
+        lines.append(f"{which}{why}: {message}" if message else f"{which}{why}")
+    return lines
 
 
 def _copy(copy: Copy, access: Access) -> str:
     size, coming = sum(node.bytes for node in copy.nodes), sum(node.arriving or 0 for node in copy.nodes)
-    where = ", ".join(node.name for node in copy.nodes)
+    where = ", ".join(node.name for node in copy.nodes) or "no node yet"
     limit = access.max_concurrent_jobs
     places = f"; {counted(limit, 'job')} may read it at once" if limit else ""
     further = f"; {human(coming)} to come" if coming else ""
@@ -122,15 +144,48 @@ def _job(job: Object, name: str) -> str:
     return f"{name} ({reason})" if stage_of(job) == "Waiting" and reason else name
 
 
-def _leaves(dataset: Dataset, status: DatasetStatus) -> str:
+def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str) -> str:
+    """When it leaves the cache, as the operator decides it."""
+    if status.state == "Deleting":
+        return (
+            "It is being deleted: it leaves the cache as soon as no pod uses its claim, but for what another Dataset "
+            "of the same source wants"
+        )
+    if not status.mount_path:
+        return "It is not mounted, so nothing of it is in the cache"
+    if status.grant is None:
+        return "What of it may be in the cache is not decided yet"
     eviction = dataset.spec.eviction
-    if eviction.policy == "Pin":
-        return "It never leaves the cache (spec.eviction.policy Pin)"
+    found = dataset_use.standing_of(dataset, status, jobs=jobs, created=created, now=now)
     used = f", last used {status.last_used_time}" if status.last_used_time else ", not used yet"
-    if eviction.policy == "Timed":
-        if eviction.schedule is not None:
+    if dataset_use.has_left(status, found):
+        return f"It has left the cache, and is loaded again when a job asks for it{used}"
+    when = _rule(eviction)
+    match found.tier:
+        case Tier.PINNED if found.unknown:
+            return f"It does not leave the cache: no eviction policy {found.unknown} is installed"
+        case Tier.PINNED if eviction.policy == PIN:
+            return "It never leaves the cache (spec.eviction.policy Pin)"
+        case Tier.PINNED:
+            return f"It does not leave the cache: spec.eviction.schedule ({eviction.schedule}) never fires"
+        case Tier.ACTIVE:
             return (
-                f"It leaves the cache at the times of spec.eviction.schedule ({eviction.schedule}, UTC){used}"
+                f"It stays in the cache while it is read, and is then subject to spec.eviction: {when}{used}"
             )
-        return f"It leaves the cache {eviction.ttl} after its last use (spec.eviction.ttl){used}"
-    return f"Idle, it leaves the cache when others need its room, by policy {eviction.policy}{used}"
+        case Tier.WAITING:
+            return f"It stays in the cache while jobs wait for it, and is then subject to spec.eviction: {when}{used}"
+        case Tier.KEPT:
+            return f"It leaves the cache {when}: in {dataset_use.spoken(found.seconds or 0.0)}{used}"
+        case Tier.IDLE:
+            return f"Idle, it leaves the cache {when}{used}"
+        case Tier.DUE:
+            return f"Its time in the cache is over: it leaves {when}{used}"
+
+
+def _rule(eviction: Eviction) -> str:
+    """When an idle Dataset leaves by its spec."""
+    if eviction.policy == TIMED and eviction.schedule is not None:
+        return f"at the times of spec.eviction.schedule ({eviction.schedule}, UTC)"
+    if eviction.policy == TIMED:
+        return f"{eviction.ttl} after its last use (spec.eviction.ttl)"
+    return f"when others need its room, by policy {eviction.policy}"

@@ -7,7 +7,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
-from tdcs.api.trainingjob_status import TrainingJobStatus
+from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.dataset import described, readable
 from tdcs.cli.explain.room import free_room, why_not
 from tdcs.controllers.humanize import human
@@ -304,13 +304,33 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
     found = []
     if status.locality_percent is not None:
         found.append(f"When its pods were placed, its locality was {status.locality_percent}.")
+    if status.data_stall is not None:
+        found.append(_waits(status.data_stall))
     if job.spec.scheduling.mode == "Affinity":
         found.append("Its pods prefer the nodes that held data when it was admitted (mode Affinity).")
     elif job.spec.datasets:
         found.append(_ranking(job, world))
+    left = any(
+        names.ANNOTATION_LEAVE_NODES in (pod["metadata"].get("annotations") or {}) for pod in world.own_pods
+    )
+    if left and job.spec.scheduling.mode == "Extender":  # the extender sees no other pods
+        found.append(
+            "When it was admitted, jobs with larger pods waited or ran: its pods left them empty nodes, also such with "
+            "its data, while others had room."
+        )
     if any(pod["metadata"].get("deletionTimestamp") for pod in world.own_pods):
         found.append("Some of its pods are being deleted.")
     return found
+
+
+def _waits(stall: DataStall) -> str:
+    parts = [f"{stall.source_seconds} s for the source", f"{stall.peer_seconds} s for other nodes"]
+    if stall.disk_seconds is not None:
+        parts.append(f"{stall.disk_seconds} s for files of their own node")
+    return (
+        f"Its reads waited in {stall.percent}% of {stall.observed_seconds} s of its pods: {', '.join(parts)}. "
+        f"So {stall.message} (advice {stall.advice})."
+    )
 
 
 def _ranking(job: TrainingJob, world: World) -> str:

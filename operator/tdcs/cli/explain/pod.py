@@ -69,6 +69,7 @@ def request_of(pod: Object) -> PrioritizeRequest:
         index=index_of(annotations.get(index) or labels.get(index)),
         claims=claims_of(mounted, namespace=metadata["namespace"]),
         opted_out=is_opted_out(labels.get(names.LABEL_PLACE_BY_DATA)),
+        leave=annotations.get(names.ANNOTATION_LEAVE_NODES),
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.trainingjob import NAME_LIMIT, TrainingJobSpec
+from tdcs.controllers.humanize import wrong_fields
 from tdcs.kube.api import Object
 from tdcs.simulate.errors import InputError
 from tdcs.simulate.job_scenario import shown_name
@@ -83,11 +84,7 @@ def _one_job(objects: list[Mapping[str, Any]], *, where: str) -> Object:
     try:
         TrainingJobSpec.model_validate(job.get("spec"))
     except ValidationError as error:
-        wrong = "; ".join(
-            f"spec.{'.'.join(str(step) for step in found['loc'])}: {found['msg']}"
-            for found in error.errors()[:5]
-        )
-        raise InputError(f"{where}: {wrong}; correct these fields") from error
+        raise InputError(f"{where}: {wrong_fields(error, under='spec')}; correct these fields") from error
     except RecursionError as error:
         raise InputError(f"{where}: is nested too deeply; correct the templates") from error
     return {**job, "metadata": dict(metadata)}  # type: ignore[arg-type]

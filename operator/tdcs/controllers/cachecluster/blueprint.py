@@ -37,6 +37,12 @@ class Blueprint:
         return str(self.owner["metadata"]["name"])
 
     @property
+    def pulls(self) -> Object:
+        """What of a pod's spec names the Secrets that its image is pulled with; empty when there are none."""
+        secrets = [{"name": secret} for secret in self.pull_secrets]
+        return {"imagePullSecrets": secrets} if secrets else {}
+
+    @property
     def tier_path(self) -> str:
         """The folder of the blocks, on the nodes and in the pods alike."""
         return self.spec.storage.tiers[0].path or names.cache_path(cluster=self.cluster)

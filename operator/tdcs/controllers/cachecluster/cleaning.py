@@ -65,11 +65,7 @@ def job(plan: Blueprint, *, worker_set: Object, node: str, views_too: bool) -> O
                     "enableServiceLinks": False,
                     "affinity": pinned_to(node),
                     "tolerations": [{"operator": "Exists"}],
-                    **(
-                        {"imagePullSecrets": [{"name": secret} for secret in plan.pull_secrets]}
-                        if plan.pull_secrets
-                        else {}
-                    ),
+                    **plan.pulls,
                     "containers": [
                         {
                             "name": COMPONENT,

@@ -9,11 +9,12 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
-from tdcs.controllers.cache_view import CacheView, WantedBytes
+from tdcs.controllers.cache.view import CacheView, WantedBytes
 from tdcs.controllers.cachecluster import children, cleaning, plan, pods, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint
-from tdcs.controllers.cachecluster.draining import Drain, cut_off, is_dead, node_of
+from tdcs.controllers.cachecluster.draining import Drain, HeldSince, cut_off, is_dead, node_of
 from tdcs.controllers.cachecluster.membership import Membership
+from tdcs.controllers.cachecluster.network_probe import NetworkProbe
 from tdcs.controllers.cachecluster.plan import FuseView
 from tdcs.controllers.context import Context, Store, WorkKey
 from tdcs.controllers.humanize import counted, explain_invalid
@@ -64,11 +65,12 @@ class CacheClusterController:
         self._context = context
         self._observe = observe
         self._forget = forget
-        self._clock = clock
         self._membership = Membership(
             context=context, ledgers=ledgers, needs=needs, readers=readers, clock=clock
         )
-        self._dead_since: dict[tuple[str, str], float] = {}
+        self._probe = NetworkProbe(context=context)
+        self._dead = HeldSince(clock)
+        self._drained = HeldSince(clock)
         self._made: dict[str, tuple[str, int, str]] = {}
         """Workers' StatefulSets that were as wanted: of which version of the spec, and which version they had."""
 
@@ -111,6 +113,7 @@ class CacheClusterController:
             known = cluster.status or CacheClusterStatus()
             await self._publish(obj, known, finding(names.READY, False, reason, str(error)))
             return self._context.settings.poll_seconds
+        await self._start_anew(obj, [one for one in sets if node_of(one) in view.foreign], view.journal)
         if not view.answered:
             return min(self._context.settings.poll_seconds, 0.5)  # nothing is known yet: the status stands
         found = None if view.failure is not None else view.workers
@@ -122,6 +125,7 @@ class CacheClusterController:
             holdings=holdings,
             workers=found,
             dead=self._dead_for(key.name, sets, found),
+            drained=self._drained,
         )
         for child in sets:
             if node_of(child) in wanted:
@@ -147,7 +151,8 @@ class CacheClusterController:
             draining=draining,
             wanted_bytes=self._membership.wanted_bytes(cluster, key.name),
         )
-        more = [chosen.finding, self._membership.within_quotas(cluster, key.name), trusted]
+        isolated = await self._probe.reconcile(blueprint) if ready.status == "True" else None
+        more = [chosen.finding, self._membership.within_quotas(cluster, key.name), trusted, isolated]
         written = await self._publish(obj, status, ready, *(one for one in more if one is not None))
         poll = self._context.settings.poll_seconds
         if draining:
@@ -251,6 +256,27 @@ class CacheClusterController:
             )
         return restored
 
+    async def _start_anew(self, obj: Object, sets: Sequence[Object], journal: str) -> None:
+        """Have these workers' pods start anew, which clears their disks of blocks of another journal."""
+        for child in sets:
+            metadata = child["spec"]["template"].get("metadata") or {}
+            if (metadata.get("annotations") or {}).get(names.ANNOTATION_JOURNAL) == journal:
+                continue
+            again = {"metadata": {"annotations": {names.ANNOTATION_JOURNAL: journal}}}
+            await self._context.api.merge(
+                STATEFUL_SETS,
+                name=child["metadata"]["name"],
+                namespace=child["metadata"]["namespace"],
+                patch={"spec": {"template": again}},
+            )
+            await self._context.recorder.record(
+                about=obj,
+                reason="JournalReplaced",
+                message=f"the cache of node {node_of(child)} is of another journal than the master has now: its worker "
+                "starts anew without it, and what was there is loaded again",
+                type_="Warning",
+            )
+
     def _worker_sets(self, obj: Object) -> list[Object]:
         return [
             child
@@ -311,11 +337,10 @@ class CacheClusterController:
         """Seconds for which no worker has answered on the nodes that shall have, or had, one."""
         if workers is None:
             return {}
-        now, known = self._clock(), {worker.name: worker for worker in workers}
-        dead = {(cluster, node_of(child)) for child in sets if is_dead(child, known.get(node_of(child)))}
-        for place in [one for one in self._dead_since if one[0] == cluster and one not in dead]:
-            del self._dead_since[place]
-        return {place[1]: now - self._dead_since.setdefault(place, now) for place in dead}
+        known = {worker.name: worker for worker in workers}
+        dead = {node_of(child) for child in sets if is_dead(child, known.get(node_of(child)))}
+        self._dead.forget(cluster, but=dead)
+        return {node: self._dead.seconds((cluster, node), holds=True) for node in dead}
 
     def _fuse(self, cluster: str, spec: CacheClusterSpec) -> FuseView:
         if not plan.needs_fuse(spec=spec, reader_plugin=self._context.settings.reader_plugin):

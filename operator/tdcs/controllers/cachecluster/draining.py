@@ -5,7 +5,7 @@ worker leaves, and since when, is an annotation of its StatefulSet, so a restart
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheWorker
@@ -14,6 +14,7 @@ from tdcs.controllers.cachecluster import cleaning, scale_in
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.scale_in import ScaleInInput
 from tdcs.controllers.context import Context
+from tdcs.engine.holder_table import table_seconds
 from tdcs.engine.protocol import EngineError, NoSuchWorkerError, WorkerInfo
 from tdcs.kube.api import Object
 from tdcs.kube.resources import STATEFUL_SETS
@@ -63,6 +64,31 @@ def cut_off(
     ]
 
 
+class HeldSince:
+    """For how long something has held of places without a break.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+
+    def seconds(self, place: tuple[str, str], *, holds: bool) -> float:
+        """It holds of this place now, or does not; gives for how long it has."""
+        if not holds:
+            self._since.pop(place, None)
+            return 0.0
+        now = self._clock()
+        return now - self._since.setdefault(place, now)
+
+    def forget(self, cluster: str, *, but: Collection[str] = ()) -> None:
+        """Places of a cluster are gone, all but these nodes."""
+        for place in [one for one in self._since if one[0] == cluster and one[1] not in but]:
+            del self._since[place]
+
+
 class Drain:
     """The workers that leave a cache cluster in one pass.
 
@@ -73,6 +99,7 @@ class Drain:
         holdings: what lies where.
         workers: what the engine knows of the workers; None when it does not answer.
         dead: seconds for which no worker has answered on a node, by node.
+        drained: for how long nothing has been left to move away from nodes.
     """
 
     def __init__(
@@ -84,7 +111,9 @@ class Drain:
         holdings: ScaleInInput,
         workers: Sequence[WorkerInfo] | None,
         dead: Mapping[str, float],
+        drained: HeldSince,
     ) -> None:
+        self._drained = drained
         self._context = context
         self._plan = plan
         self._staying = frozenset(staying)
@@ -97,6 +126,7 @@ class Drain:
     async def proceed(self, worker_sets: Sequence[Object]) -> list[CacheWorker]:
         """One step for each worker that is not wanted any more; gives those that are still there."""
         gone = frozenset(node_of(one) for one in worker_sets)
+        self._drained.forget(self._plan.cluster, but=gone)
         found = []
         for one in worker_sets:
             left = scale_in.remaining(node=node_of(one), draining=gone, mounts=self._holdings.mounts)
@@ -134,12 +164,11 @@ class Drain:
         began = since_when(one)
         waited = seconds_between(began, self._context.now()) if began else 0.0
         late = waited >= to_seconds(timeout)
-        if not late and (
-            self._workers is None
-            or not scale_in.is_drained(
-                node=node, draining=gone, staying=self._staying, holdings=self._holdings
-            )
-        ):
+        drained = self._workers is not None and scale_in.is_drained(
+            node=node, draining=gone, staying=self._staying, holdings=self._holdings
+        )
+        lasted = self._drained.seconds((self._plan.cluster, node), holds=drained)
+        if not late and (not drained or lasted < self._handover_seconds(node)):
             if not began:
                 await self._begin(one, gone=gone)
             return False
@@ -150,16 +179,17 @@ class Drain:
         await self._tell(reason="DataLeftBehind" if left else "Drained", message=text, warn=left > 0)
         return True
 
+    def _handover_seconds(self, node: str) -> float:
+        """How long readers may ask a node for what lies elsewhere by now."""
+        if not any(mount.bytes_on(node) for mount in self._holdings.mounts):
+            return 0.0
+        return self._context.settings.handover_seconds * table_seconds(len(self._workers or ()))
+
     async def _begin(self, worker_set: Object, *, gone: frozenset[str]) -> None:
         annotations = {names.ANNOTATION_DRAINING: self._context.now()}
         await self._merge(worker_set, {"metadata": {"annotations": annotations}})
         if self._workers is not None:
-            text = scale_in.forecast(
-                node=node_of(worker_set),
-                draining=gone,
-                holdings=self._holdings,
-                workers=self._workers.values(),
-            )
+            text = scale_in.forecast(node=node_of(worker_set), draining=gone, holdings=self._holdings)
             await self._tell(reason="Draining", message=text)
 
     async def _retired(self, node: str, *, forced: bool) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
 from tdcs.api.conditions import Finding
-from tdcs.controllers.cache_view import CacheView, WantedBytes
+from tdcs.controllers.cache.view import CacheView, WantedBytes
 from tdcs.controllers.cachecluster import following, scale_in
 from tdcs.controllers.cachecluster.draining import is_leaving, node_of
 from tdcs.controllers.cachecluster.scale_in import ScaleInInput

@@ -34,13 +34,11 @@ def config_map(plan: Blueprint) -> Object:
 
 def template(plan: Blueprint, *, labels: dict[str, str], pod: Object) -> Object:
     """A pod template with what all of the cache's pods have; it changes with the configuration."""
-    made: Object = {"automountServiceAccountToken": False, "enableServiceLinks": False, **pod}
+    made: Object = {"automountServiceAccountToken": False, "enableServiceLinks": False, **pod, **plan.pulls}
     if plan.spec.tolerations:
         made["tolerations"] = [
             toleration.model_dump(by_alias=True, exclude_none=True) for toleration in plan.spec.tolerations
         ]
-    if plan.pull_secrets:
-        made["imagePullSecrets"] = [{"name": secret} for secret in plan.pull_secrets]
     annotations = {names.ANNOTATION_CONFIG_HASH: digest_of(config_map(plan)["data"])}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": made}
 

@@ -8,7 +8,6 @@ from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster.plan import fitting_nodes, gpus
 from tdcs.controllers.humanize import counted, human
-from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.objects import pod_has_ended
 from tdcs.planning.ledger import MountLedger
 from tdcs.policy import scaling
@@ -96,13 +95,10 @@ def leavers(*, nodes: Collection[str], count: int, holdings: ScaleInInput) -> se
     return gone
 
 
-def as_worker(
-    *, node: str, gone: frozenset[str], holdings: ScaleInInput, free_bytes: int = 0
-) -> scaling.Worker:
+def as_worker(*, node: str, gone: frozenset[str], holdings: ScaleInInput) -> scaling.Worker:
     """A worker as the policy sees it, when the others of `gone` leave, too."""
     return scaling.Worker(
         node=node,
-        free_bytes=free_bytes,
         held=tuple(
             scaling.Held(
                 dataset=mount.path,
@@ -116,29 +112,16 @@ def as_worker(
     )
 
 
-def forecast(
-    *, node: str, draining: frozenset[str], holdings: ScaleInInput, workers: Iterable[WorkerInfo]
-) -> str:
-    """What will become of what lies on a worker that leaves, in words."""
-    leaver = as_worker(node=node, gone=draining, holdings=holdings)
-    others = [
-        scaling.Worker(node=worker.name, free_bytes=worker.capacity_bytes - worker.used_bytes)
-        for worker in workers
-        if worker.live and worker.name not in draining
-    ]
-    plan = scaling.drain_plan(draining=leaver, others=others)
-    alone = sum(one.last_copy_bytes for one in leaver.held)
+def forecast(*, node: str, draining: frozenset[str], holdings: ScaleInInput) -> str:
+    """What will become of what lies on a worker that leaves, in words. Which nodes take it is for the grants that are
+    made without the worker, and what they have no room for is known when it goes (`farewell`)."""
+    alone = remaining(node=node, draining=draining, mounts=holdings.mounts)
     if not alone:
         return f"the worker of node {node} leaves; no data lies there alone"
-    to = sorted({move.to_node for move in plan.moves})
-    text = f"the worker of node {node} leaves: {human(alone)} of cached data lie on no staying worker"
-    if to:
-        text += f", and move to {', '.join(to[:5])}{' and others' if len(to) > 5 else ''}"
-    if plan.lost_bytes:
-        text += (
-            f"; for {human(plan.lost_bytes)} there is no room, and they will be read from the source again"
-        )
-    return text
+    return (
+        f"the worker of node {node} leaves: {human(alone)} of cached data lie on no staying worker, and move to "
+        "staying ones as far as these have room"
+    )
 
 
 def remaining(*, node: str, draining: frozenset[str], mounts: Iterable[MountLedger[MountReader]]) -> int:

@@ -32,6 +32,11 @@ def restricted(plan: Blueprint) -> Object:
     return _context(user, add=[READ_OTHERS] if user == _ROOT else [])
 
 
+def unprivileged() -> Object:
+    """Of what needs nothing of its node: the Pod Security Standard *restricted*."""
+    return _context(USER, add=[])
+
+
 def preparing() -> Object:
     """Of what makes a disk ready: kubelet makes folders of nodes for root alone, and an earlier version's files are
     root's."""

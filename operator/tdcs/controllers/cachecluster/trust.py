@@ -35,11 +35,15 @@ def subjects(plan: Blueprint, *, nodes: Iterable[str], fuse: bool) -> dict[str, 
     }
     if fuse:
         found[trust.secret(role=Role.FUSE, child=plan.cluster)] = Subject(role=Role.FUSE)
+    # Given certificates are one for all nodes: such a one has the names of each.
+    hosts: dict[tuple[str, Role], list[str]] = {}
     for node in nodes:
         child = names.worker_set_name(cluster=plan.cluster, node=node)
         host = names.worker_host(cluster=plan.cluster, node=node, namespace=plan.namespace)
         for role in (Role.WORKER, Role.AGENT):
-            found[trust.secret(role=role, child=child)] = Subject(role=role, hosts=(host, *_LOCAL))
+            hosts.setdefault((trust.secret(role=role, child=child), role), []).append(host)
+    for (name, role), reached in hosts.items():
+        found[name] = Subject(role=role, hosts=(*reached, *_LOCAL))
     return found
 
 

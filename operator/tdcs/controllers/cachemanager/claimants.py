@@ -115,10 +115,7 @@ def _readers(stores: Stores, user: User, active: Sequence[tuple[str, str]]) -> d
     """How many of the jobs of a Dataset read each copy."""
     found: dict[str, int] = {}
     for key in active:
-        job = stores.training_jobs[key]
-        if not is_true(conditions_of(job), names.ADMITTED):
-            continue
-        for use in (job.get("status") or {}).get("copies") or ():
+        for use in (stores.training_jobs[key].get("status") or {}).get("copies") or ():
             if use.get("dataset") == user.key.name:
                 copy = str(use.get("copy"))
                 found[copy] = found.get(copy, 0) + 1

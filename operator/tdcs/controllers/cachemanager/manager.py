@@ -24,7 +24,7 @@ class _Cluster:
         quotas: bytes of each quota.
         due: whether something has changed since the last pass began.
         grants: what that came to; `on_nodes` the same by node.
-        changes: how often each mount was granted something else.
+        asking: the mounts that wait for the pass which goes on, or for the next one.
     """
 
     demands: dict[str, MountDemand] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class _Cluster:
     due: bool = True
     grants: Grants = field(default_factory=lambda: Grants(mounts={}, free={}, quotas={}))
     on_nodes: dict[str, dict[str, int]] = field(default_factory=dict)
-    changes: dict[str, int] = field(default_factory=dict)
+    asking: set[str] = field(default_factory=set)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def take_demand(self, demand: MountDemand) -> None:
@@ -81,14 +81,12 @@ class _Cluster:
             for node, size in now.node_bytes.items() if now is not None else ():
                 self.on_nodes.setdefault(node, {})[path] = size
             if now is not None and _differ(was, now):
-                self.changes[path] = self.changes.get(path, 0) + 1
                 found.append(path)
         return found
 
     def forget(self, path: str) -> None:
         """A mount is gone."""
         del self.demands[path]
-        self.changes.pop(path, None)
         self._measure([node for node, one in self.nodes.items() if path in one.state.mounts])
         self.due = True
 
@@ -125,22 +123,33 @@ class CacheManager:
         state = self._clusters.setdefault(cluster, _Cluster())
         state.take_nodes(nodes, quotas)
         state.take_demand(demand)
-        async with state.lock:
-            if demand.path not in state.demands:
-                state.take_demand(demand)
-            if state.due or demand.path not in state.grants.mounts:
-                state.due = False
-                inputs = GrantInput(
-                    mounts=tuple(state.demands.values()),
-                    usable=dict(state.usable),
-                    quotas=dict(state.quotas),
-                )
+        state.asking.add(demand.path)
+        try:
+            async with state.lock:
+                return await self._granted(cluster, state, demand)
+        finally:
+            state.asking.discard(demand.path)
+
+    async def _granted(self, cluster: str, state: _Cluster, demand: MountDemand) -> MountGrant:
+        if demand.path not in state.demands:
+            state.take_demand(demand)
+        if state.due or demand.path not in state.grants.mounts:
+            state.due = False
+            inputs = GrantInput(
+                mounts=tuple(state.demands.values()),
+                usable=dict(state.usable),
+                quotas=dict(state.quotas),
+            )
+            try:
                 grants = await asyncio.to_thread(grant, inputs, before=state.grants)
-                for path in state.take_grants(grants):
-                    if path != demand.path:
-                        self._on_change(cluster, path)
-            own = state.grants.mounts[demand.path]
-            return replace(own, placements=_with_wants(own.placements, demand.wants))
+            except BaseException:
+                state.due = True  # what has changed is still to be granted
+                raise
+            for path in state.take_grants(grants):
+                if path not in state.asking:
+                    self._on_change(cluster, path)
+        own = state.grants.mounts[demand.path]
+        return replace(own, placements=_with_wants(own.placements, demand.wants))
 
     def granted(self, *, cluster: str, path: str, own: MountGrant, nodes: Iterable[str]) -> Granted:
         """What a mount may have of the cache now.
@@ -166,11 +175,6 @@ class CacheManager:
             if size and has_to_wait(space, path=path, granted=size):
                 waits.add(node)
         return Granted(grant=own, room=room, crowded=frozenset(crowded), waits=frozenset(waits))
-
-    def changes(self, *, cluster: str, path: str) -> int:
-        """How often a mount was granted something else."""
-        state = self._clusters.get(cluster)
-        return state.changes.get(path, 0) if state is not None else 0
 
     def register(self, *, cluster: str, demands: Iterable[MountDemand]) -> None:
         """Take in what mounts ask for, without a pass."""
@@ -206,7 +210,6 @@ class CacheManager:
             placed = state.grants.placed.get(other)
             if placed is None or placed.room is not None or placed.grant.evicted:
                 # It has less than it asks for: what has become free may be for it.
-                state.changes[other] = state.changes.get(other, 0) + 1
                 self._on_change(cluster, other)
 
 

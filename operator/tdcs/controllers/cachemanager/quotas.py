@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import PINNED_BEYOND_QUOTA, Finding, finding
 from tdcs.api.sharing import CacheQuota
 from tdcs.controllers.humanize import counted, human
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
+from tdcs.planning.placement import WantPlacement
 from tdcs.planning.wants import Want, namespace_of
 
 
@@ -36,6 +37,15 @@ def counting(
     return tuple(quota.name for quota in quotas if quota.namespace_selector.selects(labels))
 
 
+def allowed(placement: WantPlacement) -> str:
+    """How much the quota allows of what it keeps out in part, and what to do."""
+    return (
+        f"quota {placement.short_of} of the CacheCluster (spec.quotas) allows {human(placement.wanted_bytes)} of "
+        f"{human(placement.wanted_bytes + placement.unplaced_bytes)}; the rest is read from the source. Raise that "
+        "quota, delete or unpin other Datasets that it counts, or ask for less"
+    )
+
+
 def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) -> Finding:
     """The condition WithinQuotas of a cache cluster.
 
@@ -55,4 +65,4 @@ def within_quotas(quotas: Sequence[CacheQuota], *, beyond: Mapping[str, int]) ->
         f"{'; '.join(over[:5])}{' and others' if len(over) > 5 else ''}. Pinned data that is there stays; no other "
         "data of these quotas is cached. Unpin (spec.eviction of the Datasets) or delete Datasets, or raise the quota"
     )
-    return finding(names.WITHIN_QUOTAS, False, "PinnedBeyondQuota", text)
+    return finding(names.WITHIN_QUOTAS, False, PINNED_BEYOND_QUOTA, text)

@@ -5,19 +5,30 @@ from collections.abc import Sequence
 import numpy as np
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import (
+    CLONES_NEED_PRELOAD,
+    COPIES_ABOVE_MAXIMUM,
+    EVICTED,
+    EXPIRED,
+    NO_ROOM_FOR_CLONE,
+    NOT_ALL_FITS,
+    PRELOAD_DISABLED,
+    QUOTA_EXCEEDED,
+    SCHEDULE_NEVER_FIRES,
+    TTL_SHORTER_THAN_LOAD,
+    UNKNOWN_POLICY,
+    Finding,
+    finding,
+)
 from tdcs.api.dataset import Grant
 from tdcs.api.durations import to_seconds
-from tdcs.api.sharing import TIMED, Eviction
+from tdcs.api.sharing import PIN, TIMED, Access, Eviction
+from tdcs.controllers.cachemanager.quotas import allowed
 from tdcs.controllers.humanize import counted, human
 from tdcs.planning.grants import MountGrant, Tier
 from tdcs.planning.placement import RESERVE_RATIO, WantPlacement
 from tdcs.planning.schedule import mistake
-from tdcs.planning.standing import EXPIRED
 from tdcs.policy import slots
-
-EVICTED = "Evicted"
-"""Reason of a Dataset without a grant because others need its room."""
 
 
 def is_evicted(grant: MountGrant, mine: WantPlacement | None) -> bool:
@@ -37,6 +48,7 @@ def granted(
     grant: MountGrant,
     mine: WantPlacement | None,
     clones: Sequence[WantPlacement],
+    access: Access,
     eviction: Eviction,
     unknown: str,
     installed: Sequence[str],
@@ -48,23 +60,24 @@ def granted(
         grant: of its mount.
         mine: what its own spec came to; None when it preloads nothing.
         clones: its further copies.
+        access: of its spec.
         eviction: of its spec.
         unknown: the eviction policy that is not installed; empty when it is.
-        installed: the names of those that are.
+        installed: the names of those that are, Pin and Timed beside them.
         load_seconds: how long its last load took; None when that is not known.
     """
     if unknown:
         text = (
-            f"no eviction policy {unknown} is installed, so nothing of it is evicted: set spec.eviction.policy to Pin, "
-            f"Timed or one of {', '.join(sorted(installed))}, or install it beside the operator"
+            f"no eviction policy {unknown} is installed, so nothing of it is evicted: set spec.eviction.policy to "
+            f"one of {', '.join(sorted({*installed, PIN, TIMED}))}, or install it beside the operator"
         )
-        return finding(names.GRANTED, False, "UnknownPolicy", text)
+        return finding(names.GRANTED, False, UNKNOWN_POLICY, text)
     if eviction.schedule is not None and (wrong := mistake(eviction.schedule)):
         text = (
             f"spec.eviction.schedule, {eviction.schedule!r}, never fires ({wrong}), so nothing of it is evicted: write "
             "minute, hour, day of the month, month and day of the week, such as 0 3 * * 1"
         )
-        return finding(names.GRANTED, False, "ScheduleNeverFires", text)
+        return finding(names.GRANTED, False, SCHEDULE_NEVER_FIRES, text)
     if grant.tier is Tier.DUE and eviction.policy == TIMED:
         why = (
             f"it was not used for {eviction.ttl} (spec.eviction.ttl)"
@@ -83,25 +96,25 @@ def granted(
         )
         return finding(names.GRANTED, False, EVICTED, text)
     if mine is not None and mine.short_of:
-        text = (
-            f"quota {mine.short_of} of the CacheCluster (spec.quotas) allows {human(mine.wanted_bytes)} of "
-            f"{human(mine.wanted_bytes + mine.unplaced_bytes)}; the rest is read from the source"
-        )
-        return finding(names.GRANTED, False, "QuotaExceeded", text)
+        return finding(names.GRANTED, False, QUOTA_EXCEEDED, allowed(mine))
     refused = [one for one in clones if not one.copies]
     if refused:
+        return _without(refused)
+    if mine is None and access.on_limit == "Clone":
+        # The API server refuses it. A Dataset that is older than that rule may have it.
         text = (
-            f"{counted(len(refused), 'clone')} for waiting jobs (spec.access.onLimit) found no room: each needs nodes "
-            f"without another copy that can take {human(refused[0].subset_bytes)}. The jobs wait for a place at the "
-            "copies that there are. Add cache nodes or capacity"
+            "no clone is made for waiting jobs (spec.access.onLimit), because a clone is a copy of what spec.preload "
+            "brings, and spec.preload.enabled is false: set it to true, or spec.access.onLimit to Suspend"
         )
-        return finding(names.GRANTED, False, "NoRoomForClone", text)
+        return finding(names.GRANTED, False, CLONES_NEED_PRELOAD, text)
     if mine is None:
-        return finding(names.GRANTED, True, "PreloadDisabled", "what jobs read is cached while there is room")
+        return finding(names.GRANTED, True, PRELOAD_DISABLED, "what jobs read is cached while there is room")
     if mine.unplaced_bytes:
         text = f"{human(mine.wanted_bytes)} of {human(mine.wanted_bytes + mine.unplaced_bytes)} found room"
-        return finding(names.GRANTED, False, "NotAllFits", text)
+        return finding(names.GRANTED, False, NOT_ALL_FITS, text)
     copies = len(mine.copies) + len(clones)
+    if access.on_limit == "Clone" and access.max_copies is not None and copies > access.max_copies:
+        return finding(names.GRANTED, True, COPIES_ABOVE_MAXIMUM, _too_many_copies(copies, access.max_copies))
     text = f"{human(mine.wanted_bytes)} on {counted(len(set(mine.nodes)), 'node')}"
     further = f", and {counted(len(clones), 'clone')}" if clones else ""
     if load_seconds is not None and eviction.ttl is not None and to_seconds(eviction.ttl) < load_seconds:
@@ -109,8 +122,45 @@ def granted(
             f"{further}; but its last load took {load_seconds} s, and it leaves {eviction.ttl} after its last use: "
             "jobs that come later wait for another load. Make spec.eviction.ttl longer than a load"
         )
-        return finding(names.GRANTED, True, "TtlShorterThanLoad", text)
+        return finding(names.GRANTED, True, TTL_SHORTER_THAN_LOAD, text)
     return finding(names.GRANTED, True, "Granted", f"{text}{further}" if copies else "nothing is asked for")
+
+
+def _without(refused: Sequence[WantPlacement]) -> Finding:
+    """Why clones were not made, and what to do.
+
+    Args:
+        refused: at least one of which no copy was placed.
+    """
+    first = refused[0]
+    what = f"{counted(len(refused), 'clone')} of {human(first.subset_bytes)} for waiting jobs (spec.access.onLimit)"
+    wait = "The jobs wait for a place at the copies that there are"
+    if first.want.mode == "Replicate" and first.want.node_count is None:
+        text = (
+            f"{what} found no nodes: with mode Replicate and without nodeCount one copy lies on every node already. "
+            f"{wait}. Set spec.placement.nodeCount to the number of nodes of each copy"
+        )
+        return finding(names.GRANTED, False, NO_ROOM_FOR_CLONE, text)
+    if first.short_of:
+        text = (
+            f"quota {first.short_of} of the CacheCluster (spec.quotas) keeps out {what}. {wait}. Raise that quota, or "
+            "delete or unpin other Datasets that it counts"
+        )
+        return finding(names.GRANTED, False, QUOTA_EXCEEDED, text)
+    text = (
+        f"{what} found no room: each needs nodes without another copy that can take all of it"
+        f"{' and have the labels of spec.placement.nodeSelector' if first.want.node_selector else ''}. {wait}. Add "
+        "cache nodes or capacity"
+    )
+    return finding(names.GRANTED, False, NO_ROOM_FOR_CLONE, text)
+
+
+def _too_many_copies(copies: int, most: int) -> str:
+    return (
+        f"there are {copies} copies, and spec.access.maxCopies is {most}: no further one is made, those that jobs read "
+        "stay until these jobs end, and a clone that no job reads leaves after a while. To keep them set "
+        f"spec.access.maxCopies to {copies}"
+    )
 
 
 def evicted(*, uri: str, why: Finding) -> list[Finding]:
@@ -130,8 +180,10 @@ def grant_of(*, mine: Sequence[WantPlacement], why: Finding) -> Grant:
         for copy in one.copies:
             for held in copy.nodes.values():
                 mask |= slots.mask_of(held)
+    granted_bytes = sum(one.wanted_bytes for one in mine)
     return Grant(
-        bytes=sum(one.wanted_bytes for one in mine),
-        slots=int(mask.sum()),
+        bytes=granted_bytes,
+        # Slots without a byte in them find room anywhere: alone they are no grant.
+        slots=int(mask.sum()) if granted_bytes else 0,
         reason="" if why.status == "True" else why.reason,
     )

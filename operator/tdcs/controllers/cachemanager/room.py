@@ -41,17 +41,12 @@ class Granted:
     waits: frozenset[str]
 
 
-def usable_bytes(nodes: Mapping[str, NodeSpace], *, managed: Collection[str]) -> dict[str, int]:
-    """Bytes that the managed mounts together may take on each node.
+def usable_on(node: NodeSpace, *, managed: Collection[str]) -> int:
+    """Bytes that the managed mounts together may take on a node.
 
     Left out are a reserve, bytes that belong to no version (views keep them alive, or they are about to go), what
     other programs have of the disk, and what mounts hold there of which nothing else is known yet.
     """
-    return {name: usable_on(node, managed=managed) for name, node in nodes.items()}
-
-
-def usable_on(node: NodeSpace, *, managed: Collection[str]) -> int:
-    """The same of one node."""
     state, capacity = node.state, node.capacity
     held = {path: one.held_bytes for path, one in state.mounts.items()}
     strangers = sum(size for path, size in held.items() if path not in managed)

@@ -2,52 +2,62 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
 from tdcs.api import names
 from tdcs.api.dataset import Dataset
-from tdcs.controllers.cache_observer import CacheObserver
-from tdcs.controllers.cache_view import WantedBytes
+from tdcs.controllers.access import credentials
+from tdcs.controllers.access.endpoints import Endpoints, cluster_networks
+from tdcs.controllers.access.permission import Permission, source_permission
+from tdcs.controllers.cache.observer import CacheObserver
+from tdcs.controllers.cache.view import WantedBytes
 from tdcs.controllers.context import Context, WorkKey
-from tdcs.controllers.dataset.ledger import ledger_of
 from tdcs.controllers.dataset.publisher import Publisher
+from tdcs.controllers.dataset.revoked_keys import RevokedKeys
 from tdcs.controllers.humanize import explain_invalid
-from tdcs.controllers.mounts import (
-    checks,
-    credentials,
-    identity,
-    readers,
-    volumes,
-)
-from tdcs.controllers.mounts.access.endpoints import Endpoints, cluster_networks
-from tdcs.controllers.mounts.access.permission import source_permission
+from tdcs.controllers.mounts import checks, identity, readers
 from tdcs.controllers.mounts.deletion import dataset as deletion
-from tdcs.controllers.mounts.deletion import withdrawal
 from tdcs.controllers.mounts.deletion.orphans import Orphans
 from tdcs.controllers.mounts.deletion.unused_manifests import remove_unused
-from tdcs.controllers.mounts.mount import Mounts
-from tdcs.controllers.mounts.placement import expected_paths
-from tdcs.controllers.mounts.problem import Problem
+from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.reconcile import reconcile
 from tdcs.controllers.mounts.report import MountReport
-from tdcs.controllers.mounts.snapshot import MountRequest, World
+from tdcs.controllers.mounts.snapshot import MountRequest
+from tdcs.controllers.mounts.world import World
+from tdcs.controllers.problem import Problem
+from tdcs.controllers.volumes import objects, volume
+from tdcs.controllers.volumes.volume import Volume
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
-from tdcs.kube.objects import Key
+from tdcs.kube.objects import Key, with_finalizer
 from tdcs.kube.resources import DATASETS
 from tdcs.planning.ledger import MountLedger
 
 ROOM_SECONDS = 2.0
 """Room that comes or goes on the nodes has Datasets looked at so often at most."""
 
+NEEDS_SECONDS = 1.0
+"""A CacheCluster is looked at so soon after its jobs need more or less of it; the needs of many mounts at once."""
+
 LOCKED_RETRY = 0.5
 """Seconds after which a Dataset is looked at again while another pass works on its mount."""
 
 
 class DatasetController:
-    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads."""
+    """Keeps every Dataset mounted, loaded and claimable, and carries out its Preloads.
+
+    Args:
+        context: the controller's world.
+        clock: seconds that only grow.
+        networks: of the cluster, beside what its nodes say.
+
+    Attributes:
+        observer: what every cache cluster says of itself.
+        queue_order: the jobs that wait, the first first.
+    """
 
     def __init__(
         self,
@@ -58,99 +68,76 @@ class DatasetController:
     ) -> None:
         self._context = context
         self._clock = clock
-        settings = context.settings
+        self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
         self.observer = CacheObserver(
             caches=context.caches,
-            poll_seconds=settings.poll_seconds,
+            poll_seconds=context.settings.poll_seconds,
+            patience=context.settings.return_seconds / 4,
             on_cache=self._cache_changed,
             on_agents=self._agents_changed,
             on_room=self._room_changed,
             clock=clock,
         )
-        self._mounts = Mounts(
-            caches=context.caches,
-            pause=settings.survey_seconds,
-            stuck_seconds=settings.listing_seconds,
-            looked=self.observer.look,
-            on_change=lambda cluster, path: self._wake(cluster, {path}),
-            now=context.now,
-            clock=clock,
-        )
         self._world = World(
             context=context,
-            caches=context.caches,
             observer=self.observer,
-            mounts=self._mounts,
-            clock=clock,
+            on_change=lambda cluster, path: self._wake(cluster, {path}),
             queue_order=lambda: self.queue_order(),
+            clock=clock,
         )
         self._orphans = Orphans(world=self._world)
         self._publisher = Publisher(world=self._world)
         context.caches.on_lost = self._manifest_lost
-        self._needs_told: dict[str, object] = {}
+        self._needs_seen: dict[str, object] = {}
+        self._revoked = RevokedKeys(seconds=context.settings.revoked_seconds, clock=clock)
         self._endpoints = Endpoints(
             resolve=context.resolve,
             networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
             clock=clock,
             on_change=context.queue.add,
         )
-        self.on_cache: Callable[[str], None] = lambda cluster: None
-        self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
+
+    # What other controllers ask.
 
     def source_rates(self) -> Mapping[str, float]:
         """The measured rates of stores, in bytes a second."""
-        return self._mounts.bandwidth.measured()
+        return self._world.bandwidth.measured()
 
     def report_of(self, *, cluster: str, path: str) -> MountReport | None:
         """What the last pass over a mount found."""
-        mount = self._mounts.find(cluster=cluster, path=path)
+        mount = self._world.find(cluster=cluster, path=path)
         return mount.report if mount is not None else None
 
     def ledgers(self, *, cluster: str) -> list[MountLedger[WorkKey]]:
         """What of every mount of a cache cluster lies on which workers, as far as it is known."""
         found = []
-        for mount in sorted(self._mounts, key=lambda one: one.path):
-            known, decision = mount.report, mount.decision
-            if mount.cluster != cluster or known is None or known.listed is None or decision is None:
+        for mount in sorted(self._world, key=lambda one: one.path):
+            known = mount.report
+            if mount.cluster != cluster or known is None:
                 continue
             users = readers.users_of(stores=self._context.stores, cluster=cluster, path=mount.path)
-            if users:
-                moving = self._mounts.assigner(cluster).moving(mount.path, seen=known.states)
-                found.append(ledger_of(decision, known, known.listed, users, moving=moving))
+            moving = self._world.assigner(cluster).moving(mount.path, seen=known.states)
+            ledger = known.ledger(users, moving=moving)
+            if users and ledger is not None:
+                found.append(ledger)
         return found
 
     def needs(self, cluster: str) -> WantedBytes:
         """What the jobs of a cache cluster, and the owners of its data, need in it."""
-        expected = expected_paths(datasets=self._context.stores.datasets, cluster=cluster)
-        grants = self._mounts.manager.grants(cluster)
+        grants = self._world.manager.grants(cluster)
         return WantedBytes(
             bytes=sum(grants.needed.values()),
-            complete=expected <= grants.mounts.keys(),
+            complete=self._world.is_complete(cluster),
             beyond={name: -left for name, left in grants.quotas.items() if left < 0},
         )
-
-    def _tell_needs(self, cluster: str) -> None:
-        """Have the CacheCluster looked at when its jobs need more or less: its status says so, and may scale it."""
-        grants = self._mounts.manager.grants(cluster)
-        found = (
-            sum(grants.needed.values()),
-            len(grants.mounts),
-            tuple(sorted(name for name, left in grants.quotas.items() if left < 0)),
-        )
-        if self._needs_told.get(cluster) != found:
-            self._needs_told[cluster] = found
-            self.on_cache(cluster)
 
     def readers_on(self, cluster: str) -> frozenset[str]:
         """The nodes on which pods mount data of a cache cluster."""
         stores = self._context.stores
-        return frozenset[str]().union(
-            *(
-                stores.usage.nodes_of(key)
-                for key, obj in stores.datasets.items()
-                if names.cache_cluster_of(obj) == cluster
-            )
-        )
+        own = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
+        return frozenset[str]().union(*(stores.usage.nodes_of(key) for key in own))
+
+    # What is done.
 
     async def reconcile(self, key: WorkKey) -> float | None:
         """One pass; gives the seconds until the next one is due, None when only a change calls for it."""
@@ -162,21 +149,10 @@ class DatasetController:
         try:
             dataset = Dataset.model_validate(obj)
         except ValidationError as error:
-            if deleting:
-                return await self._deleted(
-                    obj, await deletion.delete_unreadable(context=self._context, obj=obj)
-                )
-            return await self._publisher.blocked(
-                obj, Problem(reason="InvalidSpec", message=explain_invalid(error))
-            )
+            cause = Problem(reason="InvalidSpec", message=explain_invalid(error))
+            return await (self._delete(key, obj, None) if deleting else self._publisher.blocked(obj, cause))
         if deleting:
-            self._endpoints.forget(key)
-            path = dataset.status.mount_path if dataset.status else ""
-            mount = self._mounts.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
-            left = await deletion.delete(world=self._world, key=key, obj=obj, mount=mount)
-            if left is None and path:
-                self._wake(dataset.spec.cache_cluster_ref.name, {path})
-            return await self._deleted(obj, left)
+            return await self._delete(key, obj, self._mount_of(dataset))
         return await self._keep(key, obj, dataset)
 
     async def sweep(self) -> None:
@@ -189,96 +165,148 @@ class DatasetController:
         """Stop what goes on in the background."""
         await self.observer.close()
         await self._endpoints.close()
-        await self._mounts.close()
+        await self._world.close()
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
-        context, settings = self._context, self._context.settings
+        """A pass over a Dataset that stays: whether it may read its source, and with what; then its mount."""
+        context, spec = self._context, dataset.spec
+        cluster, serves = spec.cache_cluster_ref.name, readers.serves(dataset)
         obj = await self._with_finalizer(obj)
-        cluster = dataset.spec.cache_cluster_ref.name
         new = dataset.status is None or not dataset.status.mount_path
-        problem = credentials.cluster_problem(stores=context.stores, spec=dataset.spec, new=new)
-        if problem is not None:
-            return await self._publisher.blocked(obj, problem)
+        cause = credentials.cluster_problem(stores=context.stores, spec=spec, new=new)
+        if cause is not None:
+            return await self._publisher.blocked(obj, cause)
+        if self._revoked.are_revoked(key):
+            if not new:
+                return await self._withdraw(obj, dataset, self._revoked.problem(spec.source.uri))
+            self._revoked.forget(key)  # nothing is left: its keys are tried again
         allowed = source_permission(
-            stores=context.stores, endpoints=self._endpoints, key=key, spec=dataset.spec
+            rules=self._world.spec_of(cluster),
+            stores=context.stores,
+            endpoints=self._endpoints,
+            key=key,
+            spec=spec,
         )
-        serves = readers.serves(dataset)
         if allowed.refused is not None and (allowed.settled or not serves):
-            return await self._withdrawn(key, obj, dataset, allowed.refused)
-        doubt = allowed.refused or allowed.unknown
+            return await self._withdraw(obj, dataset, allowed.refused)
+        doubt = allowed.doubt
         if doubt is not None and not serves:
             return await self._publisher.blocked(obj, doubt)
         if self._orphans.is_due(cluster):
             await self._orphans.sweep(cluster)
-        live = await volumes.find(context=context, obj=obj)
+        live = await volume.find(context=context, obj=obj)
         if isinstance(live, Problem):
             return await self._publisher.blocked(obj, live)
-        keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=dataset.spec)
+        keys = await credentials.read_credentials(context=context, namespace=key.namespace, spec=spec)
+        origin = None
+        if not isinstance(keys, Problem) and doubt is None:
+            origin = identity.source_of(spec=spec, credentials=keys, address=allowed.address)
         # What serves goes on while the source is in doubt: nothing is mounted, listed or assigned to be read meanwhile.
         trouble = doubt or (keys if isinstance(keys, Problem) else None)
         # A status alone is no authority: whoever could write it would read with the keys of another one.
-        claimed = volumes.mounted_path(live.volume)
-        if trouble is not None and not (claimed and readers.serves(dataset)):
+        claimed = objects.mounted_path(live.volume)
+        if trouble is not None and not (claimed and serves):
             return await self._publisher.blocked(obj, trouble)
-        origin = (
-            None
-            if isinstance(keys, Problem) or doubt is not None
-            else identity.source_of(spec=dataset.spec, credentials=keys, address=allowed.address)
-        )
         path = self._path_of(dataset, origin=origin, claimed=claimed)
         if new or (dataset.status is not None and dataset.status.mount_path != path):
             obj, dataset = await self._publisher.mounting(obj, path)
-        mount = self._mounts.get(cluster=cluster, path=path)
+        mount = self._world.get(cluster=cluster, path=path)
         if mount.lock.locked():
-            return min(settings.progress_seconds, LOCKED_RETRY)
+            return min(context.settings.progress_seconds, LOCKED_RETRY)
+        me = readers.with_kept(Reader(key=key, obj=obj, dataset=dataset), stores=context.stores)
         async with mount.lock:
-            me = Reader(key=key, obj=obj, dataset=dataset)
-            users = readers.readers(stores=context.stores, cluster=cluster, path=path, me=me)
-            me = readers.with_kept(me, stores=context.stores)
-            users = [me if user.key == me.key else user for user in users]
-            mount.users = frozenset(user.key for user in users)
-            check = checks.next_check(
-                me=me,
-                users=users,
-                versions=mount.manifests.view(),
-                answered=mount.manifests.answered(me.key),
-                clock=self._clock(),
-                now=context.now(),
-            )
-            asked = MountRequest(
-                me=me,
-                source=origin,
-                claimed=bool(claimed),
-                check_due=check.due and doubt is None,
-                paused=allowed.refused is not None and len(users) == 1,
-                answers={user.key: checks.asked_of(user) for user in users},
-            )
-            before = mount.report
-            found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
-            if found is not before:
-                self._tell_needs(cluster)
-            if before is None or before.placements.keys() != found.placements.keys():
-                for user in users:
-                    self._wake_preloads(user.key)
-            wait = await self._publisher.publish(
-                me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
-            )
-            if not serves and found.problem is None:
-                self._wake_preloads(key)  # which wait until it serves
-            return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
+            wait = await self._work(me, mount, live, origin, allowed=allowed, trouble=trouble)
+        return wait if wait is None or doubt is None else min(wait, doubt.retry_after)
 
-    async def _withdrawn(self, key: WorkKey, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
-        """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""
-        path, cluster = (
-            dataset.status.mount_path if dataset.status else "",
-            dataset.spec.cache_cluster_ref.name,
+    async def _work(
+        self,
+        me: Reader,
+        mount: Mount,
+        live: Volume,
+        origin: Source | None,
+        *,
+        allowed: Permission,
+        trouble: Problem | None,
+    ) -> float | None:
+        """The pass over the mount, with its lock, and what it says of the Dataset."""
+        users = readers.readers(stores=self._context.stores, cluster=mount.cluster, path=mount.path, me=me)
+        mount.users = frozenset(user.key for user in users)
+        check = checks.next_check(
+            me=me,
+            users=users,
+            versions=mount.manifests.view(),
+            answered=mount.manifests.answered(me.key),
+            clock=self._clock(),
+            now=self._context.now(),
         )
-        mount = self._mounts.get(cluster=cluster, path=path) if path else None
-        left = await withdrawal.withdraw(world=self._world, key=key, obj=obj, mount=mount)
+        asked = MountRequest(
+            me=me,
+            source=origin,
+            claimed=bool(objects.mounted_path(live.volume)),
+            check_due=check.due and allowed.doubt is None,
+            paused=allowed.refused is not None and len(users) == 1,
+        )
+        before = mount.report
+        found = await reconcile(world=self._world, mount=mount, asked=asked, users=users)
+        if found is not before:
+            self._compare_needs(mount.cluster)
+        if before is None or before.placements.keys() != found.placements.keys():
+            for user in users:
+                self._wake_preloads(user.key)
+        wait = await self._publisher.publish(
+            me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
+        )
+        if not readers.serves(me.dataset) and found.problem is None:
+            self._wake_preloads(me.key)  # which wait until it serves
+        if found.problem is not None:
+            self._revoked.forget(me.key)  # the source was not asked: it has refused nothing
+            return wait
+        refused = found.there and found.trouble is not None and found.trouble.keys_refused
+        left = self._revoked.note(me.key, refused=refused)
+        return min((one for one in (wait, left) if one is not None), default=None)
+
+    async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
+        """One step of a deletion."""
+        self._endpoints.forget(key)
+        self._revoked.forget(key)
+        left = await deletion.delete(world=self._world, obj=obj, mount=mount)
+        if isinstance(left, Problem):
+            return await self._publisher.blocked(obj, left)
+        if left is None and mount is not None:
+            self._wake(mount.cluster, {mount.path})
+        return left
+
+    async def _withdraw(self, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
+        """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""
+        mount, left = self._mount_of(dataset), None
+        if mount is not None:
+            left = await deletion.release(world=self._world, obj=obj, mount=mount, patient=False)
+        if isinstance(left, Problem):
+            cause = replace(cause, message=f"{cause.message}; {left.message}")
         await self._publisher.withdrawn(obj, cause, gone=left is None)
-        if path and left is None:
-            self._wake(cluster, {path})
-        return cause.retry_after if left is None else left
+        if left is not None:
+            return left.retry_after if isinstance(left, Problem) else volume.POLL
+        if mount is not None:
+            self._wake(mount.cluster, {mount.path})
+        return cause.retry_after
+
+    async def _gone(self, key: WorkKey) -> float | None:
+        """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
+        self._publisher.forget(key)
+        self._endpoints.forget(key)
+        left = False
+        for mount in self._world:
+            if self._context.stores.cache_cluster(mount.cluster) is None:
+                await self._world.drop(mount)
+            elif not readers.users_of(stores=self._context.stores, cluster=mount.cluster, path=mount.path):
+                self._world.assigner(mount.cluster).stop(mount.path)
+                left |= await self._orphans.sweep(mount.cluster)
+        return self._context.settings.survey_seconds if left else None
+
+    def _mount_of(self, dataset: Dataset) -> Mount | None:
+        """The mount that its status names."""
+        path = dataset.status.mount_path if dataset.status else ""
+        return self._world.get(cluster=dataset.spec.cache_cluster_ref.name, path=path) if path else None
 
     def _path_of(self, dataset: Dataset, *, origin: Source | None, claimed: str) -> str:
         """Where a Dataset is mounted, or shall be: by its volume, its spec and its keys, never by its status.
@@ -289,78 +317,70 @@ class DatasetController:
         if claimed or origin is None:
             return claimed
         cluster, mark = dataset.spec.cache_cluster_ref.name, identity.mark(origin)
-        same = (one.path for one in self._mounts if one.cluster == cluster and one.mounting.mark == mark)
+        same = (one.path for one in self._world if one.cluster == cluster and one.mounting.mark == mark)
         return next(same, "") or identity.engine_path(source=origin)
 
     async def _with_finalizer(self, obj: Object) -> Object:
-        finalizers = obj["metadata"].get("finalizers", [])
-        if names.FINALIZER in finalizers:
+        finalizers = with_finalizer(obj, finalizer=names.FINALIZER)
+        if finalizers is None:
             return obj
-        metadata = {
-            "resourceVersion": obj["metadata"]["resourceVersion"],
-            "finalizers": [*finalizers, names.FINALIZER],
-        }
+        metadata = obj["metadata"]
         return await self._context.api.merge(
             DATASETS,
-            name=obj["metadata"]["name"],
-            namespace=obj["metadata"]["namespace"],
-            patch={"metadata": metadata},
+            name=metadata["name"],
+            namespace=metadata["namespace"],
+            patch={"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}},
         )
 
-    async def _deleted(self, obj: Object, left: float | Problem | None) -> float | None:
-        return await self._publisher.blocked(obj, left) if isinstance(left, Problem) else left
+    # Who is looked at when.
 
-    async def _gone(self, key: WorkKey) -> float | None:
-        """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
-        self._publisher.forget(key)
-        self._endpoints.forget(key)
-        left = False
-        for mount in self._mounts:
-            if self._context.stores.cache_cluster(mount.cluster) is None:
-                await self._mounts.drop(mount)
-            elif not readers.users_of(stores=self._context.stores, cluster=mount.cluster, path=mount.path):
-                self._mounts.assigner(mount.cluster).stop(mount.path)
-                left |= await self._orphans.sweep(mount.cluster)
-        return self._context.settings.survey_seconds if left else None
+    def _compare_needs(self, cluster: str) -> None:
+        """Have the CacheCluster looked at when its jobs need more or less: its status says so, and may scale it."""
+        grants = self._world.manager.grants(cluster)
+        beyond = sorted(name for name, left in grants.quotas.items() if left < 0)
+        found = (sum(grants.needed.values()), len(grants.mounts), beyond)
+        if self._needs_seen.get(cluster) != found:
+            self._needs_seen[cluster] = found
+            self._context.queue.add_after(self._context.cache_cluster_key(cluster), NEEDS_SECONDS)
 
     def _manifest_lost(self, digest: str) -> None:
         """Somebody needs a manifest that is nowhere: what it is of is listed."""
-        for mount in self._mounts:
+        for mount in self._world:
             if mount.manifests.lost(digest):
                 self._wake(mount.cluster, {mount.path}, after=self._context.settings.survey_seconds)
 
     def _cache_changed(self, cluster: str, paths: set[str] | None) -> None:
         self._wake(cluster, paths)
-        self.on_cache(cluster)
+        self._context.queue.add(self._context.cache_cluster_key(cluster))
 
     def _agents_changed(self, cluster: str, paths: set[str] | None) -> None:
         self._wake(cluster, paths, after=self._context.settings.progress_seconds / 4)
 
     def _room_changed(self, cluster: str, paths: set[str]) -> None:
         """Room that frees itself is for those that have less than they ask for; where there is less, some must go."""
-        self._wake(cluster, paths | self._mounts.manager.lacking(cluster), after=ROOM_SECONDS)
+        self._wake(cluster, paths | self._world.manager.lacking(cluster), after=ROOM_SECONDS)
 
     def _wake(self, cluster: str, paths: set[str] | None, *, after: float = 0.0) -> None:
         """Look soon at the Datasets of some mounts of a cluster, or of all, and at their Preloads."""
-        stores = self._context.stores
-        if paths is None:
-            keys = [
-                WorkKey(DATASETS, *key)
-                for key, obj in stores.datasets.items()
-                if names.cache_cluster_of(obj) == cluster
-            ]
-        else:
-            keys = []
-            for path in paths:
-                mount = self._mounts.find(cluster=cluster, path=path)
-                seen = readers.users_of(stores=stores, cluster=cluster, path=path)
-                keys += seen if mount is None else mount.users.union(seen)
-        for key in keys:
+        for key in self._users(cluster, paths):
             if after:
                 self._context.queue.add_after(key, after)
             else:
                 self._context.queue.add(key)
             self._wake_preloads(key)
+
+    def _users(self, cluster: str, paths: set[str] | None) -> list[WorkKey]:
+        """The Datasets of some mounts of a cluster, or of all."""
+        stores = self._context.stores
+        if paths is None:
+            own = (key for key, obj in stores.datasets.items() if names.cache_cluster_of(obj) == cluster)
+            return [WorkKey(DATASETS, *key) for key in own]
+        found: list[WorkKey] = []
+        for path in paths:
+            mount = self._world.find(cluster=cluster, path=path)
+            seen = readers.users_of(stores=stores, cluster=cluster, path=path)
+            found += seen if mount is None else mount.users.union(seen)
+        return found
 
     def _wake_preloads(self, dataset: WorkKey) -> None:
         for key in readers.preload_keys(

@@ -3,9 +3,9 @@
 from tdcs.api.conditions import Finding
 from tdcs.controllers.context import Settings
 from tdcs.controllers.mounts import conditions
-from tdcs.controllers.mounts.problem import RETRY_SOON
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import MountReport
+from tdcs.controllers.problem import RETRY_SOON
 from tdcs.planning import wants
 from tdcs.planning.holdings import WantProgress
 
@@ -34,10 +34,16 @@ def findings_of(
     if not mine.copies:
         selector = spec.placement.node_selector
         return conditions.unplaced(uri=uri, selector=selector), RETRY_SOON
+    absent = sorted(found.absent.intersection(mine.nodes))
     reached = progress.placed_bytes or not mine.wanted_bytes
     if progress.missing_bytes == 0 and reached and not (progress.failed_bytes and found.away):
         done = conditions.loaded(
-            held=found.holdings, uri=uri, placement=mine, progress=progress, failures=found.failures
+            held=found.holdings,
+            uri=uri,
+            placement=mine,
+            progress=progress,
+            failures=found.failures,
+            absent=absent,
         )
         return done, rest
     if not mine.want.load:
@@ -47,5 +53,5 @@ def findings_of(
     cause = found.away
     if progress.failed_bytes and not progress.missing_bytes and not cause and found.failures.files:
         cause = found.failures.files[0].reason
-    loading = conditions.loading(progress=progress, uri=uri, placement=mine, cause=cause)
+    loading = conditions.loading(progress=progress, uri=uri, placement=mine, cause=cause, absent=absent)
     return loading, settings.progress_seconds

@@ -10,8 +10,8 @@ class LoadTimes:
     brings less than half of the data."""
 
     def __init__(self) -> None:
-        self._begun: dict[WorkKey, float] = {}
-        self._known: set[WorkKey] = set()
+        self._begun: dict[WorkKey, float | None] = {}
+        """When each load began; None for one that is not measured."""
 
     def seen(self, key: WorkKey, *, missing: int, wanted: int, clock: float) -> int | None:
         """Take in how far a load is; gives its whole seconds, one at least, when it has just ended.
@@ -23,16 +23,11 @@ class LoadTimes:
             clock: seconds that only grow.
         """
         if missing > 0:
-            whole = 2 * missing >= wanted and key not in self._known
-            self._known.add(key)
-            if whole:
-                self._begun.setdefault(key, clock)
+            self._begun.setdefault(key, clock if 2 * missing >= wanted else None)
             return None
-        self._known.discard(key)
         begun = self._begun.pop(key, None)
         return None if begun is None else max(math.ceil(clock - begun), 1)
 
     def forget(self, key: WorkKey) -> None:
         """The Dataset is gone, or is not loaded any more."""
-        self._known.discard(key)
         self._begun.pop(key, None)

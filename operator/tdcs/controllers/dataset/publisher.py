@@ -1,28 +1,28 @@
 """Reports in a Dataset's status how it stands with it, and makes its claim."""
 
 import math
+from collections.abc import Collection, Sequence
 
-from tdcs.api.dataset import Dataset
+from tdcs.api.conditions import Finding
+from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.controllers.cachemanager import report as manager_report
+from tdcs.controllers.cachemanager.demand import jobs_of, use_of
 from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.dataset import report
 from tdcs.controllers.dataset.findings import findings_of
 from tdcs.controllers.dataset.load_times import LoadTimes
-from tdcs.controllers.dataset.report import Known
-from tdcs.controllers.mounts import (
-    checks,
-    conditions,
-    readers,
-    volumes,
-)
+from tdcs.controllers.mounts import checks, conditions, readers
 from tdcs.controllers.mounts.checks import SourceCheck
 from tdcs.controllers.mounts.mount import Mount
-from tdcs.controllers.mounts.problem import Problem
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import MountDecision, MountReport
-from tdcs.controllers.mounts.snapshot import World
+from tdcs.controllers.mounts.world import World
+from tdcs.controllers.problem import Problem
 from tdcs.controllers.publish import publish_status
+from tdcs.controllers.volumes import volume
+from tdcs.controllers.volumes.volume import Volume
 from tdcs.kube.api import Object
+from tdcs.kube.objects import object_key
 from tdcs.kube.resources import DATASETS
 from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings
@@ -50,28 +50,41 @@ class Publisher:
         mount: Mount,
         found: MountReport,
         *,
-        live: volumes.Volume,
+        live: Volume,
         check: SourceCheck,
         trouble: Problem | None,
         shared: bool,
     ) -> float | None:
-        """Report how it stands with a Dataset."""
-        context, settings, uri = self._world.context, self._world.context.settings, me.dataset.spec.source.uri
+        """Report how it stands with a Dataset; gives the seconds until the next look is due.
+
+        Args:
+            me: the Dataset.
+            mount: its mount.
+            found: what the pass over that found.
+            live: its volume and claim.
+            check: whether the source was to be listed, and when it is next.
+            trouble: why the source cannot be used; None when it can.
+            shared: whether other Datasets read the mount, too.
+        """
+        settings, status = self._world.context.settings, me.dataset.status or DatasetStatus()
         if found.problem is not None:
             return await self.blocked(me.obj, found.problem)
         if not found.there:
+            await self._note_use(me.obj)
             return settings.survey_seconds  # the end of the mounting wakes it
-        if found.listed is None or not found.decided:
-            return settings.progress_seconds  # the status stands; the end of what is under way wakes it
+        if found.listed is None or not found.decided or found.decision is None:
+            await self._note_use(me.obj)
+            return settings.progress_seconds  # all else stands; the end of what is under way wakes it
         if found.listed.totals.files == 0:
             mount.manifests.relist()
+            uri = me.dataset.spec.source.uri
             text = f"there is no file under {uri}: correct spec.source.uri, or put the data there"
             await self.blocked(me.obj, Problem(reason="SourceEmpty", message=text, uri=uri))
             return settings.survey_seconds
         claimed: bool | Problem = False
-        if found.settled or (me.dataset.status is not None and me.dataset.status.claim_name):
-            claimed = await volumes.provide(
-                context=context,
+        if found.settled or status.claim_name:
+            claimed = await volume.provide(
+                context=self._world.context,
                 obj=me.obj,
                 live=live,
                 cluster=mount.cluster,
@@ -80,30 +93,61 @@ class Publisher:
             )
             if isinstance(claimed, Problem):
                 return await self.blocked(me.obj, claimed)
-        decision, key = found.decision, me.own_want
-        if decision is None:
-            return settings.progress_seconds
+        return await self._report(
+            me,
+            mount,
+            found,
+            found.decision,
+            check=check,
+            trouble=found.trouble or trouble,
+            shared=shared,
+            claim_name=me.key.name if claimed else status.claim_name,
+        )
+
+    async def _report(
+        self,
+        me: Reader,
+        mount: Mount,
+        found: MountReport,
+        decision: MountDecision,
+        *,
+        check: SourceCheck,
+        trouble: Problem | None,
+        shared: bool,
+        claim_name: str,
+    ) -> float:
+        """The status of a Dataset of which all is known."""
+        context, settings = self._world.context, self._world.context.settings
+        before, key = me.dataset.status or DatasetStatus(), me.own_want
+        placement = found.placements.get(key)
+        use = decision.claims[key].use if key in decision.claims else DatasetUse()
         cloned = [
-            (clone, found.placements[one], found.progress[one])
+            (clone, found.placements[one], found.readable[one])
             for clone in decision.clones.get(key, ())
             for one in (wants.clone_key(namespace=me.key.namespace, name=me.key.name, copy=clone.id),)
             if one in found.placements
         ]
+        brought = [
+            (found.placements[want.key], found.readable[want.key])
+            for want in readers.preload_wants(stores=context.stores, reader=me, now=context.now())
+            if want.key in found.placements
+        ]
         load_seconds = self._load_seconds(me, found)
+        eviction, unknown = me.dataset.spec.eviction, decision.standing.unknown
+        clones = [one for _, one, _ in cloned]
         why = manager_report.granted(
             grant=decision.granted.grant,
-            mine=found.placements.get(key),
-            clones=[wanted for _, wanted, _ in cloned],
-            eviction=me.dataset.spec.eviction,
-            unknown=decision.standing.unknown
-            if decision.standing.unknown == me.dataset.spec.eviction.policy
-            else "",
-            installed=[*self._world.policies, "Pin", "Timed"],
+            mine=placement,
+            clones=clones,
+            access=me.dataset.spec.access,
+            eviction=eviction,
+            unknown=unknown if unknown == eviction.policy else "",
+            installed=list(self._world.policies),
             load_seconds=load_seconds,
         )
-        mine = [*([found.placements[key]] if key in found.placements else ()), *(one for _, one, _ in cloned)]
-        if manager_report.is_evicted(decision.granted.grant, found.placements.get(key)):
-            findings, wait = manager_report.evicted(uri=uri, why=why), settings.resync_seconds
+        if manager_report.is_evicted(decision.granted.grant, placement):
+            findings = manager_report.evicted(uri=me.dataset.spec.source.uri, why=why)
+            wait = settings.resync_seconds
         else:
             findings, wait = findings_of(
                 me, found, shared=shared, settings=settings, clock=self._world.clock(), now=context.now()
@@ -112,48 +156,34 @@ class Publisher:
         wait = min(wait, max(check.seconds_left, 1.0), _until_changed(decision, settings=settings))
         wrong = readers.wrong_preloads(stores=context.stores, reader=me)
         findings = conditions.with_wrong(findings, preloads=wrong, where=me.key.namespace)
-        cause = found.trouble or trouble
-        if cause is not None:
-            findings = conditions.with_trouble(findings, reason=cause.reason, message=cause.message)
-            wait = min(wait, cause.retry_after)
-        findings.append(
-            conditions.reachable((cause.reason, cause.message) if cause else None, differs=found.differs)
-        )
-        status = me.dataset.status
-        brought = [
-            (found.placements[want.key], found.progress[want.key])
-            for want in readers.preload_wants(stores=context.stores, reader=me, now=context.now())
-            if want.key in found.placements
-        ]
-        answered = mount.manifests.answered(me.key)
-        known = Known(
-            claim_name=me.key.name if claimed is True else status.claim_name if status else "",
-            mount_path=mount.path,
-            checked=found.checked or (status.last_source_check_time if status else None),
+        if trouble is not None:
+            findings = conditions.with_trouble(findings, reason=trouble.reason, message=trouble.message)
+            wait = min(wait, trouble.retry_after)
+        cause = (trouble.reason, trouble.message) if trouble is not None else None
+        findings.append(conditions.reachable(cause, differs=found.differs))
+        answered, checked = mount.manifests.answered(me.key), before.last_source_check_time
+        status = DatasetStatus(
+            state=conditions.state_of(findings),
+            last_source_check_time=found.checked or checked,
             refreshed=answered if answered is not None else check.answered,
-            kept=tuple(me.kept),
-            use=decision.claims[key].use if key in decision.claims else DatasetUse(),
-            grant=manager_report.grant_of(mine=mine, why=why),
+            kept=list(me.kept),
+            grant=manager_report.grant_of(mine=[*([placement] if placement else ()), *clones], why=why),
             load_seconds=load_seconds,
             source_bandwidth=decision.source_rate,
+            claim_name=claim_name,
+            mount_path=mount.path,
         )
-        await publish_status(
-            context=context,
-            resource=DATASETS,
-            obj=me.obj,
-            status=report.status_of(
-                held=found.holdings,
-                state=conditions.state_of(findings),
-                known=known,
-                placement=found.placements.get(key),
-                progress=found.progress.get(key),
-                brought=brought,
-                cloned=cloned,
-                failures=found.failures,
-            ),
-            findings=findings,
-            beside=checks.unwritten(status.last_source_check_time if status else None, now=context.now()),
+        counted = report.with_data(
+            report.with_use(status, use),
+            held=found.holdings,
+            placement=placement,
+            progress=found.progress.get(key),
+            readable=found.readable.get(key),
+            brought=brought,
+            cloned=cloned,
+            failures=found.failures,
         )
+        await self._write(me.obj, counted, findings, beside=checks.unwritten(checked, now=context.now()))
         return wait
 
     def _load_seconds(self, me: Reader, found: MountReport) -> int | None:
@@ -173,37 +203,65 @@ class Publisher:
 
     async def mounting(self, obj: Object, path: str) -> tuple[Object, Dataset]:
         """Write the path into the status before anything is mounted there, so that a deletion always finds it."""
-        uri = str(obj["spec"]["source"]["uri"])
-        wanted = report.status_of(held=Holdings(), state="Mounting", known=Known(mount_path=path))
-        obj = await publish_status(
-            context=self._world.context,
-            resource=DATASETS,
-            obj=obj,
-            status=wanted,
-            findings=conditions.mounting(uri),
-        )
+        wanted = report.with_data(DatasetStatus(state="Mounting", mount_path=path), held=Holdings())
+        wanted = report.with_use(wanted, self._use_of(obj))
+        obj = await self._write(obj, wanted, conditions.mounting(str(obj["spec"]["source"]["uri"])))
         return obj, Dataset.model_validate(obj)
 
     async def blocked(self, obj: Object, cause: Problem) -> float | None:
         """Report why nothing can be done."""
-        findings = conditions.blocked(
-            reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
-        )
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
-        wanted = report.remembered(obj, state="Deleting" if deleting else conditions.state_of(findings))
-        await publish_status(
-            context=self._world.context, resource=DATASETS, obj=obj, status=wanted, findings=findings
-        )
+        if deleting and cause.mounted:
+            findings = conditions.kept_for_readers(reason=cause.reason, message=cause.message)
+        else:
+            findings = conditions.blocked(
+                reason=cause.reason, message=cause.message, mounted_too=cause.mounted, uri=cause.uri
+            )
+        state = "Deleting" if deleting else conditions.state_of(findings)
+        wanted = report.with_use(report.remembered(obj, state=state), self._use_of(obj))
+        await self._write(obj, wanted, findings)
         return None if cause.reason == "InvalidSpec" else cause.retry_after
 
     async def withdrawn(self, obj: Object, cause: Problem, *, gone: bool) -> None:
         """Report that a source may not be used; `gone`: nothing of it is left for the Dataset."""
         wanted = report.remembered(obj, state="Failed")
         if gone:
-            wanted = report.status_of(held=Holdings(), state="Failed", known=Known())
-        findings = conditions.blocked(reason=cause.reason, message=cause.message)
-        await publish_status(
-            context=self._world.context, resource=DATASETS, obj=obj, status=wanted, findings=findings
+            wanted = report.with_data(DatasetStatus(state="Failed"), held=Holdings())
+        wanted = report.with_use(wanted, self._use_of(obj))
+        await self._write(obj, wanted, conditions.blocked(reason=cause.reason, message=cause.message))
+
+    async def _note_use(self, obj: Object) -> None:
+        """Report who uses a Dataset of which nothing else can be said now."""
+        known = report.known_of(obj)
+        # A spec that was not looked at yet must not seem to have been.
+        if known.observed_generation == int(obj["metadata"].get("generation", 0)):
+            await self._write(obj, report.with_use(known, self._use_of(obj)), [])
+
+    def _use_of(self, obj: Object) -> DatasetUse:
+        """Who uses a Dataset, whatever else is known of it."""
+        context, (namespace, name) = self._world.context, object_key(obj)
+        return use_of(
+            status=report.known_of(obj),
+            jobs=jobs_of(namespace=namespace, dataset=name, jobs=context.stores.training_jobs),
+            mounted=context.stores.usage.is_mounted((namespace, name)),
+            now=context.now(),
+        )
+
+    async def _write(
+        self,
+        obj: Object,
+        status: DatasetStatus,
+        findings: Sequence[Finding],
+        *,
+        beside: Collection[str] = (),
+    ) -> Object:
+        return await publish_status(
+            context=self._world.context,
+            resource=DATASETS,
+            obj=obj,
+            status=status.model_copy(update={"selector": report.selector_of(obj["metadata"]["name"])}),
+            findings=findings,
+            beside=beside,
         )
 
 

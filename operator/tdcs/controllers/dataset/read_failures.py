@@ -15,8 +15,8 @@ _LONGEST: Final = 300
 
 
 class ReadFailures:
-    """Takes reports of the nodes' remote-read clients. Every pod that reaches the operator can send one: it makes an
-    event of a Dataset that exists, twice a minute at most, and nothing else.
+    """Takes reports of the nodes' remote-read clients. Without certificates every pod that reaches the operator can
+    send one: it makes an event of a Dataset that exists, twice a minute at most, and nothing else.
 
     Args:
         context: of the operator.

@@ -2,13 +2,12 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from tdcs.api import names
-from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, Grant, Kept, NodeBytes
+from tdcs.api.dataset import Copy, DatasetState, DatasetStatus, NodeBytes
 from tdcs.api.failures import FailedFile, printable
 from tdcs.controllers.humanize import human, percent, speed
 from tdcs.planning.clones import Clone
@@ -23,90 +22,92 @@ Cloned = Sequence[tuple[Clone, WantPlacement, WantProgress]]
 """What further copies came to, and how far each is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the status carries besides the counts."""
-
-    claim_name: str = ""
-    mount_path: str = ""
-    checked: str | None = None
-    refreshed: str | None = None
-    kept: tuple[Kept, ...] = ()
-    use: DatasetUse = field(default_factory=DatasetUse)
-    grant: Grant | None = None
-    load_seconds: int | None = None
-    source_bandwidth: int | None = None
-
-
-def status_of(
+def with_data(
+    status: DatasetStatus,
     *,
     held: Holdings,
-    state: DatasetState,
-    known: Known,
     placement: WantPlacement | None = None,
     progress: WantProgress | None = None,
+    readable: WantProgress | None = None,
     brought: Brought = (),
     cloned: Cloned = (),
     failures: Failures | None = None,
 ) -> DatasetStatus:
-    """The status without its conditions.
+    """A status with what it says of the data: how much there is, where it lies, and how far loads are.
 
     Args:
+        status: with what else it says.
         held: what lies where.
-        state: the conditions in one word.
-        known: what else it carries.
         placement: what the Dataset's own spec came to; None when it wants nothing, or nothing is known yet.
         progress: how far that is.
-        brought: what its Preloads came to.
-        cloned: what its further copies came to.
+        readable: how far by what can be read now, which its copies are counted by; the same when left out.
+        brought: what its Preloads came to, and how much of that can be read.
+        cloned: what its further copies came to, likewise.
         failures: files that cannot be had.
     """
     some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
-    return DatasetStatus(
-        state=state,
-        total_bytes=held.total_bytes,
-        total_files=held.total_files,
-        cached_bytes=held.cached_bytes,
-        physical_bytes=sum(held.node_bytes.values()),
-        cached_ratio=ratio(held.cached_bytes, held.total_bytes) if some else 0.0,
-        cached=percent(held.cached_bytes, held.total_bytes) if some else None,
-        wanted_bytes=done.wanted_bytes,
-        loaded_bytes=done.placed_bytes,
-        loaded_ratio=ratio(done.placed_bytes, done.wanted_bytes) if placement is not None else 0.0,
-        loaded=percent(done.placed_bytes, done.wanted_bytes) if placement is not None else None,
-        bytes_per_second=done.source_rate,
-        copied_bytes_per_second=done.peer_rate,
-        rate=speed(read=done.source_rate, copied=done.peer_rate),
-        size=human(held.total_bytes) if some else None,
-        copies=copies_of(held=held, placement=placement, progress=done, brought=brought, cloned=cloned),
-        failed_file_count=lacks.count,
-        failed_files=[
-            FailedFile(path=printable(one.path), reason=printable(one.reason)) for one in lacks.files
-        ],
-        last_source_check_time=known.checked,
-        refreshed=known.refreshed,
-        kept=list(known.kept),
-        active_jobs=len(known.use.jobs.active),
-        waiting_jobs=len(known.use.jobs.waiting),
-        in_use=known.use.mounted,
-        last_used_time=known.use.last_used,
-        uses=list(known.use.uses),
-        grant=known.grant,
-        load_seconds=known.load_seconds,
-        source_bandwidth=known.source_bandwidth,
-        claim_name=known.claim_name,
-        mount_path=known.mount_path,
+    now = readable or done
+    copies = copies_of(held=held, placement=placement, progress=now, brought=brought, cloned=cloned)
+    # Without a placement it is what reads brought, which is one copy. An autoscaler must not see a copy go because its
+    # only node restarts.
+    own = [any(copy.values()) for copy in done.copies] if placement is not None else [bool(held.node_bytes)]
+    return status.model_copy(
+        update={
+            "total_bytes": held.total_bytes,
+            "total_files": held.total_files,
+            "cached_bytes": held.cached_bytes,
+            "physical_bytes": sum(held.node_bytes.values()),
+            "cached_ratio": ratio(held.cached_bytes, held.total_bytes) if some else 0.0,
+            "cached": percent(held.cached_bytes, held.total_bytes) if some else None,
+            "wanted_bytes": done.wanted_bytes,
+            "loaded_bytes": done.placed_bytes,
+            "loaded_ratio": ratio(done.placed_bytes, done.wanted_bytes) if placement is not None else 0.0,
+            "loaded": percent(done.placed_bytes, done.wanted_bytes) if placement is not None else None,
+            "bytes_per_second": now.source_rate,
+            "copied_bytes_per_second": now.peer_rate,
+            "rate": speed(read=now.source_rate, copied=now.peer_rate),
+            "size": human(held.total_bytes) if some else None,
+            "copies": copies,
+            "copy_count": sum(own),
+            "failed_file_count": lacks.count,
+            "failed_files": [
+                FailedFile(path=printable(one.path), reason=printable(one.reason)) for one in lacks.files
+            ],
+        }
     )
 
 
 def remembered(obj: Mapping[str, Any], *, state: DatasetState) -> DatasetStatus:
     """The status as it is, in another state: what is known stands while nothing new can be learnt."""
-    try:
-        known = DatasetStatus.model_validate(obj.get("status") or {})
-    except ValidationError:
-        known = DatasetStatus()  # of a version that this operator cannot read
+    known = known_of(obj)
     still = {"bytes_per_second": 0, "copied_bytes_per_second": 0, "rate": None}
     return known.model_copy(update={"state": state, **still})
+
+
+def known_of(obj: Mapping[str, Any]) -> DatasetStatus:
+    """The status as it is; an empty one when another version wrote one that this operator cannot read."""
+    try:
+        return DatasetStatus.model_validate(obj.get("status") or {})
+    except ValidationError:
+        return DatasetStatus()
+
+
+def with_use(status: DatasetStatus, use: DatasetUse) -> DatasetStatus:
+    """A status with who uses the Dataset, and when it was used."""
+    return status.model_copy(
+        update={
+            "active_jobs": len(use.jobs.active),
+            "waiting_jobs": len(use.jobs.waiting),
+            "in_use": use.mounted,
+            "last_used_time": use.last_used,
+            "uses": list(use.uses),
+        }
+    )
+
+
+def selector_of(name: str) -> str:
+    """What the scale subresource needs beside the number of copies; no pod has this label."""
+    return f"{names.LABEL_DATASET_NAME}={name}"
 
 
 def copies_of(

@@ -1,7 +1,7 @@
 """Answers the AdmissionChecks of Kueue that ask for data, and has loaded ahead what the first Workloads lack.
 
-Nothing is remembered but when a sentence was last written, or a refusal logged: a restart reads the states from the
-Workloads.
+Nothing is remembered but when a sentence was last written, or a refusal logged, and copies that were handed out and
+cannot be seen yet: a restart reads the states from the Workloads.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.kueue.datacheck import DataCheckSpec
 from tdcs.controllers.context import Context
 from tdcs.controllers.humanize import explain_invalid
-from tdcs.controllers.kueue.verdict import KnownDataset, Verdict, to_load_ahead, verdict
+from tdcs.controllers.kueue.copy_assignments import CopyAssignments, pod_set_updates
+from tdcs.controllers.kueue.verdict import DataState, KnownDataset, Verdict, to_load_ahead, verdict
 from tdcs.controllers.kueue.workload import CheckedWorkload, checked_workload
 from tdcs.kube.api import Object
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
@@ -48,18 +49,26 @@ class KueueChecks:
 
     Args:
         context: of the operator.
+        on_workload: called with each Workload that changes, None when it is gone.
         clock: seconds that only grow.
     """
 
-    def __init__(self, *, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        context: Context,
+        on_workload: Callable[[Key, Object | None], None] = lambda *_: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._context = context
         self._clock = clock
         self._said: dict[tuple[str, str], float] = {}
         self._refusals: dict[str, float] = {}
+        self._copies = CopyAssignments(stores=context.stores)
         api = context.api
         self._checks = Informer(api=api, resource=ADMISSION_CHECKS)
         self._parameters = Informer(api=api, resource=DATA_CHECKS)
-        self._workloads = Informer(api=api, resource=WORKLOADS)
+        self._workloads = Informer(api=api, resource=WORKLOADS, on_change=on_workload)
 
     async def run(self) -> None:
         """Work until cancelled. Kueue may come later, or go."""
@@ -104,6 +113,7 @@ class KueueChecks:
         Raises:
             KubeError: the API server gives no answer. What it refuses for one object is logged, and holds up no other.
         """
+        self._copies.begin(self._workloads.store.values())
         for (_, name), check in sorted(self._checks.store.items()):
             if (check.get("spec") or {}).get("controllerName") != names.KUEUE_CONTROLLER:
                 continue
@@ -197,6 +207,10 @@ class KueueChecks:
         }
         if found.requeue_after_seconds is not None:
             state["requeueAfterSeconds"] = found.requeue_after_seconds
+        if found.state is DataState.READY:
+            copies = self._copies.of(workload, datasets=own)
+            if updates := pod_set_updates(workload, copies=copies):
+                state["podSetUpdates"] = updates
         metadata = {"namespace": namespace, "name": name, "uid": workload.uid}
         await self._write(WORKLOADS, metadata, {"admissionChecks": [state]})
         self._said[check, workload.uid] = self._clock()

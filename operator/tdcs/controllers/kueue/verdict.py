@@ -21,7 +21,8 @@ LONGEST_SECONDS = 3600
 
 
 class DataState(StrEnum):
-    """What Kueue makes of the check: it admits, keeps the quota, or takes it back until the Workload comes again."""
+    """What the check says to Kueue: admit the Workload, wait, or try it again later. When quota is given back is
+    Kueue's decision."""
 
     READY = "Ready"
     PENDING = "Pending"
@@ -85,10 +86,10 @@ def verdict(
         expected = min(expected, most - waited)
     if left > 0 and (expected is None or expected <= left):
         when = "" if expected is None else f", in about {math.ceil(expected)} s"
-        text = f"{answer.message}{when}; it keeps its quota for at most {spec.hold_quota} (holdQuota)"
+        text = f"{answer.message}{when}; it is Pending for at most {spec.hold_quota} (holdQuota)"
         return Verdict(state=DataState.PENDING, message=text)
     again = UNKNOWN_SECONDS if expected is None else min(max(math.ceil(expected), 1), LONGEST_SECONDS)
-    text = f"{answer.message}; it gives its quota back, and comes again in {again} s"
+    text = f"{answer.message}; Kueue is to try it again in {again} s"
     return Verdict(state=DataState.RETRY, message=text, requeue_after_seconds=again)
 
 

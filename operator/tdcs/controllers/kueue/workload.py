@@ -1,11 +1,28 @@
 """A Workload of Kueue as its check on data sees it, whichever kind of job it stands for. Pure."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tdcs.api import names
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountingPodSet:
+    """Pods of one kind of a Workload.
+
+    Attributes:
+        name: of the pod set.
+        claims: that its pods mount, each once.
+        by_claims: whether these say what its pods read: their template does not, and leaves it to the claims.
+    """
+
+    name: str
+    claims: tuple[str, ...]
+    by_claims: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +34,10 @@ class CheckedWorkload:
         uid: of this incarnation of it.
         created: when it was created.
         priority: larger is admitted first.
-        claims: the claims that its pods mount, each once; that of a Dataset has the Dataset's name.
+        pod_sets: its pods.
         reserved_since: when its quota was reserved; None while it is not.
-        closed: whether there is nothing to say about it: it is admitted, evicted, ended, not active, or being deleted.
+        closed: whether there is nothing to say about it: it is admitted, being evicted, ended, not active, or being
+            deleted.
         state: of the check, as it stands there; empty before anything was said.
         message: the same of its sentence.
         since: when that state was entered.
@@ -29,12 +47,17 @@ class CheckedWorkload:
     uid: str
     created: str
     priority: int = 0
-    claims: tuple[str, ...] = ()
+    pod_sets: tuple[MountingPodSet, ...] = ()
     reserved_since: str | None = None
     closed: bool = False
     state: str = ""
     message: str = ""
     since: str = ""
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The claims that its pods mount, each once; that of a Dataset has the Dataset's name."""
+        return tuple(dict.fromkeys(claim for pods in self.pod_sets for claim in pods.claims))
 
     @property
     def order(self) -> tuple[int, str, str]:
@@ -57,9 +80,11 @@ def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
         uid=str(metadata.get("uid", "")),
         created=str(metadata.get("creationTimestamp", "")),
         priority=int(spec.get("priority") or 0),
-        claims=_claims(spec),
+        pod_sets=tuple(map(_pod_set, spec.get("podSets") or ())),
         reserved_since=None if reserved is None else str(reserved.get("lastTransitionTime", "")),
-        closed=bool(true & {"Admitted", "Evicted", "Finished"})
+        # Evicted it stays until it has quota again: without quota it waits as any other does.
+        closed=bool(true & {"Admitted", "Finished"})
+        or {"Evicted", "QuotaReserved"} <= true
         or spec.get("active") is False
         or bool(metadata.get("deletionTimestamp")),
         state=str(own.get("state", "")),
@@ -68,12 +93,39 @@ def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
     )
 
 
-def _claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for pods in spec.get("podSets") or ():
-        pod = (pods.get("template") or {}).get("spec") or {}
-        for volume in pod.get("volumes") or ():
-            name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-            if name:
-                found[str(name)] = None
-    return tuple(found)
+def is_finished(obj: Object) -> bool:
+    """Whether the job of a Workload has ended."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "Finished" and each.get("status") == "True" for each in conditions)
+
+
+def copies_read(obj: Object) -> dict[str, str]:
+    """The copies that its checks have handed out to the pods of a Workload, by the names of their Datasets."""
+    found: dict[str, str] = {}
+    for check in (obj.get("status") or {}).get("admissionChecks") or ():
+        for update in check.get("podSetUpdates") or ():
+            text = (update.get("annotations") or {}).get(names.ANNOTATION_DATASETS)
+            found |= _copies(text) if text else {}
+    return found
+
+
+def _copies(text: str) -> dict[str, str]:
+    try:
+        return {str(each["dataset"]).partition("/")[2]: str(each["copy"]) for each in json.loads(text)}
+    except (ValueError, TypeError, KeyError):
+        return {}  # another controller's check wrote it
+
+
+def _pod_set(pods: Mapping[str, Any]) -> MountingPodSet:
+    template = pods.get("template") or {}
+    metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
+    mounted = (
+        (each.get("persistentVolumeClaim") or {}).get("claimName") for each in pod.get("volumes") or ()
+    )
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return MountingPodSet(
+        name=str(pods.get("name", "")),
+        claims=tuple(dict.fromkeys(str(name) for name in mounted if name)),
+        by_claims=names.ANNOTATION_DATASETS not in annotations
+        and labels.get(names.LABEL_PLACE_BY_DATA) != "false",
+    )

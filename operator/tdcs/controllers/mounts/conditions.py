@@ -4,9 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import (
+    COPIES_WRONG,
+    EVICTED,
+    EXPIRED,
+    FILES_FAILED,
+    NOT_ALL_FITS,
+    PRELOAD_DISABLED,
+    QUOTA_EXCEEDED,
+    Finding,
+    finding,
+)
 from tdcs.api.dataset import DatasetState
 from tdcs.api.preload import Preload
+from tdcs.controllers.cachemanager.quotas import allowed
 from tdcs.controllers.humanize import counted, human
 from tdcs.planning.holdings import Failures, Holdings, WantProgress, cached_of
 from tdcs.planning.placement import WantPlacement
@@ -43,6 +54,11 @@ def blocked(*, reason: str, message: str, mounted_too: bool = False, uri: str = 
     ]
 
 
+def kept_for_readers(*, reason: str, message: str) -> list[Finding]:
+    """The deletion waits: until it goes on, what is known of the data stays true."""
+    return [finding(names.READY, False, reason, message)]
+
+
 def unplaced(*, uri: str, selector: Mapping[str, str]) -> list[Finding]:
     """No node can hold any of it; it is read from the source."""
     reason, text = "NoCacheNode", no_node(selector)
@@ -74,14 +90,24 @@ def reachable(trouble: tuple[str, str] | None = None, *, differs: str = "") -> F
     )
 
 
+def serving(*, uri: str, where: Finding, loaded: bool, ready: bool, reason: str, text: str) -> list[Finding]:
+    """The conditions of a source that can be read: where it is placed, whether it is loaded and ready, and why."""
+    return [
+        mounted(uri),
+        where,
+        finding(names.LOADED, loaded, reason, text),
+        finding(names.READY, ready, reason, text),
+    ]
+
+
 def on_demand(*, held: Holdings, uri: str, shared: bool = False) -> list[Finding]:
     """Preload is off: the data can be used, and jobs fill the cache. `shared`: so do other Datasets of the source."""
     others = " (with what other Datasets of this source have there)" if shared else ""
     text = "the cache is filled by what jobs read"
     return [
         mounted(uri),
-        finding(names.PLACED, None, "PreloadDisabled", text),
-        finding(names.LOADED, False, "PreloadDisabled", text),
+        finding(names.PLACED, None, PRELOAD_DISABLED, text),
+        finding(names.LOADED, False, PRELOAD_DISABLED, text),
         finding(names.READY, True, "Mounted", f"{extent(held)}{others}; more is cached as jobs read"),
     ]
 
@@ -89,25 +115,30 @@ def on_demand(*, held: Holdings, uri: str, shared: bool = False) -> list[Finding
 def scheduled(*, progress: WantProgress, uri: str, placement: WantPlacement, start: str) -> list[Finding]:
     """The preload begins later; the data can be read meanwhile."""
     text = f"loading begins at {start} (spec.preload.startTime); until then it is {so_far(progress)}"
-    return [
-        mounted(uri),
-        placed(placement),
-        finding(names.LOADED, False, "Scheduled", text),
-        finding(names.READY, False, "Scheduled", text),
-    ]
+    return serving(uri=uri, where=placed(placement), loaded=False, ready=False, reason="Scheduled", text=text)
 
 
-def loading(*, progress: WantProgress, uri: str, placement: WantPlacement, cause: str = "") -> list[Finding]:
-    """Blocks are on their way; with the cause when the source gives nothing just now."""
-    reason, text = "Loading", so_far(progress)
+def loading(
+    *,
+    progress: WantProgress,
+    uri: str,
+    placement: WantPlacement,
+    cause: str = "",
+    absent: Sequence[str] = (),
+) -> list[Finding]:
+    """Blocks are on their way; with the cause when the source gives nothing just now.
+
+    Args:
+        progress: how far they are.
+        uri: of the source.
+        placement: what is wanted.
+        cause: why the source gives nothing.
+        absent: nodes with agents that are away, and may be back with what they have.
+    """
+    reason, text = "Loading", f"{so_far(progress)}{_away(absent)}"
     if cause:
         reason, text = "LoadFailed", f"{text}; it is tried again: {cause}"
-    return [
-        mounted(uri),
-        placed(placement),
-        finding(names.LOADED, False, reason, text),
-        finding(names.READY, False, reason, text),
-    ]
+    return serving(uri=uri, where=placed(placement), loaded=False, ready=False, reason=reason, text=text)
 
 
 def loaded(
@@ -117,26 +148,28 @@ def loaded(
     placement: WantPlacement,
     progress: WantProgress,
     failures: Failures | None = None,
+    absent: Sequence[str] = (),
 ) -> list[Finding]:
-    """Everything that was to be cached lies on its nodes, but for files that cannot be had."""
+    """Everything that was to be cached lies on its nodes, but for files that cannot be had. `absent`: those of these
+    nodes with agents that are away, and may be back with what they have."""
     where = placed(placement)
-    reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}"
+    reason, text = "Loaded", f"{own_extent(held, placement, progress)}{manner(placement)}{_away(absent)}"
     if where.status != "True":
         reason, text = where.reason, f"{text}; {where.message}"
-    found = [
-        mounted(uri),
-        where,
-        finding(names.LOADED, True, reason, text),
-        finding(names.READY, True, reason, text),
-    ]
-    if not progress.failed_bytes or failures is None:
-        return found
-    text = f"{text}; {lacking(progress, failures)}"
-    return [
-        *found[:2],
-        finding(names.LOADED, False, "FilesFailed", text),
-        finding(names.READY, True, "FilesFailed", text),
-    ]
+    failed = progress.failed_bytes > 0 and failures is not None
+    if failures is not None and failed:
+        reason, text = FILES_FAILED, f"{text}; {lacking(progress, failures)}"
+    return serving(uri=uri, where=where, loaded=not failed, ready=True, reason=reason, text=text)
+
+
+def _away(absent: Sequence[str]) -> str:
+    if not absent:
+        return ""
+    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+    return (
+        f"; the agent of {', '.join(absent[:3])}{more} is away: what lies there is not among the copies until it is "
+        "back, and is loaded on other nodes when it stays away"
+    )
 
 
 def lacking(progress: WantProgress, failures: Failures) -> str:
@@ -176,8 +209,8 @@ def with_wrong(
     kept = [one for one in findings if one.type not in {names.LOADED, names.READY}]
     return [
         *kept,
-        finding(names.LOADED, False, "CopiesWrong", text),
-        finding(names.READY, True, "CopiesWrong", text),
+        finding(names.LOADED, False, COPIES_WRONG, text),
+        finding(names.READY, True, COPIES_WRONG, text),
     ]
 
 
@@ -202,8 +235,10 @@ def placed(placement: WantPlacement) -> Finding:
             "nothing is loaded: ask for more"
         )
         return finding(names.PLACED, False, "AmountTooSmall", text)
+    if placement.short_of:
+        return finding(names.PLACED, False, QUOTA_EXCEEDED, allowed(placement))
     if placement.unplaced_bytes:
-        return finding(names.PLACED, False, "NotAllFits", _partial(placement))
+        return finding(names.PLACED, False, NOT_ALL_FITS, _partial(placement))
     text = _too_few(placement)
     if text:
         return finding(names.PLACED, False, "TooFewNodes", text)
@@ -235,7 +270,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
     by_type = {found.type: found for found in findings}
     ready, source = by_type.get(names.READY), by_type.get(names.SOURCE_REACHABLE)
     if ready is not None and ready.status == "True":
-        if ready.reason in {"Evicted", "Expired"}:
+        if ready.reason in {EVICTED, EXPIRED}:
             return "Evicted"
         reached = source is None or source.status != "False"
         return "Ready" if ready.reason in {"Loaded", "Mounted"} and reached else "Degraded"

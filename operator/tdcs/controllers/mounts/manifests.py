@@ -6,21 +6,21 @@ known by its digest, and its manifest is on this disk or with the agents: nothin
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.caches import Caches
-from tdcs.controllers.mounts import problem
-from tdcs.controllers.mounts.problem import Problem
+from tdcs.controllers.problem import Problem, of_disk, of_engine
 from tdcs.engine.agents import AgentState
 from tdcs.engine.protocol import EngineError, EngineUnavailableError, LimitExceededError, SourceError
 from tdcs.listing.folder import is_digest
-from tdcs.listing.limit import ListingLimit
+from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed
-from tdcs.listing.transfer import MANIFEST_PATH, ManifestUnavailableError
+from tdcs.listing.transfer import AWAITED_SECONDS, MANIFEST_PATH, WAIT, ManifestUnavailableError
 from tdcs.planning.manifest_format import BadManifestError, Totals
 
 AT_ONCE = 2
@@ -96,16 +96,19 @@ class ManifestView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
+    """A listing under way: of the source itself or of what the cache remembers, for whom, and since when."""
+
     refresh: bool
-    answers: dict[object, str | None]
+    answers: Mapping[object, str | None]
     began: float
     work: BackgroundTask[Listed]
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class MountManifests:
     """The versions of one mount.
 
-    Args:
+    Attributes:
         path: engine path.
         caches: manifests that are there.
         lister: lists the mount.
@@ -115,39 +118,28 @@ class MountManifests:
         on_done: called when a listing has ended.
         on_refused: called when the source has refused one.
         clock: seconds that only grow.
+        size: of the last version; None before the first. A listing that ends sets it at once, not the pass that takes
+            the version in: other listings may end before that.
     """
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        caches: Caches,
-        lister: Lister,
-        gate: ListingGate,
-        pause: float,
-        now: Callable[[], str],
-        on_done: Callable[[], None],
-        on_refused: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._path = path
-        self._caches = caches
-        self._lister = lister
-        self._gate = gate
-        self._pause = pause
-        self._now = now
-        self._on_done = on_done
-        self._on_refused = on_refused
-        self._clock = clock
-        self._listing: _Listing | None = None
-        self._known = ManifestView()
-        self._listed_at = -math.inf
-        self._again_at = -math.inf
-        self._recovered = False
-        self._limit: ListingLimit | None = None
-        self._met: ListingLimit | None = None
-        self._answered: dict[object, str | None] = {}
-        self._totals: dict[tuple[str, ...], Totals] = {}
+    path: str
+    caches: Caches
+    lister: Lister
+    gate: ListingGate
+    pause: float
+    now: Callable[[], str]
+    on_done: Callable[[], None]
+    on_refused: Callable[[], None]
+    clock: Callable[[], float]
+    size: SourcesSize | None = field(default=None, init=False)
+    _listing: _Listing | None = field(default=None, init=False)
+    _known: ManifestView = field(default_factory=ManifestView, init=False)
+    _again_at: float = field(default=-math.inf, init=False)
+    _recovered: bool = field(default=False, init=False)
+    _asked: ListingLimit | None = field(default=None, init=False)
+    _met: ListingLimit | None = field(default=None, init=False)
+    _answered: dict[object, str | None] = field(default_factory=dict, init=False)
+    _totals: dict[tuple[str, ...], Totals] = field(default_factory=dict, init=False)
 
     def view(self) -> ManifestView:
         """What is known now; takes in a listing that has ended."""
@@ -158,11 +150,6 @@ class MountManifests:
     def busy(self) -> bool:
         """Whether a listing goes on, or has ended and was not looked at."""
         return self._listing is not None
-
-    @property
-    def files(self) -> int:
-        """How many files the last version has, as far as it was looked at; 0 before the first."""
-        return self._known.listed.totals.files if self._known.listed is not None else 0
 
     def answered(self, key: object) -> str | None:
         """The value of a Dataset's annotation at the last listing of the source; None when it had none."""
@@ -176,8 +163,8 @@ class MountManifests:
         digest: str,
         urls: tuple[str, ...],
         unheard: bool,
-        asked: dict[object, str | None],
-        limit: ListingLimit,
+        asked: Mapping[object, str | None],
+        limit: Callable[[], ListingLimit],
     ) -> None:
         """Begin to list the source when that is due.
 
@@ -190,23 +177,23 @@ class MountManifests:
             asked: of each Dataset the value of the annotation with which its user asks for a listing.
             limit: how large the source may be. A higher one than that which a listing met is tried at once.
         """
-        if self._met is not None and limit.exceeds(self._met):
+        if self._met is not None and limit().exceeds(self._met):
             self._again_at, self._met = -math.inf, None
-        now, listed = self._clock(), self._known.listed
+        now, known = self.clock(), self._known
         if self._listing is not None or now < self._again_at:
             return
-        if listed is None and not self._recovered and is_digest(digest):
-            if unheard and not self._caches.folder.has(digest):
+        if known.listed is None and not self._recovered and is_digest(digest):
+            if unheard and not self.caches.folder.has(digest):
                 return
             self._recovered = True
-            self._start(self._caches.totals(digest=digest, urls=urls), refresh=False, asked={})
+            self._start(self._recover(digest=digest, urls=urls))
             return
-        changed = changed and now - self._listed_at >= max(CHANGED_SHARE * self._known.took, self._pause / 2)
-        if listed is None or due or changed:
+        age = now - known.checked_at if known.checked_at is not None else math.inf
+        changed = changed and age >= max(CHANGED_SHARE * known.took, self.pause / 2)
+        if known.listed is None or due or changed:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or changed or not is_digest(digest)
-            self._limit = limit
-            work = self._gate.run(lambda: self._lister.list(path=self._path, refresh=refresh, limit=limit))
+            work = self.gate.run(lambda: self._list(refresh=refresh, limit=limit))
             self._start(work, refresh=refresh, asked=asked)
 
     async def totals(
@@ -223,7 +210,7 @@ class MountManifests:
             if paths not in self._totals:
                 try:
                     async with asyncio.timeout(FETCH_SECONDS):  # which goes on for the next pass
-                        await self._caches.fetch(digest=current.digest, urls=urls)
+                        await self.caches.fetch(digest=current.digest, urls=urls)
                 except TimeoutError:
                     return None
                 except ManifestUnavailableError:
@@ -239,6 +226,7 @@ class MountManifests:
         """The mount is gone: the next one may have other ids of blocks."""
         self._known = ManifestView(checked=self._known.checked)
         self._recovered, self._totals, self._again_at = True, {}, -math.inf
+        self.size = None
 
     def lost(self, digest: str) -> bool:
         """The manifest of a version cannot be had: whether it is the last one, and is listed anew."""
@@ -251,7 +239,7 @@ class MountManifests:
     def relist(self) -> None:
         """List the source again, but not at once."""
         self._known = replace(self._known, checked_at=-math.inf)
-        self._again_at = self._clock() + self._pause
+        self._again_at = self.clock() + self.pause
 
     async def close(self) -> None:
         """Stop what is under way."""
@@ -260,13 +248,33 @@ class MountManifests:
             await listing.work.cancel()
 
     def _sum(self, digest: str, paths: tuple[str, ...]) -> Totals:
-        return self._caches.folder.open(digest).totals(paths)
+        return self.caches.folder.open(digest).totals(paths)
+
+    async def _recover(self, *, digest: str, urls: tuple[str, ...]) -> Listed:
+        """The version before a restart. It was let in: no limit keeps it out."""
+        found = await self.caches.totals(digest=digest, urls=urls)
+        self.size = _size_of(found)
+        return found
+
+    async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
+        """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,
+        and what was left then was left to all of them."""
+        self._asked = limit()
+        found = await self.lister.list(path=self.path, refresh=refresh, limit=self._asked)
+        self._asked, size = limit(), _size_of(found)
+        LimitCount(self._asked, what=self.path, path=self.path).add(files=size.files, size=size.bytes)
+        self.size = size
+        return found
 
     def _start(
-        self, work: Coroutine[Any, Any, Listed], *, refresh: bool, asked: dict[object, str | None]
+        self,
+        work: Coroutine[Any, Any, Listed],
+        *,
+        refresh: bool = False,
+        asked: Mapping[object, str | None] = MappingProxyType({}),
     ) -> None:
-        task = BackgroundTask(work, name=f"list {self._path}", on_done=self._on_done)
-        self._listing = _Listing(refresh=refresh, answers=dict(asked), began=self._clock(), work=task)
+        task = BackgroundTask(work, name=f"list {self.path}", on_done=self.on_done)
+        self._listing = _Listing(refresh=refresh, answers=asked, began=self.clock(), work=task)
 
     def _take(self) -> None:
         done = self._listing
@@ -278,28 +286,25 @@ class MountManifests:
         except (ManifestUnavailableError, FileNotFoundError, BadManifestError):
             return  # it is lost: the source is listed
         except (EngineError, OSError) as error:
-            self._failed(error, took=self._clock() - done.began)
+            self._failed(error, done)
             return
         if self._known.listed is None or self._known.listed.digest != found.digest:
             self._totals = {}
         self._known = replace(self._known, listed=found, problem=None)
         if done.refresh:
-            self._listed_at = self._clock()
-            self._known = replace(self._known, trouble=None, checked_at=self._listed_at, checked=self._now())
+            self._known = replace(self._known, trouble=None, checked_at=self.clock(), checked=self.now())
             self._answered.update(done.answers)
 
-    def _failed(self, error: EngineError | OSError, *, took: float) -> None:
+    def _failed(self, error: EngineError | OSError, done: _Listing) -> None:
         """A listing has failed: by the source, the cache, or this operator's own disk and processes."""
-        cause = (
-            problem.of_engine(error, mounted=True)
-            if isinstance(error, EngineError)
-            else problem.of_disk(error)
-        )
+        pause = self.pause if isinstance(error, SourceError | LimitExceededError) else self.pause / 10
+        pause = max(pause, CHANGED_SHARE * (self.clock() - done.began))
+        self._again_at = self.clock() + pause
+        cause = of_disk(error) if isinstance(error, OSError) else of_engine(error, mounted=True)
         if isinstance(error, LimitExceededError):
-            self._met = self._limit
-        settled = isinstance(error, SourceError | LimitExceededError)
-        pause = self._pause if settled else self._pause / 10
-        self._again_at = self._clock() + max(pause, CHANGED_SHARE * took)
+            self._met = self._asked  # looked at seldom, and at once when the limit is raised
+        else:
+            cause = replace(cause, retry_after=pause)
         first = self._known.listed is None
         if first:
             self._known = replace(self._known, problem=cause)
@@ -307,7 +312,11 @@ class MountManifests:
         if isinstance(error, SourceError) or not (first or isinstance(error, EngineUnavailableError)):
             self._known = replace(self._known, trouble=cause)
         if isinstance(error, SourceError):
-            self._on_refused()
+            self.on_refused()
+
+
+def _size_of(found: Listed) -> SourcesSize:
+    return SourcesSize(files=found.totals.files, bytes=found.totals.file_bytes)
 
 
 def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, digest: str) -> tuple[str, ...]:
@@ -315,6 +324,11 @@ def manifest_urls(own_url: str, path: str, holders: Iterable[AgentState], *, dig
     own = [f"{own_url}{MANIFEST_PATH}{digest}"] if own_url else []
     known = [state.url for state in holders if state.url and manifest_of(state, path) == digest]
     return (*own, *(f"{url}{MANIFEST_PATH}{digest}" for url in known[:MANIFEST_HOLDERS]))
+
+
+def awaited_url(state: AgentState, *, digest: str) -> str:
+    """Where an agent gives a manifest as soon as it has it; empty when its address is not known."""
+    return f"{state.url}{MANIFEST_PATH}{digest}?{WAIT}={AWAITED_SECONDS:g}" if state.url else ""
 
 
 def manifest_of(state: AgentState, path: str) -> str:

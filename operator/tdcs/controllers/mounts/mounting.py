@@ -2,18 +2,31 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.context import WorkKey
-from tdcs.controllers.mounts import identity, problem
+from tdcs.controllers.mounts import identity
 from tdcs.controllers.mounts.identity import Mark
-from tdcs.controllers.mounts.problem import Problem
-from tdcs.engine.protocol import Engine, EngineError, MountConflictError, Source, SourceError
-from tdcs.listing.limit import CheckSize, ListingLimit
+from tdcs.controllers.problem import RETRY_SOON, Problem, of_engine
+from tdcs.engine.protocol import Engine, EngineError, Source, SourceError
+from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 
 _audit = logging.getLogger("tdcs.audit")
 """Who had which source mounted, and when it went."""
+
+_LOST = Problem(
+    reason="MountLost",
+    message="the cache has lost the mount, and its keys cannot be read to mount it again: see the condition "
+    "SourceReachable for the remedy",
+    retry_after=RETRY_SOON,
+)
+
+_BARRED = Problem(
+    reason="KeysDiffer",
+    message="the source is mounted with other keys than those of spec.source.secretRef, which have been changed since: "
+    "put the present keys into the Secret, or put this Dataset into another CacheCluster (spec.cacheClusterRef)",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +39,6 @@ class MountUser:
         serves: whether it was mounted when it was last reported on, and has a volume.
         claimed: whether it has a volume that leads here: it was let in with keys that the source accepted.
         outranked: whether the mount has, or had before a restart, the keys of another one.
-        conflict: says why its source cannot be mounted beside what is mounted; None when it can.
         limit: how large its source may be.
     """
 
@@ -35,8 +47,7 @@ class MountUser:
     serves: bool
     claimed: bool
     outranked: bool
-    conflict: Callable[[], str | None]
-    limit: ListingLimit
+    limit: Callable[[], ListingLimit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +86,11 @@ class _Refusal:
     again_at: float
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Mounting:
     """The mounting and unmounting of one path.
 
-    Args:
+    Attributes:
         path: engine path.
         engine: the cache.
         pause: seconds between two tries with the same keys.
@@ -86,58 +98,35 @@ class Mounting:
         looked: looks at what the cache has mounted, after a change of that.
         on_change: called when a mount or unmount has ended.
         clock: seconds that only grow.
+        source: the source, with the keys that this process mounted it with; None before it did.
+        mark: what tells it from others.
+        counted: how large the source was when it was counted to be mounted, from then until it is unmounted: others get
+            that much less. None when it was not counted.
+        times: how often this process has mounted it where nothing was mounted: its blocks have other ids since.
     """
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        engine: Engine,
-        pause: float,
-        check_size: CheckSize,
-        looked: Callable[[], Awaitable[None]],
-        on_change: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._path = path
-        self._engine = engine
-        self._pause = pause
-        self._check_size = check_size
-        self._looked = looked
-        self._on_change = on_change
-        self._clock = clock
-        self._source: Source | None = None
-        self._mark: Mark | None = None
-        self._attempt: _Attempt | None = None
-        self._unmount: BackgroundTask[None] | None = None
-        self._marks: dict[WorkKey, Mark] = {}
-        self._failures: dict[WorkKey, EngineError] = {}
-        self._refusals: dict[WorkKey, _Refusal] = {}
-        self._suspect = False
-        self._times = 0
-
-    @property
-    def times(self) -> int:
-        """How often this process has mounted it where nothing was mounted: its blocks have other ids since."""
-        return self._times
-
-    @property
-    def source(self) -> Source | None:
-        """The source, with the keys that this process mounted it with; None before it did."""
-        return self._source
-
-    @property
-    def mark(self) -> Mark | None:
-        """What tells it from others."""
-        return self._mark
+    path: str
+    engine: Engine
+    pause: float
+    check_size: CheckSize
+    looked: Callable[[], Awaitable[None]]
+    on_change: Callable[[], None]
+    clock: Callable[[], float]
+    source: Source | None = field(default=None, init=False)
+    mark: Mark | None = field(default=None, init=False)
+    counted: SourcesSize | None = field(default=None, init=False)
+    times: int = field(default=0, init=False)
+    _attempt: _Attempt | None = field(default=None, init=False)
+    _unmount: BackgroundTask[None] | None = field(default=None, init=False)
+    _marks: dict[WorkKey, Mark] = field(default_factory=dict, init=False)
+    _failures: dict[WorkKey, EngineError] = field(default_factory=dict, init=False)
+    _refusals: dict[WorkKey, _Refusal] = field(default_factory=dict, init=False)
+    _suspect: bool = field(default=False, init=False)
 
     @property
     def busy(self) -> bool:
         """Whether something is being mounted or unmounted."""
-        return any(
-            work is not None and work.running
-            for work in (self._attempt.work if self._attempt else None, self._unmount)
-        )
+        return any(work.running for work in self._works())
 
     def suspect(self) -> None:
         """The source has refused a listing with the keys that the mount has: those of another user are worth a try."""
@@ -155,57 +144,34 @@ class Mounting:
         self._unmount = None
         attempt = self._attempt
         self._take()
-        there = self._path in mounts and not (
-            attempt is not None and attempt is self._attempt and attempt.anew
-        )
+        being_made = attempt is not None and attempt is self._attempt and attempt.anew
+        there = self.path in mounts and not being_made
         source = user.source
         if source is None:
-            if there:
-                return MountOutcome(there=True)
-            text = (
-                "the cache has lost the mount, and its keys cannot be read to mount it again: see the condition "
-                "SourceReachable for the remedy"
-            )
-            return MountOutcome(
-                problem=Problem(reason="MountLost", message=text, retry_after=problem.RETRY_SOON)
-            )
+            return MountOutcome(there=there, problem=None if there else _LOST)
         mark = identity.mark(source)
         failure = self._failures.pop(user.key, None)
-        conflict = user.conflict() if isinstance(failure, MountConflictError) else None
-        if conflict is not None:
-            return MountOutcome(problem=Problem(reason="MountConflict", message=conflict))
         if isinstance(failure, SourceError) and there and user.serves:
-            cause = problem.of_engine(failure, mounted=True)
-            self._refusals[user.key] = _Refusal(mark=mark, cause=cause, again_at=self._clock() + self._pause)
+            cause = of_engine(failure, mounted=True)
+            self._refusals[user.key] = _Refusal(mark=mark, cause=cause, again_at=self.clock() + self.pause)
         elif failure is not None:
-            return MountOutcome(problem=problem.of_engine(failure, mounted=False))
+            return MountOutcome(problem=of_engine(failure, mounted=False))
         refusal = self._refusals.get(user.key)
         if self.mark == mark or (refusal is not None and refusal.mark != mark):
             self._refusals.pop(user.key, None)
             refusal = None
         needed = self._is_needed(user, mark=mark, there=there)
-        if needed and self._attempt is None and (refusal is None or self._clock() >= refusal.again_at):
-            self._begin(user, source, anew=self._path not in mounts)
+        if needed and self._attempt is None and (refusal is None or self.clock() >= refusal.again_at):
+            self._begin(user, source, anew=self.path not in mounts)
+        differs = there and self.source is not None and self.mark != mark
         if there and not user.claimed and self.mark != mark:
-            return self._barred(user, busy=needed or self._attempt is not None)
-        differs = there and self._source is not None and self.mark != mark and not needed
+            # It was never let in, and has other keys than the mount: they may be revoked ones.
+            settled = differs and not needed and self._attempt is None
+            return MountOutcome(problem=_BARRED if settled else None)
         return MountOutcome(
             there=there,
             trouble=refusal.cause if refusal is not None else None,
-            differs=self._keys_of(user.key) if differs else "",
-        )
-
-    def _barred(self, user: MountUser, *, busy: bool) -> MountOutcome:
-        """For a user that was never let in and has other keys than the mount: they may be revoked ones."""
-        if busy or self._source is None:
-            return MountOutcome()
-        text = (
-            "the source is mounted with other keys than those of spec.source.secretRef, which have been changed since: "
-            "put the present keys into the Secret, or put this Dataset into another CacheCluster "
-            "(spec.cacheClusterRef)"
-        )
-        return MountOutcome(
-            problem=Problem(reason="KeysDiffer", message=text, retry_after=problem.RETRY_LATER)
+            differs=self._keys_of(user.key) if differs and not needed else "",
         )
 
     def unmount(
@@ -226,9 +192,9 @@ class Mounting:
                 work.result()
             except EngineError as error:
                 return error
-            self._source = self._mark = None
+            self.source = self.mark = self.counted = None
             return True
-        if self._path not in mounts and self._attempt is None:
+        if self.path not in mounts and self._attempt is None:
             return True
 
         async def run() -> None:
@@ -236,33 +202,41 @@ class Mounting:
             if attempt is not None:
                 await attempt.work.cancel()
             await before()
-            await self._engine.unmount(path=self._path)
-            _audit.info("no Dataset reads %s any more: it is unmounted", self._path)
-            await self._looked()
+            await self.engine.unmount(path=self.path)
+            _audit.info("no Dataset reads %s any more: it is unmounted", self.path)
+            await self.looked()
 
-        self._unmount = BackgroundTask(run(), name="unmount", on_done=self._on_change)
+        self._unmount = BackgroundTask(run(), name="unmount", on_done=self.on_change)
         return False
 
     async def close(self) -> None:
         """Stop what is under way: the next process goes on with it."""
-        for work in (self._attempt.work if self._attempt else None, self._unmount):
-            if work is not None:
-                await work.cancel()
+        for work in self._works():
+            await work.cancel()
 
     def forget_user(self, key: WorkKey) -> None:
         """A Dataset does not read it any more."""
         for each in (self._marks, self._failures, self._refusals):
             each.pop(key, None)
 
+    def _works(self) -> list[BackgroundTask[None]]:
+        works = (self._attempt.work if self._attempt else None, self._unmount)
+        return [work for work in works if work is not None]
+
     def _begin(self, by: MountUser, source: Source, *, anew: bool) -> None:
         async def run() -> None:
             if anew:
-                await self._check_size(source, by.limit, path=self._path)
-            await self._engine.mount(path=self._path, source=source)
-            _audit.info("%s mounted %s at %s", by.key, source.uri, self._path)
-            await self._looked()
+                self.counted = None
+                size = await self.check_size(source, by.limit(), path=self.path)
+                # Others may have been counted meanwhile. No further one is between this look and the next line.
+                LimitCount(by.limit(), what=source.uri, path=self.path).add(files=size.files, size=size.bytes)
+                self.counted = size
+            await self.engine.mount(path=self.path, source=source)
+            _audit.info("%s mounted %s at %s", by.key, source.uri, self.path)
+            if anew:
+                await self.looked()  # with other keys the cache says the same as before
 
-        work = BackgroundTask(run(), name="mount", on_done=self._on_change)
+        work = BackgroundTask(run(), name="mount", on_done=self.on_change)
         self._attempt = _Attempt(by=by.key, source=source, anew=anew, work=work)
 
     def _take(self) -> None:
@@ -275,17 +249,19 @@ class Mounting:
             done.work.result()
         except EngineError as error:
             self._failures[done.by] = error
+            if done.anew:
+                self.counted = None
             return
-        self._source, self._mark, self._suspect = done.source, identity.mark(done.source), False
-        self._times += done.anew
-        self._marks[done.by] = self._mark
+        self.source, self.mark, self._suspect = done.source, identity.mark(done.source), False
+        self.times += done.anew
+        self._marks[done.by] = self.mark
 
     def _is_needed(self, user: MountUser, *, mark: Mark, there: bool) -> bool:
         """Whether this user's source is to be mounted: users with different Secrets would else mount in turns, so only
         a change counts, or that the source refuses the keys that the mount has."""
         if not there:
             return True
-        if self._source is None:
+        if self.source is None:
             return not user.outranked
         if mark == self.mark:
             self._marks[user.key] = mark

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.engine.protocol import Engine, EngineError, EngineUnavailableError
@@ -36,37 +36,35 @@ def wanted_settings(
     """How the path is read, and what of it is protected: the root when the operator owns the placement, or somebody
     wants all of it; else the folders that are wanted as a whole. Blocks of a fraction are protected by the agents."""
     if owned or any(want.subset.whole for want in wants):
-        pinned = {path}
-    else:
-        unknown = {below for one in placements for below in one.totals.unknown_paths}
-        pinned = {
-            f"{path}/{below}"
-            for want in wants
-            if want.subset.fraction in {None, 1.0} and want.subset.amount is None
-            for below in want.paths
-            if below not in unknown
-        }
-    fills = not (owned or any(want.subset.whole for want in wants))
-    return WantedSettings(fills=fills, pinned=frozenset(pinned), version=version)
+        return WantedSettings(fills=False, pinned=frozenset({path}), version=version)
+    unknown = {below for one in placements for below in one.totals.unknown_paths}
+    pinned = frozenset(
+        f"{path}/{below}"
+        for want in wants
+        if want.subset.fraction in {None, 1.0} and want.subset.amount is None
+        for below in want.paths
+        if below not in unknown
+    )
+    return WantedSettings(fills=True, pinned=pinned, version=version)
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class PathSettings:
     """Brings the settings of one path to the cache, in the background.
 
-    Args:
+    Attributes:
         path: engine path.
         engine: the cache.
         on_done: called when a change has been carried out, or could not be.
     """
 
-    def __init__(self, *, path: str, engine: Engine, on_done: Callable[[], None]) -> None:
-        self._path = path
-        self._engine = engine
-        self._on_done = on_done
-        self._applied: WantedSettings | None = None
-        self._version = ""
-        self._outages = -1
-        self._work: BackgroundTask[None] | None = None
+    path: str
+    engine: Engine
+    on_done: Callable[[], None]
+    _applied: WantedSettings | None = field(default=None, init=False)
+    _version: str = field(default="", init=False)
+    _outages: int = field(default=-1, init=False)
+    _work: BackgroundTask[None] | None = field(default=None, init=False)
 
     def apply(self, wanted: WantedSettings, *, version: str, outages: int) -> EngineError | bool:
         """Begin what is missing; gives whether all is as wanted, or why it could not be done.
@@ -91,7 +89,7 @@ class PathSettings:
             self._version = ""  # heard: from now on what the cache says counts, whoever changes it there
         if self._applied == wanted and (not wanted.version or wanted.version in {version, self._version}):
             return True
-        self._work = BackgroundTask(self._carry_out(wanted), name="path settings", on_done=self._on_done)
+        self._work = BackgroundTask(self._carry_out(wanted), name="path settings", on_done=self.on_done)
         return False
 
     def forget(self) -> None:
@@ -109,10 +107,10 @@ class PathSettings:
                 await self._set(wanted)
         except TimeoutError as error:
             raise EngineUnavailableError(
-                attempted=f"set how {self._path} is read and protected",
+                attempted=f"set how {self.path} is read and protected",
                 reason=f"the master has not answered within {LIMIT_SECONDS:g} s",
                 remedy="See the pods of the cache",
-                path=self._path,
+                path=self.path,
                 retryable=True,
             ) from error
 
@@ -120,20 +118,20 @@ class PathSettings:
         before, self._applied = self._applied, None
         if before is None or before.fills != wanted.fills:
             read_type = "CACHE" if wanted.fills else "NO_CACHE"
-            await self._engine.set_path_properties(path=self._path, properties={READ_TYPE: read_type})
+            await self.engine.set_path_properties(path=self.path, properties={READ_TYPE: read_type})
         await self._protect(wanted.pinned, known=before.pinned if before is not None else None)
         if wanted.version and self._version != wanted.version:
-            await self._engine.set_version(path=self._path, version=wanted.version)
+            await self.engine.set_version(path=self.path, version=wanted.version)
             self._version = wanted.version
         self._applied = wanted
 
     async def _protect(self, wanted: frozenset[str], *, known: frozenset[str] | None) -> None:
         """Pin what is wanted, and nothing else: what reads have cached must be able to go."""
-        if known is None and self._path not in wanted:
-            await self._engine.pin(path=self._path, pinned=False)  # whatever it was in an earlier life
+        if known is None and self.path not in wanted:
+            await self.engine.pin(path=self.path, pinned=False)  # whatever it was in an earlier life
         known = known or frozenset()
         for path in sorted(known - wanted):
-            await self._engine.pin(path=path, pinned=False)
+            await self.engine.pin(path=path, pinned=False)
         # What lies in a folder that was let go of was let go of with it.
         for path in sorted(wanted if known - wanted else wanted - known):
-            await self._engine.pin(path=path, pinned=True)
+            await self.engine.pin(path=path, pinned=True)

@@ -1,11 +1,11 @@
 """From what is seen of a cache to the input of a placement: which nodes may hold a mount, and how much of it. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.cache_view import CacheView
+from tdcs.controllers.cache.view import CacheView
 from tdcs.controllers.cachemanager.room import Granted, NodeSpace
 from tdcs.engine.agents import AgentState, MountState, Part
 from tdcs.kube.api import Object
@@ -121,8 +121,10 @@ class Hosts:
         draining: nodes with draining workers.
         waiting: nodes with agents that are about to report: nothing is decided without them.
         held: what of it lies where, as last heard of each node, those included that may be back in a moment.
+        readable: the same without the nodes that were away for too long to count as there.
         spaces: the caches of the nodes.
-        gone_at: when the first of those counts as lost, on the clock of the view; None when none is awaited.
+        next_at: when the first of those stops to count as there, or counts as lost, on the clock of the view; None when
+            none is awaited.
     """
 
     candidates: tuple[Candidate, ...]
@@ -131,8 +133,14 @@ class Hosts:
     draining: frozenset[str]
     waiting: frozenset[str]
     held: Mapping[str, MountState]
+    readable: Mapping[str, MountState]
     spaces: Mapping[str, NodeSpace]
-    gone_at: float | None = None
+    next_at: float | None = None
+
+    @property
+    def filled(self) -> dict[str, int]:
+        """Bytes of it by node."""
+        return {node: one.held_bytes for node, one in self.held.items() if one.held_bytes}
 
 
 def hosts(
@@ -142,18 +150,21 @@ def hosts(
     expected: Collection[str],
     now: float,
     patience: float,
+    absence: float | None = None,
     readers: Collection[str] = (),
 ) -> Hosts:
     """The nodes that a placement of a mount may use.
 
-    An agent that cannot be reached any more keeps what it has for a while: one that restarts is back with it.
+    An agent that cannot be reached any more keeps its slots for a while: one that restarts is back with what it has,
+    and nothing is moved. What it has counts as there for a moment only.
 
     Args:
         path: the mount.
         known: the cache's nodes.
         expected: nodes on which some of it lay.
         now: seconds that only grow.
-        patience: seconds that an agent may be away.
+        patience: seconds that an agent may be away before its slots go to others.
+        absence: seconds that an agent may be away and what it has still counts as there; `patience` when left out.
         readers: nodes on which it is read, where the data follows the jobs.
     """
     view, nodes, draining, members = known.view, known.nodes, known.draining, known.members
@@ -184,6 +195,10 @@ def hosts(
     states = {node: known.agents[node].mounts[path] for node in known.holders.get(path, ())}
     states |= {node: state.mounts[path] for node, state in leaving.items() if path in state.mounts}
     held = {**states, **{node: state.mounts[path] for node, state in back_soon.items()}}
+    awaited = {node: view.away[node].since for node in {**back_soon, **leaving}}
+    there = patience if absence is None else min(absence, patience)
+    absent = {node for node, since in awaited.items() if now - since >= there}
+    due = [since + (patience if node in absent else there) for node, since in awaited.items()]
     own = {
         node: _candidate(
             nodes[node],
@@ -204,8 +219,9 @@ def hosts(
         draining=draining,
         waiting=silent if now - view.since < patience else frozenset[str](),
         held=held,
-        gone_at=min((view.away[node].since + patience for node in {**back_soon, **leaving}), default=None),
+        readable={node: state for node, state in held.items() if node not in absent} if absent else held,
         spaces=known.spaces,
+        next_at=min(due, default=None),
     )
 
 
@@ -274,15 +290,17 @@ def agent_views(
     parts: Mapping[str, tuple[Part, ...]],
     *,
     path: str,
+    manifest_url: Callable[[AgentState], str],
     only: frozenset[str],
 ) -> tuple[AgentView, ...]:
-    """The agents of some nodes as assignments see them."""
+    """The agents of some nodes as assignments see them; `manifest_url`: where each gives the mount's manifest."""
     nodes = {one.node.name: one.node for one in found.candidates}
     unknown = MountState(mount=path)
     return tuple(
         AgentView(
             node=node,
             address=found.agents[node].address,
+            manifest_url=manifest_url(found.agents[node]),
             draining=node in found.draining,
             room=granted.room.get(node, 0) if node in nodes else 0,
             capacity=max(nodes[node].capacity_bytes, 1) if node in nodes else 1,

@@ -9,9 +9,9 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset, Kept
 from tdcs.api.preload import Preload
-from tdcs.api.source_uri import canonical_source_uri
+from tdcs.api.source_uri import canonical_source_uri, is_folder
 from tdcs.controllers.context import Stores, WorkKey
-from tdcs.engine.paths import canonical_uri, related
+from tdcs.engine.paths import related
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
@@ -77,6 +77,16 @@ def users_of(*, stores: Stores, cluster: str, path: str) -> list[WorkKey]:
     return [
         WorkKey(DATASETS, *key) for key in stores.paths.users(stores.datasets, cluster=cluster, path=path)
     ]
+
+
+def paths_by_namespace(*, stores: Stores, cluster: str) -> dict[str, set[str]]:
+    """The mounts of a cache cluster that the Datasets of each namespace read."""
+    found: dict[str, set[str]] = {}
+    for place in stores.paths.places(stores.datasets):
+        if place[0] == cluster:
+            for namespace, _ in stores.paths.users(stores.datasets, cluster=cluster, path=place[1]):
+                found.setdefault(namespace, set()).add(place[1])
+    return found
 
 
 def preloads_of(*, stores: Stores, namespace: str, dataset: str) -> list[tuple[str, str, Preload]]:
@@ -198,49 +208,29 @@ def wrong_preloads(*, stores: Stores, reader: Reader) -> list[tuple[str, Preload
         for name, _, preload in preloads_of(
             stores=stores, namespace=reader.key.namespace, dataset=reader.key.name
         )
-        if preload.status is not None
-        and any(
-            one.type == names.FAILED and one.status == "True" and one.reason == "VerifyFailed"
-            for one in preload.status.conditions
-        )
+        if wants.has_wrong_copies(preload)
     ]
 
 
 def conflict(
     *, stores: Stores, cluster: str, path: str, source: Source, mounts: Mapping[str, str], me: WorkKey
 ) -> str | None:
-    """Why a source cannot be mounted beside what is mounted for `me`: which Dataset is in the way, and what to change.
+    """Why a folder cannot be mounted beside what is mounted for `me`: which Dataset is in the way, and what to change.
 
     Returns:
         None when nothing mounted has to do with the source.
     """
+    if not is_folder(source.uri):
+        return None
     for other_path, other_uri in mounts.items():
-        if other_path == path or not related(source.uri, canonical_uri(other_uri)):
+        if other_path == path or not related(source.uri, other_uri):
             continue
         holder = _holder(stores=stores, cluster=cluster, path=other_path)
-        # Nothing is said of other namespaces: neither their Datasets, nor which folder of a bucket they read.
-        title = f"Dataset {'/'.join(holder)}" if holder and holder[0] == me.namespace else "another user"
-        secret = _secret_of(stores.datasets.get((me.namespace, me.name), {}), namespace=me.namespace)
-        if canonical_uri(other_uri) != source.uri:
-            own = other_uri if holder and holder[0] == me.namespace else ""
-            inner = len(source.uri) > len(other_uri)
-            return _nested(source.uri, inner=inner, own=own, title=title, cluster=cluster)
-        options = stores.datasets.get(holder or ("", ""), {}).get("spec", {}).get("source", {}).get("options")
-        otherwise = "or put this one into another CacheCluster (spec.cacheClusterRef)"
-        if title != "another user":
-            otherwise += "; or delete that one"
-        if holder and _differs(options, source):
-            return (
-                f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
-                "spec.source.options, and a cache holds a source only once: give both Datasets the same values, and "
-                f"they share the cached data; {otherwise}"
-            )
-        return (
-            f"{source.uri} is mounted for {title} in CacheCluster {cluster} with other values of "
-            f"spec.source.secretRef (the keys in it), and a cache holds a source only once. So the keys of {secret} "
-            "have not been tried, and may be wrong: compare them with those that the source was mounted with. With "
-            f"the same keys in both Secrets the Datasets share the cached data; {otherwise}"
-        )
+        # Nothing is said of other namespaces: neither their Datasets, nor which folder they read.
+        own = other_uri if holder and holder[0] == me.namespace else ""
+        title = f"Dataset {'/'.join(holder)}" if holder and own else "another user"
+        inner = len(source.uri) > len(other_uri)
+        return _nested(source.uri, inner=inner, own=own, title=title, cluster=cluster)
     return None
 
 
@@ -262,20 +252,6 @@ def _holder(*, stores: Stores, cluster: str, path: str) -> tuple[str, str] | Non
         if (obj.get("status") or {}).get("mountPath") == path and names.cache_cluster_of(obj) == cluster:
             return namespace, name
     return None
-
-
-def _secret_of(dataset: Object, *, namespace: str) -> str:
-    """The Secret that a Dataset names, for people."""
-    reference = dataset.get("spec", {}).get("source", {}).get("secretRef") or {}
-    return f"Secret {namespace}/{reference['name']}" if reference.get("name") else "this Dataset's Secret"
-
-
-def _differs(options: Mapping[str, object] | None, source: Source) -> bool:
-    given = {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in (options or {}).items()
-    }
-    return given != dict(source.options)
 
 
 def has_keys(reader: Reader) -> bool:

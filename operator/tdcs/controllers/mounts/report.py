@@ -1,15 +1,16 @@
 """What a pass over a mount found and decided, as values: for the Datasets and Preloads that read it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tdcs.controllers.cachemanager.room import Granted
-from tdcs.controllers.mounts.problem import Problem
+from tdcs.controllers.context import WorkKey
+from tdcs.controllers.problem import Problem
 from tdcs.engine.agents import CheckState, MountState
 from tdcs.listing.result import Listed
 from tdcs.planning.clones import Clone
-from tdcs.planning.grants import Tier
 from tdcs.planning.holdings import Failures, Holdings, WantProgress
+from tdcs.planning.ledger import MountLedger, NodeHolding
 from tdcs.planning.placement import WantPlacement
 from tdcs.planning.standing import Claimant, Standing
 
@@ -21,7 +22,6 @@ class MountDecision:
     Attributes:
         mount: its path.
         placements: what each want comes to.
-        node_bytes: bytes that each node shall have of the mount.
         draining: the nodes that it makes no use of, because their workers leave.
         live: the agents that could be reached.
         granted: what the cache manager gives it.
@@ -33,14 +33,13 @@ class MountDecision:
 
     mount: str
     placements: tuple[WantPlacement, ...]
-    node_bytes: Mapping[str, int]
     draining: frozenset[str]
     live: frozenset[str]
     granted: Granted
-    standing: Standing = field(default_factory=lambda: Standing(tier=Tier.IDLE, value=0.0))
-    claims: Mapping[str, Claimant] = field(default_factory=dict)
-    clones: Mapping[str, tuple[Clone, ...]] = field(default_factory=dict)
-    source_rate: int | None = None
+    standing: Standing
+    claims: Mapping[str, Claimant]
+    clones: Mapping[str, tuple[Clone, ...]]
+    source_rate: int | None
 
     @property
     def rests(self) -> bool:
@@ -65,14 +64,18 @@ class MountReport:
         decision: the last placement.
         settled: whether the cache knows how it is read and protected.
         holdings: what lies where.
-        placements, progress: of each want, by its key.
+        placements: of each want, by its key.
+        progress: how far each is, with what agents have that are away and may be back with it: only what this lacks is
+            loaded, and conditions follow it, so that a restart changes none.
+        readable: the same by what can be read now, for tables of what lies where.
         failures: files that cannot be had for now.
         away: why the source gives no agent anything; empty when it does.
         states: what the agents say of it.
         current: the agents that work by this decision.
         busy: whether something is still to be brought, dropped or compared.
-        look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited counts as
-            lost then.
+        absent: nodes with agents that were away for too long to count as there, and may be back.
+        look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited stops to
+            count as there then, or counts as lost.
         read_on: nodes on which it is read, or was a while ago, and when last, on the clock of the passes; None while
             its data does not follow its jobs.
     """
@@ -89,13 +92,41 @@ class MountReport:
     holdings: Holdings = field(default_factory=Holdings)
     placements: Mapping[str, WantPlacement] = field(default_factory=dict)
     progress: Mapping[str, WantProgress] = field(default_factory=dict)
+    readable: Mapping[str, WantProgress] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
     away: str = ""
     states: Mapping[str, MountState] = field(default_factory=dict)
     current: frozenset[str] = frozenset()
     busy: bool = False
+    absent: frozenset[str] = frozenset()
     look_at: float | None = None
     read_on: Mapping[str, float] | None = None
+
+    def ledger(self, readers: Collection[WorkKey], *, moving: bool) -> MountLedger[WorkKey] | None:
+        """What lies where, for the choice of the workers that go; None while that is not known.
+
+        Args:
+            readers: the Datasets of the mount.
+            moving: whether something is on its way away from nodes that leave.
+        """
+        decision, listed = self.decision, self.listed
+        if decision is None or listed is None:
+            return None
+        loading = (one for key, one in self.progress.items() if self.placements[key].want.load)
+        return MountLedger(
+            path=decision.mount,
+            readers=frozenset(readers),
+            sizes=listed.totals.sizes,
+            nodes={
+                node: NodeHolding(held_bytes=state.held_bytes, complete=state.complete, present=state.present)
+                for node, state in self.states.items()
+                if state.manifest == listed.digest
+            },
+            draining=decision.draining,
+            live=decision.live,
+            busy=any(one.missing_bytes > 0 for one in loading),
+            moving=moving,
+        )
 
     def checks(self, check: str) -> dict[str, CheckState]:
         """How far a comparison is, by node."""

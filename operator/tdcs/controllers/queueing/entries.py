@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.controllers.context import Stores
 from tdcs.controllers.queueing import access, snapshot
+from tdcs.controllers.queueing.nodes_left import NodesToLeave
 from tdcs.controllers.queueing.pod_demand import PodDemand, PodDemands
 from tdcs.controllers.queueing.queued_job import Growth, QueuedJob
 from tdcs.controllers.queueing.quota import Allowances
@@ -35,6 +36,7 @@ class Memory:
         workers: how many workers elastic jobs were given.
         passed: how many later jobs were admitted before a job that waits.
         unreadable: jobs that cannot be understood, and why.
+        leave: which nodes the pods of jobs that were admitted leave to larger ones, by their GPUs; until they start.
     """
 
     requested: dict[str, Key] = field(default_factory=dict)
@@ -42,12 +44,14 @@ class Memory:
     workers: dict[str, int] = field(default_factory=dict)
     passed: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    leave: dict[str, NodesToLeave] = field(default_factory=dict)
 
     def keep(self, live: set[str]) -> None:
         """Forget all jobs but these, and those that cannot be understood."""
         self.admitted = {uid: pods for uid, pods in self.admitted.items() if uid in live}
         self.workers = {uid: count for uid, count in self.workers.items() if uid in live}
         self.passed = {uid: count for uid, count in self.passed.items() if uid in live}
+        self.leave = {uid: nodes for uid, nodes in self.leave.items() if uid in live}
         known = live | self.unreadable.keys()
         self.requested = {uid: key for uid, key in self.requested.items() if uid in known}
 
@@ -63,6 +67,7 @@ class Entries:
         self.allowances = Allowances(stores.resource_quotas)
         self.places = Places()
         self.waiting: list[QueuedJob] = []
+        self.running: list[QueuedJob] = []
         self.reserved: list[PodGroup] = []
         self.news: list[Key] = []
 
@@ -94,6 +99,7 @@ class Entries:
             max_passes=max_passes,
             allowances=self.allowances,
             places=self.places,
+            running=self.running,
         )
 
 
@@ -199,7 +205,10 @@ class Collector:
         )
         if not (admitted or uid in memory.admitted):
             entries.waiting.append(job)
-        elif (growing := job.growing()) is not None:
+            return True
+        pods = snapshot.pod_groups(demand, replicas=replicas, room=self._room, present={})
+        entries.running.append(replace(job, groups=tuple(pods), data_ready=True))
+        if (growing := job.growing()) is not None:
             entries.waiting.append(growing)
         return True
 

@@ -177,10 +177,23 @@ class GangQueue:
             return None
         return waiting_admission(self._schedule, uid)
 
+    def nodes_to_leave(self, obj: Object, role: Role) -> frozenset[str]:
+        """The nodes that pods of a role leave to larger ones, as it was when the job was admitted. An operator that has
+        started since knows of none."""
+        by_gpus, demand = self._memory.leave.get(obj["metadata"]["uid"]), self._demands.of(obj)
+        if not by_gpus or demand is None:
+            return frozenset()
+        return by_gpus.get(demand.requests[role].get(names.GPU_RESOURCE, 0), frozenset())
+
+    def forget_nodes_to_leave(self, uid: str) -> None:
+        """The pods of a job may exist: what they carry about nodes changes no more."""
+        self._memory.leave.pop(uid, None)
+
     def withdraw(self, uid: str) -> None:
         """The job does not start now: its data went, it was suspended, or its children are refused."""
         requested, admitted = self._memory.requested.pop(uid, None), self._memory.admitted.pop(uid, None)
         self._memory.workers.pop(uid, None)
+        self._memory.leave.pop(uid, None)
         if requested is not None or admitted is not None:
             self.touch()
 
@@ -264,16 +277,18 @@ class GangQueue:
     def _admit(self) -> None:
         """Admit the jobs that fit, and wake those whose answer is new."""
         before = {job.uid for job in self._schedule.waiting if job.data_ready} if self._schedule else set()
-        started = time.perf_counter()
+        started = self._clock()
         found = self._schedule = self._make_schedule()
-        self._cost = time.perf_counter() - started
+        self._cost = self._clock() - started
         self._holder, self._aside = found.holder, found.aside
         self._memory.passed |= found.passed
         for job in found.admitted:
             self._memory.admitted[job.uid] = job.pod_count
+            self._memory.leave.pop(job.uid, None)
             self._memory.requested.pop(job.uid, None)
             self._memory.passed.pop(job.uid, None)
             self._wake(job.key)
+        self._memory.leave |= found.leave
         for uid, workers in found.workers.items():
             self._memory.workers[uid] = workers
         grown = {uid for uid in found.workers if uid not in self._memory.admitted}

@@ -7,12 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
+from tdcs.controllers.queueing.nodes_left import NodesLeft, NodesToLeave
 from tdcs.controllers.queueing.queued_job import DemandKey, QueuedJob, Shortage
 from tdcs.controllers.queueing.quota import Allowances
 from tdcs.controllers.resources import Amounts
 from tdcs.planning.places import KeptPlaces, Places, missing_place, takes_place_at
 from tdcs.policy.admission import MAX_PASSES, Reason, next_to_admit, nodes_to_set_aside
 from tdcs.policy.fitting import PodGroup, most_that_fit, place, place_most
+
+LOOKED_AT = 64
+"""How many of the waiting jobs, the first ones, have nodes left to them by those that are admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,8 @@ class Schedule:
         passed: by uid, how many were admitted before a job that stood before them.
         holder: the uid of the job that nodes are set aside for, empty when there is none.
         aside: these nodes.
+        leave: by uid of an admitted job and the GPUs of a pod, the nodes that its pods leave to larger ones, and those
+            that are set aside (:class:`tdcs.controllers.queueing.nodes_left.NodesLeft`).
     """
 
     waiting: tuple[QueuedJob, ...] = ()
@@ -38,6 +44,7 @@ class Schedule:
     passed: Mapping[str, int] = field(default_factory=dict)
     holder: str = ""
     aside: frozenset[str] = frozenset()
+    leave: Mapping[str, NodesToLeave] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,7 @@ def schedule(
     max_passes: int = MAX_PASSES,
     allowances: Allowances | None = None,
     places: Places | None = None,
+    running: Sequence[QueuedJob] = (),
 ) -> Schedule:
     """Admit jobs, one at a time, until none fits any more.
 
@@ -77,6 +85,7 @@ def schedule(
         max_passes: how often a job may be passed before nodes are set aside for it.
         allowances: what quotas leave to these jobs; used up here.
         places: who reads which source; jobs that are admitted are added here.
+        running: the jobs that were admitted before and have not ended, with all their pods.
     """
     return _Pass(
         waiting=waiting,
@@ -85,6 +94,7 @@ def schedule(
         max_passes=max_passes,
         allowances=allowances or Allowances({}),
         places=places or Places(),
+        running=running,
     ).run(holder=holder, aside=frozenset(aside))
 
 
@@ -100,8 +110,10 @@ class _Pass:
         max_passes: int,
         allowances: Allowances,
         places: Places,
+        running: Sequence[QueuedJob],
     ) -> None:
         self._nodes = nodes
+        self._running = running
         self._max_passes = max_passes
         self._allowances = allowances
         self._places = places
@@ -115,6 +127,8 @@ class _Pass:
         self._queue = self._limited(queue)
         self._admitted: list[QueuedJob] = []
         self._workers: dict[str, int] = {}
+        self._leave: dict[str, NodesToLeave] = {}
+        self._nodes_left: NodesLeft | None = None
 
     def run(self, *, holder: str, aside: frozenset[str]) -> Schedule:
         """Admit until none fits any more."""
@@ -130,7 +144,7 @@ class _Pass:
             chosen = self._queue[admits]
             if chosen is first:
                 holder, aside = "", frozenset()
-            self._admit(admits, aside=aside)
+            self._admit(admits, aside=aside, urgent=first is not None and chosen.priority > first.priority)
         return Schedule(
             waiting=tuple(self._queue),
             admitted=tuple(self._admitted),
@@ -144,6 +158,7 @@ class _Pass:
             },
             holder=first.uid if first is not None else "",
             aside=aside,
+            leave=self._leave,
         )
 
     def _next(self, first: QueuedJob | None, aside: frozenset[str]) -> tuple[int | None, int | None]:
@@ -176,14 +191,27 @@ class _Pass:
         )
         return found.admits, found.starves
 
-    def _admit(self, place_: int, *, aside: frozenset[str]) -> None:
+    def _admit(self, place_: int, *, aside: frozenset[str], urgent: bool) -> None:
         """Take a job out of the queue, with its room and its quota; an elastic one queues again for more workers. Its
-        room is off the nodes that are set aside, where there is enough: the next job must not find it there again."""
+        room is off the nodes that are set aside, where there is enough: the next job must not find it there again.
+
+        `urgent`: it has a higher priority than the job that they are set aside for.
+        """
         job = self._queue[place_]
+        nodes_left = self._nodes_left = self._nodes_left or NodesLeft(
+            free=self._left, capacity=self._nodes.capacity, running=self._running
+        )
+        if not job.runs:
+            first = self._queue[:LOOKED_AT]
+            if leave := nodes_left.of(job, waiting=first, aside=aside, urgent=urgent):
+                self._leave[job.uid] = leave
         self._queue[:place_] = [_passed(other, by=job) for other in self._queue[:place_]]
         del self._queue[place_]
         others = {node: self._left[node] for node in self._left.keys() - aside} if aside else self._left
-        self._left = {**self._left, **(_placed(job, others) or _placed(job, self._left) or {})}
+        placed = _placed(job, others) or _placed(job, self._left) or {}
+        changed = {node: left for node, left in placed.items() if left is not self._left[node]}
+        self._left = {**self._left, **changed}
+        nodes_left.admitted(None if job.runs else job, changed=changed)
         self._allowances.take(job.key[0], job.claims)
         self._places.take(job.key, job.access)
         growth = job.growth

@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tdcs.api import names
+from tdcs.api.durations import time_after
 from tdcs.api.trainingjob import READING_ROLES, DatasetUse, Role, TrainingJobSpec
+from tdcs.controllers.trainingjob.kueue.placement import Placement, template_changes
 from tdcs.controllers.trainingjob.rendezvous import environment, port_of
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
@@ -26,6 +28,10 @@ NOT_PASSED_ON = (
 )
 """Prefixes of labels and annotations that are about the TrainingJob itself: what it was applied with, and its queue.
 With a queue's name each role's Job would be queued alone by Kueue, and a job of several roles could never start."""
+
+LEAVE_SECONDS = 60.0
+"""How long pods keep off the nodes that they leave to larger ones, from the moment in which they may exist. A pod that
+is made anew later finds other nodes empty."""
 
 IGNORE_DISRUPTIONS = {
     "rules": [
@@ -135,12 +141,16 @@ def changes(
     replicas: int | None = None,
     preferred: list[Object] | None = None,
     copies: Mapping[str, str] | None = None,
+    place: Placement | None = None,
+    leave: Collection[str] = (),
+    now: str = "",
 ) -> dict[str, Any]:
     """What to merge into a Job that exists, so that it is as wanted; empty when it is.
 
     Only what the API lets change: its template stays what it was when it was made, but for the node affinity and
     the copies of a Job that has never started. So an operator of a newer version leaves the Jobs of an older one
-    alone.
+    alone. `place`: where Kueue has the pods run. `leave`: nodes that its pods leave to larger ones for a while,
+    beginning `now`.
     """
     replicas = replicas or spec.by_role()[role].replicas
     found: Mapping[str, Any] = live["spec"]
@@ -153,17 +163,20 @@ def changes(
         differing["backoffLimit"] = BACKOFF_LIMIT
     if spec.run_policy.active_deadline_seconds is None and found.get("activeDeadlineSeconds") is not None:
         differing["activeDeadlineSeconds"] = None
-    if found.get("suspend") and not suspended and not started(live) and role in READING_ROLES:
-        template: dict[str, Any] = {}
-        if preferred:
-            given = spec.by_role()[role].template["spec"].get("affinity")
-            affinity = with_preferred(given, preferred)
-            if affinity != found["template"]["spec"].get("affinity"):
-                template["spec"] = {"affinity": affinity}
-        present = (found["template"].get("metadata") or {}).get("annotations") or {}
-        reads = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
-        if {**present, **reads} != present:
-            template["metadata"] = {"annotations": reads}
+    if found.get("suspend") and not suspended and not started(live):
+        asked = spec.by_role()[role].template
+        template: dict[str, Any] = template_changes(found["template"], given=asked, place=place)
+        if role in READING_ROLES:
+            if preferred:
+                affinity = with_preferred(asked["spec"].get("affinity"), preferred)
+                if affinity != found["template"]["spec"].get("affinity"):
+                    template.setdefault("spec", {})["affinity"] = affinity
+            present = (found["template"].get("metadata") or {}).get("annotations") or {}
+            given = reading(spec, namespace=live["metadata"]["namespace"], role=role, copies=copies)
+            if given and spec.scheduling.mode == "Extender":  # the extender sees no other pods
+                given |= leaving(leave, now=now)
+            if {**present, **given} != present:
+                template.setdefault("metadata", {}).setdefault("annotations", {}).update(given)
         if template:
             differing["template"] = template
     return {"spec": differing} if differing else {}
@@ -194,6 +207,14 @@ def reading(
         for use in spec.datasets
     ]
     return {names.ANNOTATION_DATASETS: json.dumps(reads, separators=(",", ":"))} if reads else {}
+
+
+def leaving(nodes: Collection[str], *, now: str) -> dict[str, str]:
+    """The annotation by which the extender knows which nodes a pod leaves to larger ones; none for no nodes."""
+    if not nodes:
+        return {}
+    left = {"nodes": sorted(nodes), "until": time_after(now, seconds=LEAVE_SECONDS)}
+    return {names.ANNOTATION_LEAVE_NODES: json.dumps(left, separators=(",", ":"))}
 
 
 def _limits(spec: TrainingJobSpec) -> dict[str, Any]:

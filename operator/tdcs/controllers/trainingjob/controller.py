@@ -1,7 +1,7 @@
 """One pass over a TrainingJob: observe, plan, apply, report."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -25,16 +25,23 @@ from tdcs.controllers.trainingjob.data_location import wanted_near
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome
 from tdcs.controllers.trainingjob.gang import Gangs
 from tdcs.controllers.trainingjob.growth import LOOK_SECONDS, GrowthHold
+from tdcs.controllers.trainingjob.kueue.decided import decided_by_kueue, sized_by_kueue
+from tdcs.controllers.trainingjob.kueue.own_workload import pod_set_name
+from tdcs.controllers.trainingjob.kueue.placement import Placement
+from tdcs.controllers.trainingjob.kueue.quota import KueueQuota
+from tdcs.controllers.trainingjob.kueue.standing import QueueStanding, standing_of
 from tdcs.controllers.trainingjob.observed import Observed, job_view, predicted_seconds
 from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view
+from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls, status_of_stall
 from tdcs.controllers.trainingjob.rendezvous import too_long
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError
-from tdcs.kube.objects import Key
+from tdcs.kube.objects import Key, object_key
 from tdcs.kube.resources import JOBS, SERVICES, TRAINING_JOBS
 from tdcs.policy.admission import Reason
+from tdcs.policy.data_stall import Stall
 
 REFUSED_RETRY = 30.0
 """Seconds until a child that the server refused (a quota, a policy) is tried again."""
@@ -53,12 +60,19 @@ class TrainingJobController:
     Args:
         context: the controller's world.
         gangs: decides which job is next.
+        stalls: how long the reads of jobs waited.
         clock: seconds that only grow.
     """
 
     def __init__(
-        self, *, context: Context, gangs: GangQueue, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        context: Context,
+        gangs: GangQueue,
+        stalls: DataStalls | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._stalls = stalls or DataStalls(lambda *_: None)
         self._clock = clock
         self._services: dict[Key, tuple[str, float]] = {}
         self._context = context
@@ -66,6 +80,7 @@ class TrainingJobController:
         self._places = Gangs(context=context, queue=gangs)
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
+        self._kueue = KueueQuota(context=context)
         self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -74,6 +89,7 @@ class TrainingJobController:
         if obj is None:
             self._context.gone(key)
             self._services.pop((key.namespace, key.name), None)
+            self._stalls.forget((key.namespace, key.name))
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             self._growth.forget((key.namespace, key.name))
             return None  # the garbage collector deletes the children
@@ -85,11 +101,18 @@ class TrainingJobController:
             return None
         live = await self._live(obj, job)
         seen = self._observe(obj, job, live)
+        self._stalls.follow((key.namespace, key.name), obj["metadata"]["uid"], [pod.uid for pod in seen.pods])
         if seen.ended:
             self._growth.forget((key.namespace, key.name))
-            if seen.known.observed_generation != obj["metadata"].get("generation", 0):
-                obj = await self._publish(obj, seen.known, [])  # its time to live may have changed, say
+            # Its time to live may have changed, say, and the last reports of its reads come when it has ended.
+            stall = status_of_stall(self._stall(obj), seen.known.data_stall)
+            if seen.known.observed_generation != obj["metadata"].get("generation", 0) or (
+                stall != seen.known.data_stall
+            ):
+                obj = await self._publish(obj, seen.known.model_copy(update={"data_stall": stall}), [])
             await self._clean(obj, seen, live)
+            if self._kueue.queue(obj):
+                await self._kueue.finish(obj, seen)
             return await self._expire(obj, seen)
         refusal = "" if seen.was_admitted else too_long(job=key.name, namespace=key.namespace, spec=job.spec)
         if refusal:
@@ -99,16 +122,36 @@ class TrainingJobController:
             own = await self._ensure(obj, seen, live)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
-            seen = self._places.sized(obj, seen)
+            workload = None
+            if queue := self._kueue.queue(obj):
+                ready = decisions.data(seen, now=now).admitted
+                workload = await self._kueue.workload(
+                    obj, seen, data_ready=ready, preferred=self._preferred(seen, {})
+                )
+                seen = sized_by_kueue(seen, standing_of(workload))
+            else:
+                seen = self._places.sized(obj, seen)
             outcome = decisions.outcome(seen, now=now)
-            decision = self._decide(obj, seen, now=now, over=outcome is not None)
+            decision = (
+                self._decide_by_kueue(obj, seen, standing_of(workload), now=now, over=outcome is not None)
+                if queue
+                else self._decide(obj, seen, now=now, over=outcome is not None)
+            )
             if decision is None:
                 return None  # the queue has not looked at it yet, and wakes it when it has
             if self._must_report_first(seen, decision):
                 # The word is kept first: an operator that is killed before it acts finds it, and acts.
                 obj = await self._report(obj, seen, decision, outcome, now=now)
             workers = self._workers_now(obj, seen, own, decision)
-            await self._steer(seen, own, decision, workers=workers, now=now)
+            places: Mapping[str, Placement] = {}
+            if workload is not None and decision.admitted and any(map(_is_suspended, own.values())):
+                places = await self._kueue.places(
+                    standing_of(workload), workload=workload["metadata"]["name"]
+                )
+            leave = self._nodes_to_leave(obj, own)
+            await self._steer(seen, own, decision, workers=workers, now=now, places=places, leave=leave)
+            if workload is not None:
+                await self._kueue.follow(workload, seen, runs=report.running(seen).status == "True")
         except (ForeignObjectError, InvalidError, ForbiddenError) as error:
             return await self._refused(obj, seen, error)
         await self._report(obj, seen, decision, outcome, now=now)
@@ -169,6 +212,15 @@ class TrainingJobController:
         passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
         return replace(decision, copies=copies, passed=passed, growth=growth)
 
+    def _decide_by_kueue(
+        self, obj: Object, seen: Observed, standing: QueueStanding, *, now: str, over: bool
+    ) -> Decision:
+        """The same of a job in a queue of Kueue."""
+        self._gangs.withdraw(obj["metadata"]["uid"])
+        queue, data = self._kueue.queue(obj), decisions.data(seen, now=now)
+        decision = decided_by_kueue(seen, standing, queue=queue, data=data, over=over)
+        return replace(decision, copies=self._copies.of(obj, seen, admitted=decision.admitted))
+
     def _must_report_first(self, seen: Observed, decision: Decision) -> bool:
         """Whether the status must say so before the pods change: an operator that is killed in between finds it."""
         if decision.reason is Reason.REQUEUED or (decision.admitted and not seen.was_admitted):
@@ -181,7 +233,8 @@ class TrainingJobController:
         waits = [decisions.patience_left(use, seen=seen, now=now) for use in seen.spec.datasets]
         dues = [left for left in waits if left is not None and left > 0 and not seen.was_admitted]
         places = requeues.pause_left(uid)
-        if places is None and seen.was_admitted and seen.spec.scheduling.gang:
+        waits_for_places = seen.was_admitted and seen.spec.scheduling.gang and not self._kueue.queue(obj)
+        if places is None and waits_for_places:
             places = requeues.left(uid, short=self._places.short_of(seen))
         if places is not None:
             dues.append(places)
@@ -284,8 +337,12 @@ class TrainingJobController:
         *,
         workers: int | None,
         now: str,
+        places: Mapping[str, Placement],
+        leave: Mapping[Role, Collection[str]],
     ) -> None:
-        """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now."""
+        """Let the Jobs run or not, and follow what may change in them. `workers`: how many there may be for now;
+        `places`: by pod set, where Kueue has its pods run; `leave`: the nodes that pods leave to larger ones.
+        """
         begins = start_order.may_start(seen, now=now) if decision.admitted else frozenset()
         preferred = self._preferred(seen, decision.copies) if decision.admitted else None
         for role, found in live.items():
@@ -298,8 +355,18 @@ class TrainingJobController:
                     replicas=seen.replicas(role) if role != "Worker" or workers is None else workers,
                     preferred=preferred,
                     copies=decision.copies,
+                    place=places.get(pod_set_name(role)),
+                    leave=leave.get(role, ()),
+                    now=now,
                 )
                 await self._change(found, change)
+
+    def _nodes_to_leave(self, obj: Object, own: Mapping[Role, Object]) -> dict[Role, frozenset[str]]:
+        """By role, the nodes that its pods leave to larger ones: of a job with Jobs that have not started yet."""
+        if all(map(children.started, own.values())):
+            self._gangs.forget_nodes_to_leave(obj["metadata"]["uid"])
+            return {}
+        return {role: self._gangs.nodes_to_leave(obj, role) for role in own}
 
     def _workers_now(
         self, obj: Object, seen: Observed, live: Mapping[Role, Object], decision: Decision
@@ -358,8 +425,11 @@ class TrainingJobController:
     async def _report(
         self, obj: Object, seen: Observed, decision: Decision, outcome: JobOutcome | None, *, now: str
     ) -> Object:
-        wanted = report.status_of(seen, decision=decision, outcome=outcome, now=now)
+        wanted = report.status_of(seen, decision=decision, outcome=outcome, now=now, stall=self._stall(obj))
         return await self._publish(obj, wanted, report.findings_of(seen, decision=decision, outcome=outcome))
+
+    def _stall(self, obj: Object) -> Stall | None:
+        return self._stalls.of(object_key(obj), obj["metadata"]["uid"])
 
     async def _publish(self, obj: Object, wanted: Model, findings: list[Finding]) -> Object:
         return await publish_status(
@@ -370,6 +440,10 @@ class TrainingJobController:
 def _made(job: Object) -> int:
     """How many pods a Job makes."""
     return int((job.get("spec") or {}).get("parallelism") or 0)
+
+
+def _is_suspended(job: Object) -> bool:
+    return bool((job.get("spec") or {}).get("suspend"))
 
 
 def _soonest(*seconds: float | None) -> float | None:

@@ -9,7 +9,7 @@ from tdcs.controllers.cachemanager.demand import datasets_of
 from tdcs.controllers.context import Stores
 from tdcs.controllers.publish import conditions_of
 from tdcs.controllers.trainingjob.children import FIRST_COPY
-from tdcs.controllers.trainingjob.data_location import copies_of
+from tdcs.controllers.trainingjob.data_location import chosen_from
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.kube.api import Object
 from tdcs.policy.admission import choose_copy
@@ -56,12 +56,7 @@ class CopyChoices:
 
     def _choose(self, obj: Object, seen: Observed, name: str) -> str:
         dataset = seen.datasets.get(name)
-        there = {} if dataset is None else copies_of(dataset)
-        copies = {
-            copy: found
-            for copy, found in there.items()
-            if not found.brought and not (copy.startswith(names.CLONE_COPY) and found.arriving)
-        }
+        copies = {} if dataset is None else chosen_from(dataset)
         if len(copies) < 2:
             return next(iter(copies), FIRST_COPY)
         metadata = obj["metadata"]
@@ -98,7 +93,11 @@ class CopyChoices:
             for name in datasets_of(job):
                 if (where, name) != (namespace, dataset) and (not mine or self._mount(where, name) != mine):
                     continue
-                copy = self._unpublished[uid].get(name) if uid in self._unpublished else _published(job, name)
+                copy = (
+                    self._unpublished[uid].get(name)
+                    if uid in self._unpublished
+                    else published_copy(job, name)
+                )
                 if copy is not None:
                     found.setdefault(copy, []).append(uid)
         self._unpublished = {uid: chosen for uid, chosen in self._unpublished.items() if uid in there}
@@ -111,7 +110,7 @@ class CopyChoices:
         return (names.cache_cluster_of(found), str(path)) if path else None
 
 
-def _published(job: Object, dataset: str) -> str | None:
+def published_copy(job: Object, dataset: str) -> str | None:
     """The copy of a dataset that a job reads, as its status says; None when it reads none of it."""
     if not is_true(conditions_of(job), names.ADMITTED):
         return None

@@ -34,6 +34,15 @@ def wanted_near(datasets: Mapping[str, Dataset], *, chosen: Mapping[str, str]) -
     return found
 
 
+def chosen_from(dataset: Dataset) -> dict[str, CopyOnNodes]:
+    """The copies that jobs are dealt out to, by their ids: not what Preloads brought, nor a clone on its way."""
+    return {
+        copy: found
+        for copy, found in copies_of(dataset).items()
+        if not found.brought and not (copy.startswith(names.CLONE_COPY) and found.arriving)
+    }
+
+
 def copies_of(dataset: Dataset) -> dict[str, CopyOnNodes]:
     """The copies of a dataset by their ids, what Preloads brought among them."""
     status = dataset.status

@@ -94,7 +94,7 @@ def decision_of(*, seen: Observed, data: Admission, admission: Admission | None 
         return Decision(admitted=False, reason=wish.reason, message=wish.message, data=data)
     if seen.was_admitted:
         before = next(found for found in seen.known.conditions if found.type == names.ADMITTED)
-        kept = (Reason.FITS, Reason.TIMED_OUT)
+        kept = (Reason.FITS, Reason.TIMED_OUT, Reason.KUEUE_ADMITTED)
         reason = next((reason for reason in kept if reason == before.reason), Reason.READY)
         text = before.message if before.reason == reason else data.message
         if not data.admitted:
@@ -104,6 +104,11 @@ def decision_of(*, seen: Observed, data: Admission, admission: Admission | None 
         return Decision(admitted=True, reason=reason, message=text, data=data)
     chosen = admission if data.admitted and admission is not None else data
     return Decision(admitted=chosen.admitted, reason=chosen.reason, message=chosen.message, data=data)
+
+
+def taken_back(*, admission: Admission, data: Admission) -> Decision:
+    """The decision on a job that Kueue admitted before and does not any more."""
+    return Decision(admitted=False, reason=admission.reason, message=admission.message, data=data)
 
 
 def gave_back(*, message: str, data: Admission) -> Decision:
@@ -155,10 +160,12 @@ def readiness(
         return DatasetReadiness(name=use.name, found=found, deleting=deleting, why=why)
     final = not dataset.spec.preload.enabled or is_true(dataset.status.conditions, names.LOADED)
     over = patience_left is not None and patience_left <= 0
+    mounted = is_true(dataset.status.conditions, names.MOUNTED)
     return DatasetReadiness(
         name=use.name,
         found=True,
-        readable=is_true(dataset.status.conditions, names.MOUNTED) and bool(dataset.status.claim_name),
+        readable=mounted and bool(dataset.status.claim_name),
+        mounted=mounted,
         why=why_not_mounted(dataset),
         # Every wanted copy of a byte counts: replicated on three nodes, a third of it is there after the first.
         cached_ratio=dataset.status.loaded_ratio,
@@ -173,7 +180,7 @@ def why_not_mounted(dataset: Dataset) -> str:
         return "the operator has not looked at it yet"
     conditions = {condition.type: condition for condition in dataset.status.conditions}
     if is_true(dataset.status.conditions, names.MOUNTED):
-        return "" if dataset.status.claim_name else "its PersistentVolumeClaim is not bound yet"
+        return "" if dataset.status.claim_name else "its volume is not bound yet (kubectl get pvc)"
     found = conditions.get(names.MOUNTED) or conditions.get(names.READY)
     return "" if found is None else f"{found.reason}: {found.message}".rstrip(": ")
 

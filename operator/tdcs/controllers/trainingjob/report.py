@@ -21,8 +21,10 @@ from tdcs.controllers.trainingjob.data_location import held
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, suspended_seconds
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
+from tdcs.controllers.trainingjob.reading.data_stalls import status_of_stall
 from tdcs.policy.admission import Reason
 from tdcs.policy.copies import CopyOnNodes
+from tdcs.policy.data_stall import Stall
 from tdcs.policy.scoring import bytes_on_node, local_share, locality
 
 IN_THE_QUEUE = frozenset(
@@ -34,6 +36,7 @@ IN_THE_QUEUE = frozenset(
         Reason.REQUEUED,
         Reason.QUOTA,
         Reason.AT_LIMIT,
+        Reason.IN_KUEUE,
     }
 )
 """Reasons of a job that waits for its turn and for room, rather than for its data."""
@@ -149,12 +152,13 @@ def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacemen
 
 
 def status_of(
-    seen: Observed, *, decision: Decision, outcome: JobOutcome | None, now: str
+    seen: Observed, *, decision: Decision, outcome: JobOutcome | None, now: str, stall: Stall | None = None
 ) -> TrainingJobStatus:
-    """The status without its conditions."""
+    """The status without its conditions. `stall`: how long its reads waited, if that is known."""
     known, copies = seen.known, held(seen.datasets)
-    # What a gang gave back it has no more.
-    places = [] if decision.reason is Reason.REQUEUED else placement(seen, copies)
+    # What a gang gave back, or Kueue took back, it has no more.
+    given_back = decision.reason in {Reason.REQUEUED, Reason.IN_KUEUE}
+    places = [] if given_back else placement(seen, copies)
     moved = [(place.pod, place.node) for place in places] != [
         (place.pod, place.node) for place in known.placement
     ]
@@ -183,6 +187,7 @@ def status_of(
         start_time=start,
         completion_time=completion,
         prediction=known.prediction or _prediction(seen, outcome=outcome, start=start, completion=completion),
+        data_stall=status_of_stall(stall, known.data_stall),
     )
 
 

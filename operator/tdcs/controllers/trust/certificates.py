@@ -18,8 +18,9 @@ from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import owner_reference
 from tdcs.kube.errors import KubeError
 from tdcs.kube.resources import SECRETS
-from tdcs.trust.certificates import Subject, belong_together, end_of, has_role, is_signed_by
+from tdcs.trust.certificates import Subject, end_of
 from tdcs.trust.contexts import Contexts
+from tdcs.trust.given import end_or_none, given_problem, hosts_problem
 from tdcs.trust.identity import Identity, NoIdentityError
 from tdcs.trust.renewal import (
     Authority,
@@ -88,6 +89,10 @@ class Certificates:
         self._looked_at = float("-inf")
         self._lock: Final = asyncio.Lock()
 
+    @property
+    def _by_cert_manager(self) -> bool:
+        return self.settings.provider == "certManager"
+
     def identify(self) -> Identity:
         """The operator's own identity; raises NoIdentityError until it is known."""
         if self._own is None:
@@ -106,7 +111,7 @@ class Certificates:
             if self._clock() - self._looked_at < LOOK_SECONDS:
                 return
             try:
-                if self.settings.provider == "existing":
+                if self.settings.given:
                     await self._read_given()
                 else:
                     await self._renew_own()
@@ -125,24 +130,25 @@ class Certificates:
             subjects: role and hosts of each.
         """
         roles = {subject.role for subject in subjects.values()}
-        if self.settings.provider == "existing" and not roles <= self._given:
+        if self.settings.given and not roles <= self._given:
             self._given |= roles
             self._looked_at = float("-inf")
         await self.refresh()
-        if self.settings.provider == "selfSigned" and self._state.authority is not None:
+        if not self.settings.given and self._state.authority is not None:
             for name, subject in subjects.items():
                 await self._provide(name, subject, owner)
-        return self._finding({*subjects, self.settings.secret(role=Role.READER), _OWN_NAME})
+        unnamed = self._unnamed(subjects, str(owner["metadata"]["name"])) if self.settings.given else {}
+        return self._finding({*subjects, self.settings.secret(role=Role.READER), _OWN_NAME}, unnamed)
 
     def ends(self) -> list[tuple[str, str, datetime.datetime]]:
         """Every certificate: its Secret, its role (that of the authority is `authority`), and when it ends."""
         found = [
             (name, str(self._state.roles[name]), end)
             for name, identity in self._state.identities.items()
-            if name in self._state.roles and (end := _end(identity.certificate)) is not None
+            if name in self._state.roles and (end := end_or_none(identity.certificate)) is not None
         ]
-        own = self._own if self.settings.provider == "selfSigned" else None
-        if own is not None and (end := _end(own.certificate)) is not None:
+        own = None if self.settings.given else self._own
+        if own is not None and (end := end_or_none(own.certificate)) is not None:
             found.append(("", str(Role.OPERATOR), end))
         authority = self._state.authority
         if authority is not None:
@@ -158,7 +164,7 @@ class Certificates:
         listed = (await self._api.list(SECRETS, namespace=self._namespace, labels=labels)).items
         found = {str(one["metadata"]["name"]): one for one in listed if _role(one) is not None}
         found.pop(self.settings.authority, None)
-        # By its name: without it every certificate would be made anew, whatever its labels say.
+        # By its name: one that is not listed by its label would be taken for missing, and all be made anew.
         stored = await self._api.get(SECRETS, name=self.settings.authority, namespace=self._namespace)
         state.identities = {
             name: identity
@@ -166,6 +172,13 @@ class Certificates:
             if (identity := identity_of(one.get("data"))) is not None
         }
         state.roles = {name: role for name, one in found.items() if (role := _role(one)) is not None}
+        if stored is not None and not _is_ours(stored):
+            self._problem(
+                _OWN_NAME,
+                f"Secret {self.settings.authority} exists and is not TDCS's, so no certificate is made: delete or "
+                "rename it",
+            )
+            return
         known = authority_of(stored.get("data")) if stored is not None else None
         if known is None and stored is not None:
             _log.error("Secret %s has no usable authority: a new one is made", self.settings.authority)
@@ -214,8 +227,7 @@ class Certificates:
 
     async def _is_foreign(self, name: str) -> bool:
         live = await self._api.get(SECRETS, name=name, namespace=self._namespace)
-        labels = ((live or {}).get("metadata") or {}).get("labels") or {}
-        return live is not None and labels.get(names.LABEL_MANAGED_BY) != names.MANAGED_BY
+        return live is not None and not _is_ours(live)
 
     async def _write(self, name: str, data: dict[str, str], *, role: str, owner: Object | None) -> None:
         metadata: Object = {
@@ -236,7 +248,7 @@ class Certificates:
             identity = identity_of((found or {}).get("data"))
             problem = given_problem(identity, role=role, now=now)
             if problem:
-                self._problem(name, f"Secret {name} {problem}")
+                self._problem(name, self._of_given(name, problem))
             else:
                 state.problems.pop(name, None)
             if identity is None:
@@ -246,26 +258,49 @@ class Certificates:
             if role is Role.OPERATOR and not problem:
                 self._own = identity
 
-    def _finding(self, wanted: set[str]) -> Finding:
+    def _unnamed(self, subjects: Mapping[str, Subject], cluster: str) -> dict[str, str]:
+        """Given Secrets that lack a name at which processes of this cache cluster are reached, and which."""
+        found: dict[str, str] = {}
+        for subject in (Subject(role=Role.OPERATOR), *subjects.values()):
+            name = self.settings.secret(role=subject.role)
+            identity = self._state.identities.get(name)
+            problem = (
+                ""
+                if identity is None
+                else hosts_problem(
+                    identity, subject=subject, cluster=cluster, by_cert_manager=self._by_cert_manager
+                )
+            )
+            if problem:
+                found.setdefault(name, self._of_given(name, problem))
+        return found
+
+    def _of_given(self, name: str, problem: str) -> str:
+        hint = f"; cert-manager makes it: kubectl describe certificate -n {self._namespace} {name}"
+        return f"Secret {name} {problem}{hint if self._by_cert_manager else ''}"
+
+    def _finding(self, wanted: set[str], unnamed: Mapping[str, str]) -> Finding:
         problems = {
             name: text
             for name, text in self._state.problems.items()
-            if name in wanted or name == self.settings.prefix or self.settings.provider == "existing"
+            if name in wanted or name == self.settings.prefix or self.settings.given
         }
+        problems = {**problems, **{name: text for name, text in unnamed.items() if name not in problems}}
         if problems:
             named = "; ".join(list(problems.values())[:3])
             return finding(names.TRUSTED, False, "CertificatesNotReady", named)
         if self._own is None:
             return finding(names.TRUSTED, None, "CertificatesPending", "no certificate was made yet")
-        given = self.settings.provider == "existing"
+        given = self.settings.given
         ends = {name: end for name, _, end in self.ends() if given or name in wanted or not name}
         first = min(ends.values())
         text = f"the first of {len(ends)} certificates ends {first:%Y-%m-%d}"
         authority = self._state.authority
         if authority is None:
-            return finding(
-                names.TRUSTED, True, "CertificatesValid", f"{text}; they come from Secrets of yours"
+            renewal = (
+                "cert-manager renews them" if self._by_cert_manager else "they come from Secrets of yours"
             )
+            return finding(names.TRUSTED, True, "CertificatesValid", f"{text}; {renewal}")
         last = end_of(authority.signing.certificate)
         text += f" and is renewed {renewal_of(first):%Y-%m-%d}; the authority ends {last:%Y-%m-%d}"
         return finding(names.TRUSTED, True, "CertificatesValid", text)
@@ -277,34 +312,13 @@ class Certificates:
         return next(iter(self._state.problems.values()), "Secrets were not looked at yet")
 
 
-def given_problem(identity: Identity | None, *, role: Role, now: datetime.datetime) -> str:
-    """What is wrong with a Secret of the user's, and the remedy, behind its name; empty when nothing is."""
-    keys = "tls.crt, tls.key and ca.crt"
-    if identity is None:
-        return f"is not there, or lacks one of {keys}: make it, with a certificate of the role {role}"
-    end = _end(identity.certificate)
-    if end is None or not belong_together(certificate=identity.certificate, key=identity.key):
-        return (
-            f"has a certificate and a key that cannot be read or do not belong together: give it {keys} anew"
-        )
-    if not has_role(identity.certificate, role):
-        return f"has a certificate with another subject: it must be O=tdcs.io, CN={role}"
-    if end <= now:
-        return f"has a certificate that ended {end:%Y-%m-%d}: renew it"
-    if not is_signed_by(identity.certificate, identity.authorities):
-        return "has a certificate that no authority in its ca.crt has signed: put the authority's there"
-    return ""
-
-
-def _end(certificate: bytes) -> datetime.datetime | None:
-    try:
-        return end_of(certificate)
-    except ValueError:
-        return None
-
-
 def _day(identity: Identity) -> str:
     return f"{end_of(identity.certificate):%Y-%m-%d}"
+
+
+def _is_ours(secret: Object) -> bool:
+    labels = secret["metadata"].get("labels") or {}
+    return bool(labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY)
 
 
 def _role(secret: Object) -> Role | None:

@@ -81,7 +81,7 @@ class Versions:
         known = self._known.get(volume)
         if known is not None and known.fresh(seconds=self._fresh_seconds):
             return known.manifest
-        return await asyncio.shield(self._running.get(volume) or self._start(volume, listing=False))
+        return await asyncio.shield(self._under_way(volume) or self._start(volume, listing=False))
 
     async def renewed(self, *, volume: Volume, listing: bool) -> Manifest:
         """The same, asked for now. Raises SourceNotReadyError when the master does not answer.
@@ -92,7 +92,7 @@ class Versions:
         """
         since = time.monotonic()
         while (known := self._known.get(volume)) is None or not _is_answer(known, since, listing=listing):
-            running = self._running.get(volume)
+            running = self._under_way(volume)
             await asyncio.shield(running or self._start(volume, listing=listing))
             known = self._known.get(volume)
             if running is None and (known is None or not _is_answer(known, since, listing=listing)):
@@ -138,10 +138,20 @@ class Versions:
     def _start(self, volume: Volume, *, listing: bool) -> "asyncio.Task[Manifest]":
         task = asyncio.create_task(self._find(volume, listing=listing))
         self._running[volume] = task
-        task.add_done_callback(lambda _: self._running.pop(volume, None))
+        task.add_done_callback(lambda done: self._ended(volume, done))
         # A failure that no caller waits for any more is found again by the next one.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
+
+    def _under_way(self, volume: Volume) -> "asyncio.Task[Manifest] | None":
+        """The question that is being asked. One that has ended stays known until the event loop comes to say so; who
+        waited for it again and again meanwhile would never let the loop come to that."""
+        task = self._running.get(volume)
+        return None if task is None or task.done() else task
+
+    def _ended(self, volume: Volume, task: "asyncio.Task[Manifest]") -> None:
+        if self._running.get(volume) is task:
+            del self._running[volume]
 
     async def close(self) -> None:
         """End what is under way."""

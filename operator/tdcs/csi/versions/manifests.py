@@ -22,6 +22,8 @@ from tdcs.listing.lister import Lister
 from tdcs.listing.result import ManifestUnavailableError, manifest_url
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_format import DIGEST_LENGTH, BadManifestError
+from tdcs.trust.contexts import Contexts
+from tdcs.trust.identity import TrustFolder
 
 if TYPE_CHECKING:
     import aiohttp
@@ -41,12 +43,16 @@ class Manifests:
         cache_root: Folder with the caches' folders.
         address: `host:port` of the operator's service of manifests; None when there is none.
         lister: Makes what lists a cluster's mounts.
+        trust: Folder with the node's certificate, which the operator knows it by; None: it is asked by plain HTTP.
     """
 
-    def __init__(self, *, cache_root: str, address: str | None, lister: MakeLister) -> None:
+    def __init__(
+        self, *, cache_root: str, address: str | None, lister: MakeLister, trust: Path | None = None
+    ) -> None:
         self._cache_root: Final = cache_root
         self._address: Final = address
         self._lister: Final = lister
+        self._trust: Final = trust
         self._cleared: Final[set[Path]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._fetchers: Final[dict[Path, ManifestFetcher]] = {}
@@ -65,7 +71,11 @@ class Manifests:
             raise ManifestUnavailableError(
                 f"no agent of this node has manifest {digest}, and no operator is named"
             )
-        urls = [manifest_url(address=each, digest=digest) for each in await _addresses(self._address)]
+        secure = self._trust is not None
+        urls = [
+            manifest_url(address=each, digest=digest, secure=secure)
+            for each in await _addresses(self._address)
+        ]
         await self._fetcher(staging).fetch(digest=digest, urls=urls)
         return await asyncio.to_thread(_move, staging, version)
 
@@ -100,7 +110,8 @@ class Manifests:
         from tdcs.listing.transfer import ManifestFetcher
 
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            tls = Contexts(TrustFolder(self._trust)).following_client() if self._trust is not None else True
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls))
         if staging.path not in self._fetchers:
             self._fetchers[staging.path] = ManifestFetcher(folder=staging, session=self._session)
         return self._fetchers[staging.path]

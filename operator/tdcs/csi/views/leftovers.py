@@ -3,15 +3,16 @@
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Collection, Iterator
 from typing import Final
 
 from tdcs.api import names
-from tdcs.csi import mountinfo
+from tdcs.csi import mount, mountinfo
 from tdcs.csi.versions.folders import TREE, dataset_folders
 from tdcs.csi.versions.manifests import load
 from tdcs.csi.views.overlay import parse_shown
-from tdcs.csi.views.view import clear
+from tdcs.csi.views.view import clear, clear_gone
 from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
 from tdcs.planning.manifest import Manifest
 
@@ -38,7 +39,7 @@ def clear_abandoned(
     *, cache_root: str, pods: str, known: Collection[str], mounts: list[mountinfo.Mount]
 ) -> None:
     """Remove trees that are not looked after and that no pod is shown, such as those of an earlier format: their links
-    keep bytes on the disk.
+    keep bytes on the disk. Run it in a thread.
 
     Args:
         cache_root: Folder with the caches' folders.
@@ -67,3 +68,42 @@ def clear_abandoned(
                 _log.warning("%s, which no pod uses, cannot be removed: %s", version.path, error)
             else:
                 _log.info("%s is removed: no pod uses it", version.path)
+        try:
+            clear_gone(folder)
+        except OSError as error:
+            _log.warning("what was deleted in %s before cannot be removed: %s", folder.path, error)
+
+
+def detach_reader(*, state: str) -> None:
+    """Take away the file system of a remote-read client that the node has no more, because the chart was upgraded to
+    values without it: its process ended before that of the holder, so neither could. One with a holder stays: it is of
+    a client that an upgrade brings, or the holder takes it away itself. Run it in a thread.
+
+    Args:
+        state: Folder in which the client's folder lies.
+    """
+    root = os.path.join(os.path.realpath(state), os.path.basename(names.READER_ROOT))
+    point = os.path.join(root, names.READER_MOUNT)
+    found = mountinfo.top(mounts=mountinfo.read(), point=point)
+    if found is None or found.filesystem != names.READER_FILE_SYSTEM:
+        return
+    if _listens(os.path.join(root, names.READER_SOCKET)):
+        return
+    try:
+        mount.detach(target=point)
+    except OSError as error:
+        _log.warning("%s, of a remote-read client that is gone, cannot be unmounted: %s", point, error)
+    else:
+        _log.info("%s is unmounted: the node has no remote-read client any more", point)
+
+
+def _listens(path: str) -> bool:
+    """Whether a process listens at a socket; it need not answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as caller:
+        try:
+            caller.connect(path)
+        except BlockingIOError:  # its queue is full
+            return True
+        except OSError:
+            return False
+        return True

@@ -66,7 +66,10 @@ class NodeViews:
         self._versions: Final = Versions(
             engine=engine,
             manifests=Manifests(
-                cache_root=self._cache_root, address=settings.manifest_address, lister=lister
+                cache_root=self._cache_root,
+                address=settings.manifest_address,
+                lister=lister,
+                trust=settings.trust,
             ),
             cache_root=self._cache_root,
             patience=settings.answer_seconds,
@@ -137,7 +140,7 @@ class NodeViews:
             for tier in missing:
                 _log.warning(
                     "tier %s of cache cluster %s is no folder that the plugin of node %s sees: what it holds is read "
-                    "through FUSE; name it in csi.tierFolders of the chart's values",
+                    "remotely; name it in csi.tierFolders of the chart's values",
                     *(tier, volume.cluster, self._settings.node),
                 )
 
@@ -400,7 +403,10 @@ class NodeViews:
             if not newer:
                 self._versions.forget(volume=volume)
         known = {view.folder.path for view in self._views.values()}
-        clear_abandoned(cache_root=self._cache_root, pods=self._pods, known=known, mounts=mounts)
+        # A tree has a name for each file of its dataset: that takes a while.
+        await asyncio.to_thread(
+            clear_abandoned, cache_root=self._cache_root, pods=self._pods, known=known, mounts=mounts
+        )
 
     async def _remove(self, view: View, *, newer: bool) -> None:
         gone = newer or await self._versions.is_mounted(volume=view.volume) is False

@@ -26,6 +26,9 @@ class ViewSettings:
     manifest_address: str | None = None
     """`host:port` where the operator serves manifests; without it they come from the agent, or from a listing."""
 
+    trust: Path | None = None
+    """Folder with the node's certificate, which the operator knows it by; None: it is asked by plain HTTP."""
+
     reader_root: Path | None = None
     """The remote-read client's folder; None: what is not on the node is read through Alluxio's FUSE client."""
 

@@ -124,7 +124,7 @@ class Store:
             if not self._logged:
                 self._logged = True
                 _log.warning(
-                    "tier %s is on another file system than the views in %s: what it holds is read through FUSE",
+                    "tier %s is on another file system than the views in %s: what it holds is read remotely",
                     *(os.fsdecode(tier).rstrip("/"), self._home),
                 )
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tdcs.csi import mount, mountinfo
 from tdcs.csi.source import Source, SourceNotReadyError, shown
-from tdcs.csi.versions.folders import VersionFolder
+from tdcs.csi.versions.folders import GONE, DatasetFolder, VersionFolder
 from tdcs.csi.views.operations import Operations
 from tdcs.csi.views.overlay import Overlay
 from tdcs.csi.views.plan import Blocks, Form, Inodes, is_native, plan
@@ -372,12 +372,28 @@ def _summary(*, forms: npt.NDArray[np.uint8], local: Inodes, lengths: npt.NDArra
 
 
 def clear(folder: VersionFolder) -> None:
-    """Delete a version's tree and all that is mounted in it. No pod may use it any more; raises OSError."""
+    """Delete a version's tree and all that is mounted in it. No pod may use it any more; raises OSError.
+
+    It gets another name first: whoever shows the version again meanwhile makes a new folder.
+    """
     below = folder.path + "/"
     for mounted in sorted(mountinfo.read(), key=lambda found: len(found.point), reverse=True):
         if mounted.point.startswith(below):
             mount.detach(target=mounted.point)
-    _remove(folder.path)
+    above, version = os.path.split(folder.path)
+    gone = f"{GONE}{version}"
+    _remove(os.path.join(above, gone))  # of a process that ended before it was done
+    with contextlib.suppress(FileNotFoundError), plain_folder(above) as dataset:
+        os.rename(version, gone, src_dir_fd=dataset, dst_dir_fd=dataset)
+    _remove(os.path.join(above, gone))
+
+
+def clear_gone(folder: DatasetFolder) -> None:
+    """Delete what an earlier process was deleting when it ended; raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder.path):
+            if name.startswith(GONE):
+                _remove(os.path.join(folder.path, name))
 
 
 def _remove(path: str) -> None:

@@ -1,25 +1,20 @@
 """Alluxio's gRPC messages, made at run time from `alluxio.desc`.
 
-Generated modules would be named after proto files called `grpc/…`, and so shadow the gRPC library itself. A
-private descriptor pool has no such clash, and keeps Alluxio's names out of the process-wide one.
+Generated modules would be named after proto files called `grpc/…`, and so shadow the gRPC library itself.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
+
+from tdcs.engine.transport.descriptor_set import DescriptorSet
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    data = resources.files("tdcs.engine.alluxio").joinpath("alluxio.desc").read_bytes()
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
-        pool.AddSerializedFile(file.SerializeToString())
-    return pool
+def _set() -> DescriptorSet:
+    return DescriptorSet(package="tdcs.engine.alluxio", file="alluxio.desc")
 
 
 @cache
@@ -29,7 +24,7 @@ def message_class(name: str) -> type[Message]:
     Raises:
         KeyError: The descriptor set has no such message.
     """
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(name))
+    return _set().message(name)
 
 
 @cache
@@ -39,5 +34,4 @@ def method_types(service: str, method: str) -> tuple[type[Message], type[Message
     Raises:
         KeyError: No such service or method.
     """
-    found = _pool().FindServiceByName(service).methods_by_name[method]
-    return message_class(found.input_type.full_name), message_class(found.output_type.full_name)
+    return _set().method_types(service, method)

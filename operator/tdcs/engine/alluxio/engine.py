@@ -12,9 +12,10 @@ from typing import Self
 from tdcs.engine.alluxio.concurrency import bounded
 from tdcs.engine.alluxio.errors import engine_error
 from tdcs.engine.alluxio.master import Master
+from tdcs.engine.alluxio.mount_uri import mount_uri
 from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.engine.alluxio.sources import BLOCK_SIZE, mount_properties, mounted_digest, plain_reason
-from tdcs.engine.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks
+from tdcs.engine.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks, journal_id
 from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
 from tdcs.engine.protocol import (
     CachedFile,
@@ -87,7 +88,8 @@ class AlluxioEngine:
 
     async def _mount(self, *, path: str, uri: str, properties: Mapping[str, str], update: bool) -> None:
         try:
-            await self._master.mount(path=path, uri=uri, properties=properties, update=update)
+            mounted = mount_uri(uri, path=path)
+            await self._master.mount(path=path, uri=mounted, properties=properties, update=update)
         except RpcFailureError:
             # When the answer to an attempt was lost its repetition fails: look before believing it.
             entry = (await self._master.mount_table()).get(path)
@@ -182,6 +184,10 @@ class AlluxioEngine:
     async def set_version(self, *, path: str, version: str) -> None:
         with self._errors(attempted=f"publish the version of {path}", path=path):
             await self._master.set_path_properties(path=checked_path(path), properties={_VERSION: version})
+
+    async def journal(self) -> str:
+        with self._errors(attempted="ask for the journal's identity"):
+            return await journal_id(self._master)
 
     async def versions(self) -> Mapping[str, str]:
         with self._errors(attempted="read the settings of paths"):

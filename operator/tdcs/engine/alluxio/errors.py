@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import grpc
 
 from tdcs.engine.alluxio.rpc import RpcFailureError
-from tdcs.engine.alluxio.sources import explain, plain_reason
-from tdcs.engine.protocol import EngineError, EngineUnavailableError, SourceError
+from tdcs.engine.alluxio.sources import explain, plain_reason, refuses_keys
+from tdcs.engine.protocol import EngineError, EngineUnavailableError, KeysRefusedError, SourceError
 
 
 def engine_error(
@@ -46,7 +46,7 @@ def engine_error(
         reason = f"{process} is away, starting or overloaded ({failure.code.name})"
         remedy = "Wait for its pod to be ready; see its log if it does not get there"
     elif of_source:
-        kind = SourceError
+        kind = KeysRefusedError if refuses_keys(failure.text) else SourceError
         reason, remedy = explain(failure.text)
     else:
         reason, remedy = plain_reason(failure.text), "See the log of the cache's master"

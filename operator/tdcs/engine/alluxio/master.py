@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tdcs.engine.alluxio.mount_uri import source_uri
 from tdcs.engine.alluxio.name_encoding import for_source
 from tdcs.engine.alluxio.rpc import BLOCK_MASTER, CONFIGURATION, FILE_SYSTEM, Rpc
 from tdcs.engine.paths import canonical_uri
@@ -207,10 +208,11 @@ class Master(Rpc):
 
 def _known_uri(uri: str) -> str:
     """The canonical form of a mounted URI; as it is when it has none: others may mount what no Dataset may name."""
+    source = source_uri(uri)
     try:
-        return canonical_uri(uri)
+        return canonical_uri(source)
     except SourceError:
-        return uri
+        return source
 
 
 def worker_name(address: Any) -> str:

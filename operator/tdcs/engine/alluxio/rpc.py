@@ -70,11 +70,13 @@ class RpcFailureError(Exception):
 
         gRPC has no code for it: it looks as if the process were away. It may pass, when certificates are being renewed.
         """
-        text = self.text.lower()
+        text = self.text.lower().replace(_CUT_OFF, "")
         return self.code is grpc.StatusCode.UNAVAILABLE and any(sign in text for sign in _DISTRUST)
 
 
 _DISTRUST = ("certificate", "handshake", "ssl_error", "peer name", "tsi_")
+_CUT_OFF = "handshaker shutdown"
+"""What gRPC says of a connection that ended while it was being made, as when the pod at its other end goes."""
 
 
 class Duplex:

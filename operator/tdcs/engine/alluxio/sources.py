@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder
+from tdcs.engine.alluxio.mount_uri import source_uri
 from tdcs.engine.paths import canonical_uri
 from tdcs.engine.protocol import Source, SourceError
 
@@ -110,13 +111,23 @@ def plain_reason(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    text = _CHANGING.sub("", _NOISE.sub("", _ECHO.sub("", text)))
+    text = source_uri(_CHANGING.sub("", _NOISE.sub("", _ECHO.sub("", text))))
     return (
         "; ".join(line.strip().rstrip(".") for line in text.splitlines() if line.strip()) or "no reason given"
     )
 
 
+_KEYS_REFUSED = (
+    r"SignatureDoesNotMatch|InvalidAccessKeyId|UserNotFound|(Invalid|Expired)Token|403|Forbidden|"
+    r"Access ?Denied"
+)
+
 _REMEDIES = (
+    (
+        r"redirects to another host, .*, which is not followed",
+        "the store sends its readers to another host, and nothing of the cache goes there",
+        "Name the address at which the store itself answers in spec.source.options.endpoint",
+    ),
     (
         r"Unable to load (AWS )?credentials",
         "the source asks for credentials, and none were given",
@@ -128,7 +139,7 @@ _REMEDIES = (
         "Check the bucket's name in spec.source.uri and the endpoint",
     ),
     (
-        r"SignatureDoesNotMatch|InvalidAccessKeyId|UserNotFound|(Invalid|Expired)Token|403|Forbidden|Access ?Denied",
+        _KEYS_REFUSED,
         "the source refused the credentials",
         "Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
     ),
@@ -167,3 +178,22 @@ def explain(text: str) -> tuple[str, str]:
         if re.search(pattern, whole):
             return f"{reason} ({plain})", remedy
     return plain, "Check spec.source, and the log of the cache's master"
+
+
+_KEYS_ARE_WRONG = re.compile(
+    r"SignatureDoesNotMatch|InvalidAccessKeyId|UserNotFound|(Invalid|Expired)Token|"
+    r"(?i:error code:? ?AccessDenied)|(?i:status code:? ?403\b)|403 Forbidden"
+)
+_OTHER_CAUSE = re.compile(
+    r"RequestTimeTooSkewed|Unable to execute HTTP request|UnknownHost|Connection refused|timed out|Connect to "
+)
+
+
+def refuses_keys(text: str) -> bool:
+    """Whether a store itself has said that it refuses the credentials.
+
+    Stricter than `explain`, which may guess: what is cached is dropped after a while. A number 403 in a name or a port,
+    a store that is away and a clock that is wrong are no refusal.
+    """
+    whole = _one_line(text)
+    return bool(_KEYS_ARE_WRONG.search(whole)) and not _OTHER_CAUSE.search(whole)

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 import grpc
 
+from tdcs.engine.alluxio.block_channel import BlockChannel
 from tdcs.engine.alluxio.rpc import BLOCK_WORKER, META_MASTER, Rpc, RpcFailureError
+from tdcs.trust.identity import Identify
 
 _CREATE_DEADLINE = 60.0
 _REMOVE_DEADLINE = 5.0
@@ -32,16 +34,30 @@ class UnknownBlockError(Exception):
     """The worker does not know the block."""
 
 
-class WorkerBlocks(Rpc):
-    """RPCs of one worker. Failures without an error of their own here are `RpcFailureError`."""
+class WorkerBlocks:
+    """RPCs of one worker. Failures without an error of their own here are `RpcFailureError`.
 
-    async def create(self, *, block_id: int, length: int, pinned: bool, place: Callable[[str], None]) -> None:
-        """Make a block of a file in the worker's folder: worker and master know it when this returns. A call that
-        breaks leaves nothing.
+    Args:
+        target: `host:port`.
+        patience: seconds for which the removal of a block is repeated while the worker is away or starting.
+        identify: gives the certificate to show; None: connections are plain.
+    """
+
+    def __init__(self, *, target: str, patience: float, identify: Identify | None = None) -> None:
+        self._rpc = Rpc(target=target, patience=patience, identify=identify)
+        self._blocks = BlockChannel(target=target, identify=identify)
+
+    async def close(self) -> None:
+        """Close the connections; calls in flight fail."""
+        await self._rpc.close()
+        await self._blocks.close()
+
+    async def create(self, *, block_id: int, length: int, place: Callable[[str], None]) -> None:
+        """Make a block of a file in the worker's folder: worker and master know it when this returns, and the worker
+        evicts it for nothing else. A call that breaks leaves nothing.
 
         Args:
             length: bytes, the master's.
-            pinned: whether the worker must not evict it.
             place: puts the content at a path, where the worker has made an empty file.
 
         Raises:
@@ -49,22 +65,9 @@ class WorkerBlocks(Rpc):
             RpcFailureError: With RESOURCE_EXHAUSTED when it has no room.
         """
         try:
-            async with self.duplex(
-                service=BLOCK_WORKER, method="CreateLocalBlock", deadline=_CREATE_DEADLINE
-            ) as call:
-                await call.send(
-                    block_id=block_id,
-                    tier=0,
-                    space_to_reserve=length,
-                    cleanup_on_failure=True,
-                    pin_on_create=pinned,
-                    medium_type="",
-                )
-                answer = await call.receive()
-                if answer is None:
-                    raise RpcFailureError(code=grpc.StatusCode.ABORTED, text="the worker gave no path")
-                place(answer.path)
-                await call.finish()
+            await self._blocks.create(
+                block_id=block_id, length=length, place=place, deadline=_CREATE_DEADLINE
+            )
         except RpcFailureError as failure:
             present = any(text in failure.text for text in _PRESENT)
             if present or failure.code is grpc.StatusCode.ALREADY_EXISTS:
@@ -82,7 +85,7 @@ class WorkerBlocks(Rpc):
             OpenBlockError: A reader holds it open.
         """
         try:
-            await self.unary(
+            await self._rpc.unary(
                 service=BLOCK_WORKER, method="RemoveBlock", deadline=_REMOVE_DEADLINE, block_id=block_id
             )
         except RpcFailureError as failure:

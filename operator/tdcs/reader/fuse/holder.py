@@ -1,7 +1,8 @@
 """Holds the FUSE session while readers come and go: its descriptor, and the memory of the requests in work.
 
 It serves no request itself. Readers get both by SCM_RIGHTS. A holder that starts while the file system is still mounted
-waits for a reader that gives the session back; without one it mounts anew.
+waits for a reader that gives the session back; without one it mounts anew. One that is ended while a reader keeps the
+session leaves it mounted; when readers end, too, as in an uninstallation, it takes it away.
 """
 
 import array
@@ -23,6 +24,15 @@ _log: Final = logging.getLogger(__name__)
 GIVE_BACK_SECONDS: Final = 10.0
 """How long a new holder waits for a reader that has the session."""
 
+LEAVE_SECONDS: Final = 4.0
+"""How long a holder that is ended waits for readers that are being ended, too."""
+
+CALLER_SECONDS: Final = 1.0
+"""How long one that connects may take to say what it wants."""
+
+JOIN_SECONDS: Final = 1.0
+"""A reader that was given the session has said so by then."""
+
 _ASK: Final = b"ask"
 _OFFER: Final = b"offer"
 _GIVEN: Final = b"given"
@@ -30,6 +40,7 @@ _KEPT: Final = b"kept"
 _OTHER: Final = b"other"
 _RESERVE_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 30.0
+_LEAVE_LOOK_SECONDS: Final = 0.05
 
 
 class Session(NamedTuple):
@@ -51,6 +62,8 @@ class Holder:
         path: of its socket.
         give_back_seconds: how long it waits for an old session.
         reserve: starts a process that serves the session while no reader does, and gives its number.
+        kept: whether a reader has the session, serves it or only starts; None: that is not known, and a holder that is
+            ended leaves it.
     """
 
     def __init__(
@@ -60,6 +73,7 @@ class Holder:
         path: Path,
         give_back_seconds: float = GIVE_BACK_SECONDS,
         reserve: Callable[[Session], int] | None = None,
+        kept: Callable[[], bool] | None = None,
     ) -> None:
         self._point: Final = point
         self._path: Final = path
@@ -67,6 +81,9 @@ class Holder:
         self._session: Session | None = None
         self._waiting: list[socket.socket] = []
         self._start_reserve: Final = reserve
+        self._kept: Final = kept
+        self._gave_at = -JOIN_SECONDS
+        self._stopping = False
         self._reserve = 0
         self._reserve_at = 0.0
 
@@ -82,19 +99,39 @@ class Holder:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(self._path))
         listener.listen(16)
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._stop)
         until = time.monotonic() + (self._patience if mounted else 0.0)
         poll = select.poll()
         poll.register(listener, select.POLLIN)
-        while True:
+        poll.register(woken, select.POLLIN)
+        while not self._stopping:
             self._keep_reserve()
             left = until - time.monotonic() if self._session is None else _RESERVE_SECONDS
             if self._session is None and left <= 0:
                 self._mount()
                 continue
-            if poll.poll(1000 * left):
+            if (listener.fileno(), select.POLLIN) in poll.poll(1000 * left):
                 connection, _ = listener.accept()
-                self._serve(connection)
+                self._serve(connection, woken=woken)
+        self._leave()
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _leave(self) -> None:
+        """Take the session away if no reader keeps it: it would stay mounted, dead, when this process has ended."""
+        if self._session is None or self._kept is None:
+            return
+        until = time.monotonic() + LEAVE_SECONDS
+        while self._kept() or time.monotonic() < self._gave_at + JOIN_SECONDS:
+            if time.monotonic() >= until:
+                _log.info("a reader keeps the session at %s", self._point)
+                return
+            time.sleep(_LEAVE_LOOK_SECONDS)
+        session.unmount(point=str(self._point))
+        _log.info("no reader has the session at %s: it is unmounted", self._point)
 
     def _keep_reserve(self) -> None:
         """Start the reserve when there is none: each serves for one turn."""
@@ -117,8 +154,13 @@ class Holder:
         for connection in waiting:
             self._give(connection)
 
-    def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(1.0)
+    def _serve(self, connection: socket.socket, *, woken: int) -> None:
+        """Answer one that connected; a signal ends the wait for what it says."""
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        poll.register(woken, select.POLLIN)
+        poll.poll(1000 * CALLER_SECONDS)
+        connection.setblocking(False)
         try:
             said, fds, _, _ = socket.recv_fds(connection, 64, 2)
         except OSError:
@@ -155,6 +197,7 @@ class Holder:
         with suppress(OSError), connection:
             rights = array.array("i", self._session)
             connection.sendmsg([_GIVEN], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            self._gave_at = time.monotonic()
 
 
 def ask(*, path: Path, patience: float = _ANSWER_SECONDS) -> Session:

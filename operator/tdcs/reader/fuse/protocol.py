@@ -27,6 +27,8 @@ ROOT: Final = 1
 
 REQUEST: Final = struct.Struct("<IIQQIIII")
 """Length, opcode, unique, node, uid, gid, pid, rest: the header of every request."""
+_THREAD: Final = struct.Struct("<I")
+_THREAD_AT: Final = 32
 ANSWER: Final = struct.Struct("<IiQ")
 """Length, error (0 or negative), unique: the header of every answer."""
 READ_BODY: Final = struct.Struct("<QQI")
@@ -117,6 +119,12 @@ def init_answer(request: bytes | memoryview, *, unique: int) -> bytes:
         *(LARGEST_READ // 4096, 0, 0, 0, 0),
     )
     return ANSWER.pack(ANSWER.size + len(body), 0, unique) + body
+
+
+def thread_of(request: bytes | memoryview) -> int:
+    """The thread that asks, as the process that mounted the file system sees it; 0: it cannot see it."""
+    found: int = _THREAD.unpack_from(request, _THREAD_AT)[0]
+    return found
 
 
 def failure(unique: int, *, number: int) -> bytes:

@@ -31,7 +31,10 @@ class RequestMemory:
     """
 
     def __init__(self, memory: int) -> None:
-        whole = memoryview(mmap.mmap(memory, PLACES * REQUEST_BYTES))
+        # All of it at once: a process that is killed, or has no memory left, while the kernel copies a request into a
+        # page that is not there yet would lose the request.
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        whole = memoryview(mmap.mmap(memory, PLACES * REQUEST_BYTES, flags=flags))
         self.places: Final = [whole[at : at + REQUEST_BYTES] for at in range(0, len(whole), REQUEST_BYTES)]
         self.free: Final[list[int]] = []
 

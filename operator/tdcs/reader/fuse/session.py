@@ -7,17 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tdcs.api import names
 from tdcs.reader.fuse import protocol as fuse_protocol
 
-KIND: Final = "tdcs"
-"""Type of the mount is `fuse.tdcs`."""
+_SOURCE: Final = "tdcs"
+"""What mountinfo names as the source of the mount."""
+
+INIT_SECONDS: Final = 5
+"""How long the kernel may take to begin a session."""
 
 _READ_ONLY: Final = 1
 _NO_SUID: Final = 2
 _NO_DEVICES: Final = 4
 _NO_ACCESS_TIMES: Final = 1024
 _DETACH: Final = 2
-_INIT_SECONDS: Final = 10
 _READAHEAD_KB: Final = fuse_protocol.LARGEST_READ // 1024
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -40,7 +43,7 @@ def mount(*, point: str) -> int:
             f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other,max_read={fuse_protocol.LARGEST_READ}"
         )
         flags = _READ_ONLY | _NO_SUID | _NO_DEVICES | _NO_ACCESS_TIMES
-        name, kind = KIND.encode(), f"fuse.{KIND}".encode()
+        name, kind = _SOURCE.encode(), names.READER_FILE_SYSTEM.encode()
         if _libc.mount(name, os.fsencode(point), kind, ctypes.c_ulong(flags), options.encode()):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), point)
@@ -71,7 +74,7 @@ def _device(point: str) -> str:
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
-        if after.startswith(f"fuse.{KIND} ") and fields[4] == resolved:
+        if after.startswith(f"{names.READER_FILE_SYSTEM} ") and fields[4] == resolved:
             found = fields[2]
     return found
 
@@ -79,7 +82,7 @@ def _device(point: str) -> str:
 def _answer_init(fd: int) -> None:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    if not poll.poll(1000 * _INIT_SECONDS):
+    if not poll.poll(1000 * INIT_SECONDS):
         raise TimeoutError("the kernel did not begin the FUSE session")
     request = os.read(fd, fuse_protocol.REQUEST_BYTES)
     _, opcode, unique, *_ = fuse_protocol.REQUEST.unpack_from(request)

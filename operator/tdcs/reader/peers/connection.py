@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import numpy as np
+
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.frames import FrameError, Piece
 from tdcs.reader.peers.wire import PlainWire, SecureWire, Wire
@@ -15,7 +17,11 @@ from tdcs.trust.roles import Role
 from tdcs.trust.stream import SecureStream
 
 BUFFER_BYTES: Final = (1 << 20) + 65536
+OWN_BYTES: Final = frames.PART_BYTES
+"""Answers from this size on come in memory of their own, which nearly has their size."""
 _MOST_AT_ONCE: Final = 256 << 10
+_SOON_BYTES: Final = 64 << 10
+"""So little comes before the kernel could be asked to wait for it."""
 _HEAD: Final = frames.PIECE.size
 
 
@@ -38,7 +44,13 @@ class Asked(Protocol):
 
 
 Deliver = Callable[["PeerConnection", Asked, Piece, memoryview], None]
-"""Takes an answer; its bytes are overwritten when it returns."""
+"""Takes an answer. Its bytes are overwritten when it returns, unless they are `OWN_BYTES` or more: see `kept`."""
+
+
+def kept(content: memoryview, *, part: memoryview | None = None) -> memoryview | bytes:
+    """An answer, or a part of it, that will not be overwritten."""
+    found = content if part is None else part
+    return found if len(content) >= OWN_BYTES else bytes(found)
 
 
 class PeerConnection:
@@ -78,7 +90,7 @@ class PeerConnection:
             else SecureWire(self._socket, SecureStream(tls, host=Role.AGENT.host))
         )
         self.fd: Final = self._socket.fileno()
-        self._buffer: Final = memoryview(bytearray(BUFFER_BYTES))
+        self._buffer = _memory()
         self._have = 0
         self._low = 1
         self._greeted = False
@@ -129,7 +141,7 @@ class PeerConnection:
                 count = self._wire.receive_into(self._buffer[self._have : self._have + wanted])
             except (BlockingIOError, InterruptedError):
                 self.flush()  # what a handshake wants to say
-                self._wait_for(wanted)
+                self._wait()
                 return
             if not count:
                 raise FrameError("the peer closed the connection")
@@ -137,7 +149,7 @@ class PeerConnection:
             self.progress_at = now
             self._take()
             if count < wanted or (self._greeted and not self.expected):
-                self._wait_for(self._missing())
+                self._wait()
                 return
 
     def _missing(self) -> int:
@@ -167,16 +179,25 @@ class PeerConnection:
                 raise FrameError(
                     f"the answer is {piece.length} bytes of block {piece.block}, not of {asked.block}"
                 )
+            if piece.length == frames.WAITING:  # that it came is all that it says
+                self._shift(self._buffer, _HEAD)
+                continue
             end = _HEAD + _body(piece.length, piece.size)
             if self._have < end:
                 return
             self.expected.popleft()
             self.outstanding_bytes -= asked.length
-            self._deliver(self, asked, piece, self._buffer[_HEAD:end])
-            left = self._have - end
-            if left:
-                self._buffer[:left] = bytes(self._buffer[end : self._have])
-            self._have = left
+            come = self._buffer
+            if end - _HEAD >= OWN_BYTES:
+                self._buffer = _memory()
+            self._deliver(self, asked, piece, come[_HEAD:end])
+            self._shift(come, end)
+
+    def _shift(self, come: memoryview, end: int) -> None:
+        left = self._have - end
+        if left:  # answers that follow one which was shorter than it could be
+            self._buffer[:left] = bytes(come[end : self._have])
+        self._have = left
 
     def _take_greeting(self) -> None:
         if self._have < frames.GREETING.size:
@@ -185,18 +206,28 @@ class PeerConnection:
         if self._have < frames.GREETING.size + length:
             return
         if version != frames.VERSION or status != frames.ACCEPTED:
-            raise FrameError(f"the agent refuses readers: version {version}, status {status}")
+            journal = bytes(self._buffer[frames.GREETING.size : self._have]).decode("utf-8", "replace")
+            raise FrameError(
+                frames.refusal(status=status, version=version, journal=journal, address=self.address)
+            )
         self._have, self._greeted = 0, True
         self._out += self._held
         self._held.clear()
         self.flush()
 
-    def _wait_for(self, missing: int) -> None:
-        """Be woken when all of it is there, not for each segment."""
-        low = max(1, min(missing, _MOST_AT_ONCE) - self._wire.slack) if self._have else 1
+    def _wait(self) -> None:
+        """Be woken when all of an answer is there, not for each segment."""
+        low = 1
+        if self._have >= _HEAD and (missing := self._missing()) > _SOON_BYTES:
+            low = max(1, min(missing, _MOST_AT_ONCE) - self._wire.slack)
         if low != self._low:
             self._low = low
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
+
+
+def _memory() -> memoryview:
+    """Memory for an answer, with anything in it."""
+    return np.empty(BUFFER_BYTES, dtype=np.uint8).data
 
 
 def _body(length: int, size: int) -> int:

@@ -1,13 +1,13 @@
 """A piece of a block that is being fetched: who waits for it, who may be asked, who was asked. Decisions only. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from tdcs.agent.peers import frames
 from tdcs.agent.peers.frames import SourceWanted, Wanted
 
-PART_BYTES: Final = 1 << 20
+PART_BYTES: Final = frames.PART_BYTES
 """Files are fetched in parts of this size; smaller files, and ends of blocks, as they are."""
 
 
@@ -51,8 +51,8 @@ class Fetch:
     source: Callable[[], SourceWanted]
     began: float
     waiting: list[tuple[Waiter, int]] = field(default_factory=list)
-    holders: list[str] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
+    holders: Sequence[str] = ()
+    sources: Sequence[str] = ()
     asked: dict[str, float] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     changed: bool = False
@@ -64,9 +64,11 @@ class Fetch:
     def next_holder(self) -> tuple[str, bool] | None:
         """Who is to be asked next, and whether for a read of the source; None when all were."""
         if self.holders:
-            return self.holders.pop(0), False
+            first, self.holders = self.holders[0], self.holders[1:]
+            return first, False
         if self.sources:
-            return self.sources.pop(0), True
+            first, self.sources = self.sources[0], self.sources[1:]
+            return first, True
         return None
 
 

@@ -1,14 +1,14 @@
 """Fetches pieces of blocks from other nodes: from the agent that has the slot, else another one, else the source.
 
-All of it runs in the loop of one process; nothing here waits. A peer that is silent for a while is overtaken: another
-one is asked as well, and the first answer counts.
+All of it runs in the loop of one process; nothing here waits. A peer that is silent or slow for a while is overtaken:
+another one is asked as well, and the first answer counts.
 """
 
 import logging
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import xxhash
@@ -18,13 +18,15 @@ from tdcs.agent.peers.frames import FrameError, Piece, SourceWanted
 from tdcs.reader.content_buffer import ContentBuffer
 from tdcs.reader.counters import Count, Counters
 from tdcs.reader.open_versions import OpenVersion
-from tdcs.reader.peers.connection import Asked, PeerConnection
+from tdcs.reader.peers.connection import Asked, PeerConnection, kept
 from tdcs.reader.peers.fetch import BlockQuestion, Fetch, Key, SourceQuestion, Waiter
 
 _log: Final = logging.getLogger(__name__)
 
 OVERTAKE_SECONDS: Final = 0.7
 """A peer that sends nothing for so long while it is asked for something is overtaken."""
+SLOW_SECONDS: Final = 2.0
+"""So is one that a read has waited for so long, although something comes."""
 SILENT_SECONDS: Final = 6.0
 """After so long its connection is closed."""
 _SOURCE_SECONDS: Final = 20.0
@@ -40,11 +42,12 @@ _LOG_SECONDS: Final = 5.0
 
 class Lane(NamedTuple):
     """Connections of one kind to an agent, which is greeted with one journal. Each answers in turn, so what is fetched
-    ahead has its own: a read does not wait behind it."""
+    ahead has its own, for each version: neither a read nor another job waits behind it."""
 
     address: str
     at_source: bool
-    ahead: bool
+    ahead: int
+    """Number of the version that is fetched ahead; 0 for what is read."""
     journal: str
 
 
@@ -67,10 +70,8 @@ class Poller(Protocol):
 class Answers(Protocol):
     """Takes what was fetched, or the reason why it cannot be."""
 
-    def piece(
-        self, waiter: Waiter, index: int, content: memoryview | bytes, *, key: Key, origin: Count
-    ) -> None:
-        """A piece is there; its bytes may be overwritten afterwards."""
+    def piece(self, waiter: Waiter, index: int, content: memoryview, *, key: Key, origin: Count) -> None:
+        """A piece is there; its bytes may be overwritten afterwards, unless they are `kept`."""
         ...
 
     def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
@@ -191,33 +192,37 @@ class Fetches:
         silent = now - connection.progress_at
         if silent > (_SOURCE_SECONDS if at_source else SILENT_SECONDS):
             self._broken(connection, f"it sent nothing for {silent:.1f} s")
-        elif silent > OVERTAKE_SECONDS and not at_source:
-            self._paused[address] = now + _PAUSE_SECONDS
+        elif not at_source:
             for asked in list(connection.expected):
                 assert isinstance(asked, BlockQuestion | SourceQuestion)
                 fetch = asked.fetch
+                slow = bool(fetch.waiting) and now - fetch.asked.get(address, now) > SLOW_SECONDS
+                if not slow and silent <= OVERTAKE_SECONDS:
+                    continue
+                self._paused[address] = now + _PAUSE_SECONDS
                 if not fetch.done and list(fetch.asked) == [address] and (fetch.holders or fetch.sources):
                     self._counters.add(fetch.key.version, Count.OVERTAKEN)
                     self._ask_next(fetch)
 
     def _new(self, version: OpenVersion, key: Key) -> Fetch:
-        manifest = version.manifest
         return Fetch(
             key=key,
-            block=int(manifest.block_ids[key.block]),
-            size=int(manifest.block_lengths[key.block]),
+            block=version.block_ids[key.block],
+            size=version.block_lengths[key.block],
             began=self._clock(),
             source=lambda: _at_source(version, key),
         )
 
     def _candidates(self, version: OpenVersion, fetch: Fetch) -> None:
-        slot = int(version.manifest.block_slots[fetch.key.block])
-        fetch.holders, fetch.sources = list(version.holders(slot)), list(version.source_readers(slot))
+        slot = version.block_slots[fetch.key.block]
+        fetch.holders, fetch.sources = version.holders(slot), version.source_readers(slot)
         if self._paused:
-            # Those that were silent lately are not left out: they come last.
-            now = self._clock()
-            for found in (fetch.holders, fetch.sources):
-                found.sort(key=lambda address: self._paused.get(address, 0.0) > now)
+            fetch.holders, fetch.sources = self._paused_last(fetch.holders), self._paused_last(fetch.sources)
+
+    def _paused_last(self, addresses: Sequence[str]) -> list[str]:
+        """Those that were silent lately are not left out: they come last."""
+        now = self._clock()
+        return sorted(addresses, key=lambda address: self._paused.get(address, 0.0) > now)
 
     def _ask_next(self, fetch: Fetch) -> None:
         now = self._clock()
@@ -225,7 +230,8 @@ class Fetches:
             address, at_source = found
             if address in fetch.asked:
                 continue
-            lane = Lane(address, at_source, fetch.ahead, self._journal_of(fetch.key.version, at_source))
+            ahead = fetch.key.version if fetch.ahead else 0
+            lane = Lane(address, at_source, ahead, self._journal_of(fetch.key.version, at_source))
             connection = self._lane(lane, now=now)
             if connection is None:
                 fetch.reasons.append(f"{address} cannot be reached")
@@ -250,10 +256,13 @@ class Fetches:
             self._waiting.append(fetch)
 
     def _lane(self, lane: Lane, *, now: float) -> PeerConnection | None:
-        lanes = self._lanes.setdefault(lane, [])
+        lanes = self._lanes.get(lane, [])
+        for connection in lanes:
+            if not connection.expected:
+                return connection
         best = min(lanes, key=lambda one: one.outstanding_bytes, default=None)
         most = _SOURCE_LANES if lane.at_source else _LANES
-        if best is not None and (not best.expected or len(lanes) >= most):
+        if best is not None and len(lanes) >= most:
             return best
         try:
             connection = PeerConnection(
@@ -267,6 +276,7 @@ class Fetches:
             self._note(f"the agent at {lane.address} cannot be reached: {error}")
             return best
         lanes.append(connection)
+        self._lanes[lane] = lanes
         self._poller.add(connection)
         return connection
 
@@ -286,7 +296,7 @@ class Fetches:
         for waiter, index in fetch.waiting:
             self._answers.piece(waiter, index, content, key=fetch.key, origin=origin)
         if not fetch.waiting:
-            self._buffer.put(fetch.key, bytes(content))
+            self._buffer.put(fetch.key, kept(content))
 
     def _refusal(self, fetch: Fetch, piece: Piece, content: memoryview, *, at_source: bool) -> str:
         """Why an answer is not what was asked for; empty when it is."""
@@ -323,6 +333,10 @@ class Fetches:
 
     def _broken(self, connection: PeerConnection, reason: str) -> None:
         self._close(connection)
+        if (
+            not connection.expected
+        ):  # agents end connections that ask for nothing, when others need the places
+            return
         self._paused[connection.address] = self._clock() + _PAUSE_SECONDS
         self._note(f"the connection to the agent at {connection.address} ended: {reason}")
         questions = deque(connection.expected)
@@ -336,9 +350,11 @@ class Fetches:
                     self._ask_next(fetch)
 
     def _close(self, connection: PeerConnection) -> None:
-        for lanes in self._lanes.values():
+        for lane, lanes in list(self._lanes.items()):
             if connection in lanes:
                 lanes.remove(connection)
+                if not lanes:
+                    del self._lanes[lane]
         self._unsent.pop(connection.fd, None)
         self._poller.remove(connection)
         connection.close()

@@ -1,7 +1,7 @@
 """What the engine asks of a scheme. A scheme owns the state of the caches; it never moves time itself."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tdcs.policy.preload import Load
 from tdcs.simulate.cluster import Cluster
@@ -36,6 +36,10 @@ class Scheme:
 
     def scores(self, job: SimJob) -> dict[str, int]:
         """The scores of the nodes for a job that is about to be placed."""
+        return {}
+
+    def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
+        """By the GPUs of a pod, the nodes that a job which is about to be placed leaves to larger pods; none here."""
         return {}
 
     def started(self, job: SimJob, *, now: float) -> None:

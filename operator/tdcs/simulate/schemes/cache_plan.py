@@ -8,9 +8,10 @@ not among it.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from tdcs.api.dataset import Copy
 from tdcs.api.dataset import Dataset as DatasetObject
@@ -23,7 +24,7 @@ from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
 from tdcs.planning.wants import Want, clone_key, dataset_key, of_clone, of_dataset
 from tdcs.policy.admission import choose_copy
 from tdcs.policy.eviction import lru
-from tdcs.policy.fitting import PodGroup, most_that_fit
+from tdcs.policy.fitting import most_that_fit
 from tdcs.policy.placement import CacheNode
 from tdcs.simulate.cluster import Cluster
 from tdcs.simulate.job import SimJob
@@ -38,6 +39,9 @@ PLAN_INTERVAL = 300.0
 LARGEST_SHARE = 1 / 32
 """Of a node's cache, what its owner lets one Dataset take (`spec.placement.nodeCount`). A small dataset on few nodes is
 read over their links alone: with 1 / 8 a burst of 400 GPUs on ImageNet waited for four of them."""
+
+CANDIDATES_KEPT = 1 << 16
+"""Nodes, as datasets see them, that are remembered."""
 
 NAMESPACE = "n"
 COPY = "0"
@@ -56,6 +60,8 @@ class CachePlan(Scheme):
         self._settled = 0.0
         self._plan_at = math.inf
         self._changed: set[str] = set()
+        # Every dataset sees every node, most of them as in the last pass: the same object is compared at a glance.
+        self._candidate = lru_cache(maxsize=CANDIDATES_KEPT)(_candidate_of)
         if scenario.jobs_per_copy:
             cluster.claims = self.claims
 
@@ -112,11 +118,10 @@ class CachePlan(Scheme):
         if len(copies) < 2:
             job.copy = next(iter(copies), "")
             return
-        groups = [PodGroup(count=job.pods.count(size), request={GPUS: size}) for size in {*job.pods}]
         room = {}
         for copy, cached in copies.items():
             free = {node: {GPUS: self.cluster.free[node]} for node in cached.nodes}
-            room[copy] = sum(most_that_fit(group=group, free=free) for group in groups)
+            room[copy] = sum(most_that_fit(group=group, free=free) for group in job.groups)
         active = {copy: len(self.cluster.readers.get(one.reads, ())) for copy, one in copies.items()}
         chosen = choose_copy(active=active, room=room, limit=self.scenario.jobs_per_copy)
         job.copy = chosen or min(active, key=lambda copy: (active[copy], copy))
@@ -210,7 +215,7 @@ class CachePlan(Scheme):
             manifest=name,
             wants=wants,
             totals={(): cached.totals},
-            candidates=tuple(self._candidates(copies)),
+            candidates=self._candidates(copies),
             tier=stands.tier,
             value=stands.value,
             held_before={
@@ -236,28 +241,29 @@ class CachePlan(Scheme):
                 first.clones[clone.id].idle_since = clone.idle_since
             yield of_clone(want, namespace=NAMESPACE, name=first.dataset.name, copy=clone.id)
 
-    def _candidates(self, copies: Sequence[Cached]) -> Iterable[Candidate]:
+    def _candidates(self, copies: Sequence[Cached]) -> tuple[Candidate, ...]:
         capacity = int(self.scenario.cache_bytes)
         held: dict[str, int] = {}
         for one in copies:
             loaded = one.filled / one.planned if one.planned else 0.0
             for node, size in one.nodes.items():
                 held[node] = held.get(node, 0) + int(size * loaded)
-        for name, gpus in self.cluster.free.items():
-            yield Candidate(
-                node=CacheNode(
-                    name=name,
-                    capacity_bytes=capacity,
-                    free_bytes=0,
-                    held_bytes=held.get(name, 0),
-                    free_gpus=gpus,
-                )
-            )
+        return tuple(
+            [
+                self._candidate(name, capacity, held.get(name, 0), gpus)
+                for name, gpus in self.cluster.free.items()
+            ]
+        )
 
     def _waits(self, job: SimJob, *, now: float) -> None:
         cached = self.cached[job.dataset.name]
         cached.waiting += 1
         cached.asked = time_at(now)
+
+
+def _candidate_of(name: str, capacity: int, held: int, gpus: int) -> Candidate:
+    node = CacheNode(name=name, capacity_bytes=capacity, free_bytes=0, held_bytes=held, free_gpus=gpus)
+    return Candidate(node=node)
 
 
 def _key_of(cached: Cached) -> str:

@@ -5,7 +5,7 @@ that hold their data (`scoring`), loading shares the store with the jobs that re
 are not cached, and what a job sees of its dataset follows what was loaded.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tdcs.policy import allocation, preload, scoring, throughput
 from tdcs.policy.copies import CopyOnNodes
@@ -51,6 +51,10 @@ class Tdcs(CachePlan):
             total = int(job.dataset.size_bytes)
             cached.scores = scoring.node_scores([CopyOnNodes(total_bytes=total, node_bytes=held)])
         return cached.scores
+
+    def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
+        """What the operator writes into the job's pods when it admits it."""
+        return self.cluster.nodes_to_leave(job)
 
     def started(self, job: SimJob, *, now: float) -> None:
         """The job reads the copy."""
@@ -175,3 +179,17 @@ class Tdcs(CachePlan):
                 job, now=now, hit=hit, local=local, supply=links.given(job, hit=hit, factor=cached.factor)
             )
         ]
+
+
+class TdcsOptedOut(Tdcs):
+    """The same, with pods labelled `tdcs.io/place-by-data: "false"`: the extender does not rank their nodes."""
+
+    name = "tdcs-opted-out"
+
+    def scores(self, job: SimJob) -> dict[str, int]:
+        """None: pods go to the fullest node that has room."""
+        return {}
+
+    def nodes_to_leave(self, job: SimJob) -> Mapping[int, Collection[str]]:
+        """None, for the same reason."""
+        return {}

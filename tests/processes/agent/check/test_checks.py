@@ -30,7 +30,7 @@ from tdcs.agent.mount.mount import MountWork
 from tdcs.agent.source.reader import Extent, SourceFailureError, SourceReader, Write
 from tdcs.csi.views.plan import kinds_of
 from tdcs.csi.views.store import Store
-from tdcs.engine.agents import Check, CheckState
+from tdcs.engine.agents import ALL_SLOTS, Check, CheckState, Part
 
 FILES = {f"{number:03}": os.urandom(2_000) for number in range(120)}
 
@@ -260,6 +260,45 @@ async def test_another_comparison_gives_refused_blocks_another_chance(
         assert (await compared(one, check="second")).wrong_count == 0
         await one.holds(version)
         assert one.content(version) == FILES
+
+
+async def test_a_comparison_of_other_files_neither_loads_nor_counts_what_an_earlier_one_refused(
+    tmp_path: Path, version: Version
+) -> None:
+    first, second = (
+        Part(name=f"Preload a/{name}", slots=ALL_SLOTS, paths=(name,)) for name in ("003", "004")
+    )
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(parts=(first, second)), manifests=version)
+        await eventually_async(lambda: one.mount().held_bytes == 4_000, deadline=30)
+        mount = one.agent.mounts[MOUNT]
+        assert mount.source is not None
+        mount.source = Lies(mount.source, path=b"003")
+        of_first, of_second = (Check(id=part.name, part=part.name) for part in (first, second))
+        one.give(version.assignment(version=2, parts=(first, second), check=of_first))
+        assert (await compared(one, check=first.name)).wrong_count == 1
+        one.give(version.assignment(version=3, parts=(first, second), check=of_second))
+        found = await compared(one, check=second.name)
+        assert (found.wrong_count, found.wrong, found.files) == (0, (), 1)
+        assert sorted(one.content(version)) == ["004"]
+
+
+async def test_a_disk_that_keeps_the_note_of_a_comparison_does_not_end_the_agent(
+    tmp_path: Path, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    async with running_agent(tmp_path / "one") as one:
+        one.give(version.assignment(check=Check(id="first")), manifests=version)
+        assert (await compared(one)).wrong_count == 0
+        monkeypatch.setattr(one.agent.checker._notes, "remove", refused)
+        one.give(version.assignment(version=2))
+        assert one.mount().check is None
+        fill(tmp_path / "source", {"more": b"more"})
+        newer = folder_version(tmp_path / "source", store=tmp_path / "manifests", first_ids={"more": 1 << 41})
+        one.give(newer.assignment(version=3), manifests=newer)
+        await one.holds(newer)
 
 
 def wrong_for_views(agent: RunningAgent, version: Version) -> list[str]:

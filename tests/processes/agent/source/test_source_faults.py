@@ -190,7 +190,7 @@ async def test_a_file_that_changes_in_the_middle_of_a_load_is_never_kept_half(
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(403, "Denied"), (404, "Missing"), (412, "Changed"), (503, "SourceAway")]
+    ("status", "code"), [(403, "Denied"), (404, "Missing"), (412, "Changed"), (503, "Unreadable")]
 )
 async def test_a_file_that_is_refused_in_the_middle_of_a_load_comes_whole_or_not_at_all(
     bucket: Bucket, tmp_path: Path, status: int, code: str
@@ -225,6 +225,28 @@ async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
         bucket.all_status = 0
         await one.holds(version, deadline=30)
         assert one.mount().failed_count == 0
+
+
+async def test_one_file_that_always_gives_an_error_fails_alone_and_never_the_source(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    version = version_of(bucket, tmp_path)
+    bucket.status = {"150": 500}
+    said = set[str]()
+    async with running_agent(tmp_path / "one") as one:
+
+        def done() -> bool:
+            state = one.mount()
+            said.update(failure.code for failure in state.failed)
+            return bool(state.parts) and state.parts[0].failed_bytes + state.held_bytes == version.bytes
+
+        one.give(version.assignment(), manifests=version)
+        await eventually_async(done, deadline=30)
+        (failure,) = one.mount().failed
+        assert (failure.path, one.mount().held_bytes) == ("150", version.bytes - 2_000)
+        assert said == {"Unreadable"}
+        bucket.status = {}
+        await one.holds(version, deadline=30)
 
 
 async def test_a_source_that_hangs_for_some_files_holds_up_no_other_and_no_answer(

@@ -107,3 +107,25 @@ def test_a_move_from_a_worker_that_may_have_more_is_not_over(mover: Mover, says:
         mover.tick(PATIENCE.stalled + 1)
     assert mover.busy()
     assert mover.ledger.changes == before  # and a look at it is no change
+
+
+def test_what_only_peers_may_give_is_never_read_from_the_source_however_wrong_they_are(mover: Mover) -> None:
+    mover.assign(ALL_SLOTS)
+    for _ in range(4):
+        (block,) = mover.ledger.take(now=mover.now, most=1, most_bytes=1, from_peers=True, cursor="peer")
+        mover.mount.wrong_from_peer(mover.ledger, block, "its bytes are damaged")
+        assert mover.ledger.missing_slots(from_peers=False) == NO_SLOTS
+        mover.ledger._cursors.clear()
+        mover.now += 100
+    (failure,) = mover.mount.state().failed
+    assert (failure.code, failure.reason) == ("Unreadable", "its bytes are damaged")
+    assert not mover.ledger.claimed.any()
+
+
+def test_what_the_source_may_give_too_is_read_there_after_two_wrong_copies(mover: Mover) -> None:
+    peer = Peer(node=LEAVER, address="127.0.0.1:1", slots=ALL_SLOTS)
+    mover.mount.assign(mover.version.assignment(version=1, origin=NO_SLOTS, peers=[peer]))
+    for _ in range(2):
+        (block,) = mover.ledger.take(now=mover.now, most=1, most_bytes=1, from_peers=True)
+        mover.mount.wrong_from_peer(mover.ledger, block, "its bytes are damaged")
+    assert mover.ledger.take(now=mover.now, most=9, most_bytes=1 << 20, from_peers=False) == [block]

@@ -51,9 +51,59 @@ def test_a_source_that_answers_is_not_away_whatever_failed_in_the_pause_before(w
     work.mount.source_refused(work.ledger, first, away())
     work.mount.source_answered(10)
     work.mount.source_refused(work.ledger, third, away())  # in the pause: it is not counted
+    work.now += 10
+    work.mount.source_refused(work.ledger, third, away())
     assert work.codes() == ["SourceAway"]
     work.mount.source_answered(10)
     assert work.codes() == []
+
+
+def test_a_source_that_answers_every_second_time_is_never_said_to_be_away(work: Work) -> None:
+    for number in range(200):
+        work.mount.source_refused(work.ledger, number % 3, away())
+        assert "SourceAway" not in work.codes()
+        work.now += 9
+        work.mount.source_answered(10)
+        work.mount.brought(work.ledger, number % 3)
+        work.ledger.located(number % 3, spooled=False, registered=False)
+
+
+def test_a_file_that_gets_no_answer_while_others_do_fails_alone_and_is_tried_again(work: Work) -> None:
+    first = work.take()[0]
+    tries = 0
+    while work.codes() == []:
+        work.mount.source_refused(work.ledger, first, away())
+        tries += 1
+        work.now += 1
+        if tries < 3:
+            assert not work.ledger.failures.failed.any()
+            work.mount.source_answered(10)
+    assert work.codes() == ["Unreadable"]
+    assert 2 < tries < 10
+    (failure,) = work.mount.state().failed
+    assert "503" in failure.reason
+    (part,) = work.mount.state().parts
+    assert part.failed_bytes == 10
+    for _ in range(5):  # it alone is asked for from now on
+        work.now += 600
+        assert first in work.take()
+        work.mount.source_refused(work.ledger, first, away())
+        assert work.codes() == ["Unreadable"]
+        assert first not in work.take(), "with pauses"
+    work.now += 600
+    work.mount.brought(work.ledger, first)
+    assert work.codes() == []
+
+
+def test_no_file_fails_by_a_source_that_answers_for_none(work: Work) -> None:
+    for _ in range(20):
+        for block in range(3):
+            work.mount.source_refused(work.ledger, block, away())
+        work.now += 60
+    assert work.codes() == ["SourceAway"]
+    work.mount.source_answered(10)
+    work.mount.source_refused(work.ledger, 0, away())
+    assert work.codes() == [], "what was not answered before counts no more"
 
 
 def test_an_answer_leaves_no_long_pause_but_a_short_one_for_a_source_that_throttles(work: Work) -> None:

@@ -2,6 +2,9 @@
 
 import threading
 
+import pytest
+from tests.support.waiting import eventually
+
 from tdcs.agent.source.limits import InFlight, RateLimit
 
 
@@ -26,6 +29,33 @@ def test_no_more_bytes_than_the_limit_are_held_at_a_time_however_many_threads_wa
         thread.join(timeout=30)
     assert not any(thread.is_alive() for thread in threads)
     assert 30 <= most <= 100
+
+
+def test_a_source_that_hangs_does_not_take_the_memory_of_another_one() -> None:
+    bound, stop, many = InFlight(100, look_seconds=0.01), threading.Event(), threading.Barrier(5)
+
+    def hang() -> None:
+        with bound.hold(20, owner="hangs"):
+            many.wait(20)
+            stop.wait(20)
+
+    hanging = [threading.Thread(target=hang, daemon=True) for _ in range(5)]
+    for thread in hanging:
+        thread.start()
+    eventually(lambda: bound._held["hangs"] == 100, deadline=20)
+    try:
+        for _ in range(3):
+            with bound.hold(40, owner="answers"):
+                assert bound._held["answers"] == 40
+        with bound.hold(30, owner="answers"):
+            second = threading.Thread(target=bound.hold(30, owner="answers").__enter__, daemon=True)
+            second.start()
+            second.join(timeout=0.1)
+            assert second.is_alive(), "all of it is held: no more than one piece beyond that"
+    finally:
+        stop.set()
+    second.join(timeout=20)
+    assert not second.is_alive()
 
 
 def test_a_piece_that_is_larger_than_the_limit_is_held_alone() -> None:
@@ -90,3 +120,50 @@ def test_a_thread_that_waits_hears_of_a_new_rate_and_of_the_end() -> None:
     stopped.set()
     again.join(timeout=20)
     assert ended[3:] == [True, True, True]
+
+
+def test_bytes_on_demand_go_ahead_of_a_load_that_waits_longer_for_them() -> None:
+    now = [0.0]
+    limit = RateLimit(clock=lambda: now[0])
+    limit.set(1_000)
+    load = [limit.take(10_000) for _ in range(3)]
+    assert [limit.left(turn) for turn in load] == [0.0, 10.0, 20.0]
+    first, second = (limit.take(2_000, demand=True) for _ in range(2))
+    assert limit.left(first) == 0.0, "30 s of the load are owed"
+    assert limit.left(second) == 2.0, "the rate is kept among them"
+    assert [limit.left(turn) for turn in load] == [4.0, 14.0, 24.0], "and by all together"
+    assert limit.left(limit.take(1)) == 34.0
+    now[0] += 2
+    assert limit.left(second) == 0.0
+
+
+def test_a_wait_that_is_given_up_gives_its_bytes_back() -> None:
+    limit, stopped = RateLimit(look_seconds=0.01), threading.Event()
+    limit.set(1_000)
+    limit.take(100_000, demand=True)
+    calls = []
+
+    def gone() -> None:
+        calls.append(1)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        limit.wait(50_000, stopped=stopped, demand=True, waiting=gone)
+    assert calls == [1]
+    assert 98 < limit.left(limit.take(1, demand=True)) <= 100
+
+
+def test_who_waits_for_room_in_memory_says_so() -> None:
+    bound = InFlight(100, look_seconds=0.01)
+    waited = threading.Event()
+
+    def work() -> None:
+        with bound.hold(100, waiting=waited.set):
+            pass
+
+    with bound.hold(50):
+        waiting = threading.Thread(target=work, daemon=True)
+        waiting.start()
+        assert waited.wait(20)
+    waiting.join(timeout=20)
+    assert not waiting.is_alive()

@@ -24,13 +24,13 @@ class Worker(WorkerBlocks):
     """A worker that makes its empty file and lets it be replaced, without any RPC."""
 
     def __init__(self, blocks: Path) -> None:
-        self._blocks = blocks
+        self._folder = blocks
         self.asked: list[int] = []
 
-    async def create(self, *, block_id: int, length: int, pinned: bool, place: Callable[[str], None]) -> None:
+    async def create(self, *, block_id: int, length: int, place: Callable[[str], None]) -> None:
         self.asked.append(block_id)
         await asyncio.sleep(0)
-        place(str(self._blocks / str(block_id)))
+        place(str(self._folder / str(block_id)))
 
 
 class Work:
@@ -90,6 +90,15 @@ async def test_a_block_that_the_disk_refuses_waits_and_holds_up_no_other(
     assert work.ledger.registered.all()
 
 
+async def test_lanes_that_are_to_end_leave_the_rest_of_their_blocks_to_the_next_call(work: Work) -> None:
+    left = iter([False, True, True, False, True])
+    assert await work.registrar.register(work.mount, most=20, lanes=3, leaves=lambda: next(left)) == 5
+    assert work.ledger.registered.sum() == len(work.worker.asked) == 5
+    assert not work.ledger.claimed.any()
+    assert await work.register() == 15
+    assert work.ledger.registered.all()
+
+
 async def test_an_unforeseen_error_leaves_no_lane_running_and_no_claim(work: Work) -> None:
     ids = work.ledger.manifest.block_ids.tolist()
     work.refuses = {ids[0]: ValueError("unforeseen")}
@@ -100,3 +109,15 @@ async def test_an_unforeseen_error_leaves_no_lane_running_and_no_claim(work: Wor
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(work.worker.asked) == asked < 20
+
+
+async def test_refusals_of_blocks_that_are_gone_are_forgotten(work: Work) -> None:
+    ids = work.ledger.manifest.block_ids.tolist()
+    work.refuses = dict.fromkeys(ids[:5], OSError(errno.EIO, "the disk refuses"))
+    assert await work.register() == 20
+    assert set(work.registrar._refused) == set(ids[:5])
+    for block in range(5):
+        work.ledger.located(block, spooled=False, registered=False)
+    work.now += 1000
+    assert await work.register() == 0
+    assert not work.registrar._refused

@@ -85,23 +85,23 @@ def test_a_workload_starts_when_nothing_of_a_dataset_is_mounted_or_enough_is_the
     assert most.state is DataState.READY
 
 
-def test_what_arrives_within_hold_quota_is_waited_for_with_the_quota() -> None:
+def test_what_arrives_within_hold_quota_is_waited_for() -> None:
     found = judged(workload("w", "pictures"), {"pictures": known(40, rate=2)}, holdQuota="60s")
     assert found == Verdict(
         state=DataState.PENDING,
-        message="Dataset pictures has 40% of its bytes cached, the job waits for 100%, in about 30 s; it keeps its "
-        "quota for at most 60s (holdQuota)",
+        message="Dataset pictures has 40% of its bytes cached, the job waits for 100%, in about 30 s; it is "
+        "Pending for at most 60s (holdQuota)",
     )
 
 
-def test_what_takes_longer_gives_the_quota_back_for_as_long_as_it_takes() -> None:
+def test_what_takes_longer_is_to_be_tried_again_when_it_is_expected() -> None:
     found = judged(workload("w", "pictures"), {"pictures": known(40, rate=1)}, holdQuota="30s")
     assert found is not None
     assert (found.state, found.requeue_after_seconds) == (DataState.RETRY, 60)
-    assert found.message.endswith("it gives its quota back, and comes again in 60 s")
+    assert found.message.endswith("Kueue is to try it again in 60 s")
 
 
-def test_no_quota_is_held_longer_than_hold_quota_at_whatever_speed() -> None:
+def test_no_workload_is_pending_longer_than_hold_quota_at_whatever_speed() -> None:
     for rate in (0, 1_000_000):
         obj, there = workload("w", "pictures"), {"pictures": known(40, rate=rate)}
         assert getattr(judged(obj, there, now=129, holdQuota="30s"), "state", None) is DataState.PENDING

@@ -1,13 +1,25 @@
 """Before the chart goes, its objects go, in the order in which the operator can tidy up behind them."""
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tdcs_local import programs
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl
+from tdcs_local.paths import LOCAL
 from tdcs_local.progress import Reporter
+
+READY: dict[str, Any] = {
+    "metadata": {"generation": 1},
+    "status": {
+        "readyReplicas": 1,
+        "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}],
+    },
+}
 
 
 class Cluster(Kubectl):
@@ -22,6 +34,7 @@ class Cluster(Kubectl):
         }
         self.kinds = tuple(self.things) if kinds is None else kinds
         self.held = held
+        self.kubeconfig = Path("kubeconfig")
         self.deleted: list[str] = []
 
     def __call__(self, *words: str, stdin: str | None = None, what: str = "", timeout: float = 120) -> str:
@@ -63,3 +76,43 @@ def test_where_nothing_was_installed_nothing_is_deleted() -> None:
     cluster = Cluster(kinds=())
     release.clear(reporter=Reporter(quiet=True), kubectl=cluster)
     assert cluster.deleted == []
+
+
+def test_files_of_values_come_from_the_environment_in_its_order(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("first.yaml", "second.yaml")]
+    for file in files:
+        file.touch()
+    named = f"{files[0]}::{files[1]}"
+    assert release.values_files(env={release.VALUES_VARIABLE: named}) == files
+    assert release.values_files(env={}) == []
+
+
+def test_a_file_of_values_that_is_not_there_is_named_before_anything_is_installed(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match=r"missing\.yaml") as refused:
+        release.values_files(env={release.VALUES_VARIABLE: str(tmp_path / "missing.yaml")})
+    assert release.VALUES_VARIABLE in str(refused.value)
+
+
+def test_files_and_single_values_reach_helm_after_those_of_the_local_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, given = tmp_path / "named.yaml", tmp_path / "given.yaml"
+    named.touch()
+    monkeypatch.setenv(release.VALUES_VARIABLE, str(named))
+    monkeypatch.setattr(programs, "ensure", lambda *_, **__: tmp_path)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(release, "run", lambda command, **_: commands.append([str(word) for word in command]))
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "get", lambda *_, **__: READY)
+    tags = {"tdcs": "a", "alluxio": "b"}
+    release.install(
+        reporter=Reporter(quiet=True), kubectl=cluster, tags=tags, settings={"k": "v"}, values=[given]
+    )
+    (command,) = commands
+    pairs = list(pairwise(command))
+    assert [file for option, file in pairs if option == "--values"] == [
+        str(LOCAL / "values.yaml"),
+        str(named),
+        str(given),
+    ]
+    assert [word for option, word in pairs if option == "--set"][-1] == "k=v"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from tdcs.api import names
 from tdcs.controllers.mounts.deletion.dataset import end_mount
 from tdcs.controllers.mounts.mount import Place
-from tdcs.controllers.mounts.snapshot import World
+from tdcs.controllers.mounts.world import World
 from tdcs.engine.protocol import EngineError
 from tdcs.kube.errors import KubeError
 from tdcs.kube.resources import PERSISTENT_VOLUMES
@@ -46,12 +46,12 @@ class Orphans:
         if not view.answered or view.failure is not None:
             return False
         if not self.is_due(cluster):
-            own = {mount.place for mount in world.mounts if mount.cluster == cluster}
+            own = {mount.place for mount in world if mount.cluster == cluster}
             return bool(self._without_dataset(own - self._used))
         self._looked[cluster] = now
         known = {(cluster, path) for state in view.agents.values() for path in state.mounts}
         mounted = {(cluster, path) for path in view.mounts}
-        own = {mount.place for mount in world.mounts if mount.cluster == cluster}
+        own = {mount.place for mount in world if mount.cluster == cluster}
         nameless = self._without_dataset(known | mounted | own)
         try:
             used = await self._in_use(cluster) if nameless else set()
@@ -73,7 +73,7 @@ class Orphans:
         world = self._world
         stores = world.context.stores
         named = stores.paths.places(stores.datasets)
-        locked = {mount.place for mount in world.mounts if mount.lock.locked()}
+        locked = {mount.place for mount in world if mount.lock.locked()}
         return {
             place
             for place in places
@@ -103,19 +103,19 @@ class Orphans:
         cluster, path = place
         if not mounted:
             if known:
-                self._world.mounts.assigner(cluster).forget(path)
-            left = self._world.mounts.find(cluster=cluster, path=path)
+                self._world.assigner(cluster).forget(path)
+            left = self._world.find(cluster=cluster, path=path)
             if left is not None:
-                await self._world.mounts.drop(left)
+                await self._world.drop(left)
             return
-        mount = self._world.mounts.get(cluster=cluster, path=path)
+        mount = self._world.get(cluster=cluster, path=path)
         if not mount.mounting.busy:
             _log.warning("unmounting %s of CacheCluster %s: no Dataset has it any more", path, cluster)
         done = end_mount(world=self._world, mount=mount)
         if isinstance(done, EngineError):
             _log.warning("%s of CacheCluster %s, which no Dataset has, stays: %s", path, cluster, done)
         if done is True:
-            await self._world.mounts.drop(mount)
+            await self._world.drop(mount)
 
 
 def _place_of(volume: Mapping[str, object]) -> Place:

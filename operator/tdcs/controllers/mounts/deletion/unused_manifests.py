@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from tdcs.api import names
-from tdcs.controllers.mounts.snapshot import World
+from tdcs.controllers.mounts.world import World
 
 _log: Final = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ async def remove_unused(world: World) -> None:
     """Remove the manifests that no mount, no agent and no published version names. Of a cache that does not answer all
     those of its Datasets' mounts stay, and no others."""
     digests, mounts = used(world)
-    folder = world.caches.folder
+    folder = world.context.caches.folder
     try:
         await asyncio.to_thread(folder.prune, keep=digests, mounts=mounts, unused_seconds=UNUSED_SECONDS)
     except OSError as error:
@@ -30,7 +30,7 @@ def used(world: World) -> tuple[set[str], set[str]]:
     views = {cluster: world.observer.view(cluster) for _, cluster in stores.cache_clusters}
     states = [state for view in views.values() for state in view.agents.values()]
     states += [one.state for view in views.values() for one in view.away.values()]
-    listed = [mount.manifests.view().listed for mount in world.mounts]
+    listed = [mount.manifests.view().listed for mount in world]
     digests = {
         *(digest for view in views.values() for digest in view.versions.values()),
         *(mount.manifest for state in states for mount in state.mounts.values()),

@@ -55,6 +55,7 @@ final class Respelled implements InvocationHandler {
       for (int index = 0; !inside && index < given.length; index++) {
         if (given[index] instanceof String) {
           String path = Spelling.forSource((String) given[index]);
+          path = files ? path : MountScheme.forSource(path);
           if (isPath(method.getName(), index)) {
             check(method, path);
           }

@@ -11,11 +11,12 @@ public final class RespelledS3Factory implements UnderFileSystemFactory {
 
   @Override
   public UnderFileSystem create(String path, UnderFileSystemConfiguration conf) {
-    return Respelled.of(plain.create(path, conf), path, conf, false);
+    String source = MountScheme.forSource(path);
+    return Respelled.of(plain.create(source, conf), source, conf, false);
   }
 
   @Override
   public boolean supportsPath(String path) {
-    return plain.supportsPath(path);
+    return path != null && plain.supportsPath(MountScheme.forSource(path));
   }
 }

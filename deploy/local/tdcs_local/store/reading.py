@@ -1,0 +1,206 @@
+"""How fast pods read a bucket directly, and the same bucket as a Dataset: what the demo ends with.
+
+The files are as large as ImageNet's JPEG files are on average, so that the store's link matters, and are read but not
+decoded: it is the way of the bytes that is compared. Two pods on two nodes share them out, with the same script and as
+many readers each.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tdcs_local.errors import LocalError
+from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
+from tdcs_local.paths import CHECKOUT
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
+from tdcs_local.store.operations import Made
+
+EXAMPLES = CHECKOUT / "deploy" / "examples"
+SCRIPT = EXAMPLES / "read_images.py"
+BUCKET = "pictures"
+IMAGES = Made(files=1600, size="110KiB")
+"""180 MB: seven seconds of a link of 200 Mbit/s."""
+PODS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What the pods of a Job read together, from the first that began to the last that ended."""
+
+    images: int
+    bytes: int
+    seconds: float
+
+    @property
+    def images_per_second(self) -> float:
+        """Over all pods."""
+        return self.images / max(self.seconds, 1e-3)
+
+
+def compare(*, namespace: str, image: str, reporter: Reporter, kubectl: Kubectl) -> tuple[Reading, Reading]:
+    """Read the bucket directly, then load it as a Dataset, then read that; the namespace has the store's keys."""
+    operations.fill("pictures", bucket=BUCKET, made=IMAGES, reporter=reporter)
+    forget(namespace=namespace, kubectl=kubectl)
+    kubectl.apply(_script(namespace))
+    direct = _read(
+        "read-directly", namespace=namespace, image=image, claim="", reporter=reporter, kubectl=kubectl
+    )
+    (dataset,) = load(EXAMPLES / "dataset.yaml")
+    dataset["metadata"] = {"name": BUCKET, "namespace": namespace}
+    dataset["spec"]["source"]["uri"] = f"s3://{BUCKET}/"
+    kubectl.apply(dataset)
+    _wait_loaded(namespace=namespace, reporter=reporter, kubectl=kubectl)
+    cached = _read(
+        "read-with-tdcs", namespace=namespace, image=image, claim=BUCKET, reporter=reporter, kubectl=kubectl
+    )
+    return direct, cached
+
+
+def forget(*, namespace: str, kubectl: Kubectl) -> None:
+    """Delete what an earlier comparison left."""
+    for job in ("read-directly", "read-with-tdcs"):
+        kubectl.delete("jobs", job, namespace=namespace)
+    kubectl.delete("datasets.tdcs.io", BUCKET, namespace=namespace)
+
+
+def sentence(direct: Reading, cached: Reading) -> str:
+    """What the demo ends with."""
+    ratio = cached.images_per_second / direct.images_per_second
+    return (
+        f"{PODS} pods read {direct.images_per_second:,.0f} images a second directly from the bucket, and "
+        f"{cached.images_per_second:,.0f} a second with TDCS: {ratio:,.1f} times as many."
+    )
+
+
+def reading_of(logs: Sequence[str]) -> Reading:
+    """What the pods printed, together."""
+    found: list[dict[str, Any]] = []
+    for log in logs:
+        try:
+            found.append(json.loads(log.strip().splitlines()[-1]))
+        except (ValueError, IndexError) as error:
+            raise LocalError(what="a pod that reads images printed no result", why=log[-500:]) from error
+    return Reading(
+        images=sum(int(one["images"]) for one in found),
+        bytes=sum(int(one["bytes"]) for one in found),
+        seconds=max(one["ended"] for one in found) - min(one["began"] for one in found),
+    )
+
+
+def _read(
+    name: str, *, namespace: str, image: str, claim: str, reporter: Reporter, kubectl: Kubectl
+) -> Reading:
+    kubectl.apply(_job(name, namespace=namespace, image=image, claim=claim))
+
+    def look() -> str | None:
+        job = kubectl.get("job", name, namespace=namespace) or {}
+        if condition(job, "Failed").get("status") == "True":
+            raise LocalError(
+                what=f"Job {name} failed", why=kubectl("logs", f"job/{name}", "-n", namespace)[-1500:]
+            )
+        return None if condition(job, "Complete").get("status") == "True" else "its pods run"
+
+    with reporter.step(f"Job {name}") as step:
+        kubectl.wait(
+            look,
+            what=f"Job {namespace}/{name} did not complete",
+            seconds=240,
+            step=step,
+            explain=lambda: kubectl("describe", "pods", "-n", namespace, "-l", f"job-name={name}"),
+        )
+        pods = kubectl.list("pods", namespace=namespace, selector=f"job-name={name}")
+        found = reading_of(
+            [kubectl("logs", pod["metadata"]["name"], "-n", namespace) for pod in _succeeded(pods)]
+        )
+        step.result = f"{found.images} images, {found.bytes / 1e6:,.0f} MB in {found.seconds:.1f} s"
+    return found
+
+
+def _succeeded(pods: Sequence[Object]) -> list[Object]:
+    return [pod for pod in pods if pod["status"].get("phase") == "Succeeded"]
+
+
+def _wait_loaded(*, namespace: str, reporter: Reporter, kubectl: Kubectl) -> None:
+    def look() -> str | None:
+        dataset = kubectl.get("datasets.tdcs.io", BUCKET, namespace=namespace)
+        loaded = condition(dataset, "Loaded")
+        return None if loaded.get("status") == "True" else str(loaded.get("message", "not looked at yet"))
+
+    with reporter.step(f"Dataset {BUCKET} loaded") as step:
+        began = time.monotonic()
+        kubectl.wait(
+            look,
+            what=f"Dataset {namespace}/{BUCKET} was not loaded",
+            seconds=300,
+            step=step,
+            explain=lambda: kubectl("describe", "datasets.tdcs.io", BUCKET, "-n", namespace),
+        )
+        step.result = f"after {time.monotonic() - began:.0f} s"
+
+
+def _script(namespace: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "read-images", "namespace": namespace},
+        "data": {SCRIPT.name: SCRIPT.read_text(encoding="utf-8")},
+    }
+
+
+def _job(name: str, *, namespace: str, image: str, claim: str) -> Object:
+    """Two pods that read; each mounts the Dataset's claim, or has the store's keys."""
+    where = ["--data", "/data"] if claim else ["--bucket", BUCKET, "--endpoint", operations.ENDPOINT]
+    keys = {"AWS_ACCESS_KEY_ID": "accessKeyId", "AWS_SECRET_ACCESS_KEY": "secretAccessKey"}
+    environment = [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": "tdcs-store", "key": key}}}
+        for variable, key in keys.items()
+    ]
+    volumes: list[Object] = [{"name": "script", "configMap": {"name": "read-images"}}]
+    mounts: list[Object] = [{"name": "script", "mountPath": "/script"}]
+    if claim:
+        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+        mounts.append({"name": "data", "mountPath": "/data", "readOnly": True})
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["python3", f"/script/{SCRIPT.name}"],
+        "args": [*where, "--pods", str(PODS)],
+        "env": [] if claim else environment,
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"nvidia.com/gpu": "1"}},
+        "volumeMounts": mounts,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    # On two nodes, in both cases: one node's processor would share out what two have.
+    apart = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
+    pod = {
+        "restartPolicy": "Never",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "containers": [container],
+        "volumes": volumes,
+        # The claim alone would do where the chart places pods by their data.
+        **({"schedulerName": "tdcs-scheduler"} if claim else {}),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": PODS,
+            "parallelism": PODS,
+            "backoffLimit": 0,
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
+        },
+    }

@@ -1,0 +1,133 @@
+"""The nodes of the local cluster, which are containers of this machine: their processes, disks and power."""
+
+import time
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from e2e.chaos.checks import Belongings, belongings_of
+from tdcs_local import shell
+from tdcs_local.errors import LocalError
+
+STATE = "/var/lib/tdcs"
+"""What TDCS keeps on a node."""
+RESULTS = "/var/lib/tdcs-chaos"
+"""What the pods of a run have read, in a file for each pod: it outlives pods and power cuts."""
+DISK = "/var/tdcs-disk.img"
+DISK_SIZE = "2500M"
+"""A little more than the capacity of the cache. The file is sparse."""
+FILLER = f"{STATE}/filler"
+MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+AWAY = "/etc/kubernetes/kube-apiserver.yaml"
+UNDO_SECONDS = 120.0
+
+SIGNAL = r"""
+ctr --namespace k8s.io tasks ps "$1" | while read -r process rest; do
+  case $process in ''|*[!0-9]*) continue ;; esac
+  if kill -s "$2" "$process" 2>/dev/null; then echo "$process"; fi
+done
+"""
+# The table of file systems has it mounted again when the node starts, before kubelet does.
+GIVE_DISK = f"""
+truncate --size={DISK_SIZE} {DISK}
+mkfs.ext4 -q -m 0 {DISK}
+mkdir -p {STATE}
+echo '{DISK} {STATE} ext4 loop 0 0' >> /etc/fstab
+mount {STATE}
+"""
+# All but a little is only reserved, which takes no room on this machine's own disk.
+FILL = f"""
+free=$(df --block-size=1 --output=avail {STATE} | tail -n 1)
+fallocate --length $((free > 4194304 ? free - 4194304 : 4096)) {FILLER}
+cat /dev/zero >> {FILLER} 2>/dev/null || true
+df --block-size=1 --output=avail {STATE} | tail -n 1
+"""
+# Blocks; what is mounted for pods or inside of TDCS's folder; views. One a line, with its kind.
+BELONGINGS = f"""
+find {STATE} -path '*/alluxioworker/*' -type f 2>/dev/null | sed 's/^/block /' || true
+find {STATE} -mindepth 4 -maxdepth 5 -path '*/views/*' -type d 2>/dev/null | sed 's/^/view /' || true
+while read -r _ _ _ _ point _; do
+  case $point in {STATE}/*|*/kubernetes.io~csi/*) echo "mount $point" ;; esac
+done < /proc/self/mountinfo
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node, by its name, which is its container's."""
+
+    name: str
+
+    def run(self, script: str, *words: str, timeout: float = 60) -> str:
+        """Run a shell script as root on the node; what it prints. Raises :class:`LocalError` when it fails."""
+        return shell.capture(
+            ["docker", "exec", self.name, "sh", "-ec", script, "sh", *words], timeout=timeout
+        )
+
+    def signal(self, container: str, signal: str) -> int:
+        """Send a signal to every process of a container of a pod; how many got it."""
+        return len(self.run(SIGNAL, container, signal).split())
+
+    def cut_power(self) -> None:
+        """Kill everything on the node at once, and start it again."""
+        shell.capture(["docker", "restart", "--time", "0", self.name], timeout=180)
+
+    def has_own_disk(self) -> bool:
+        """Whether TDCS's folder is a file system of its own."""
+        script = f"test -d {STATE} && mountpoint -q {STATE} && echo yes || echo no"
+        return self.run(script) == "yes"
+
+    def has_tdcs(self) -> bool:
+        """Whether TDCS has written to the node."""
+        return self.run(f"ls -A {STATE} 2>/dev/null | head -n 1") != ""
+
+    def give_disk(self) -> None:
+        """Give TDCS's folder a small file system of its own. Only before TDCS is installed."""
+        self.run(GIVE_DISK, timeout=120)
+
+    def fill(self) -> int:
+        """Fill that file system; the bytes that are free then."""
+        return int(self.run(FILL, timeout=120))
+
+    def free(self) -> None:
+        """Free it again."""
+        self.insist(f"rm -f {FILLER}")
+
+    def stop_api_server(self) -> None:
+        """Take the API server away: kubelet ends it when its manifest is gone."""
+        self.run(f"mv {MANIFEST} {AWAY}")
+
+    def start_api_server(self) -> None:
+        """Give it back."""
+        self.insist(f"if test -e {AWAY}; then mv {AWAY} {MANIFEST}; fi")
+
+    def insist(self, script: str, *words: str) -> str:
+        """Run a script that undoes something, again for a while when the node does not answer."""
+        end = time.monotonic() + UNDO_SECONDS
+        while True:
+            try:
+                return self.run(script, *words)
+            except LocalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+
+    def prepare_results(self) -> None:
+        """Make the folder of what pods have read, empty, and for every user."""
+        self.run(f"rm -rf {RESULTS} && mkdir {RESULTS} && chmod 1777 {RESULTS}")
+
+    def results(self) -> dict[str, str]:
+        """What pods on the node have written, by the name of the pod."""
+        names = self.insist(f"ls {RESULTS}").split()
+        return {
+            PurePosixPath(name).stem: self.insist(f'cat "{RESULTS}/$1"', name)
+            for name in names
+            if name.endswith(".jsonl")
+        }
+
+    def remove_results(self) -> None:
+        """Remove the folder."""
+        self.insist(f"rm -rf {RESULTS}")
+
+    def belongings(self) -> Belongings:
+        """What TDCS has on the node."""
+        return belongings_of(self.insist(BELONGINGS))

@@ -1,0 +1,207 @@
+"""What happens in a run and when, from its seed. Pure.
+
+    python -m e2e.chaos.plan --seed 7 --seconds 600
+
+prints a run without a cluster. The times are those of an idle machine: a step begins when the one before it has ended.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.support.chaos import PossibleFault, Step, steps
+
+LARGEST_SHARE = 1 / 3
+"""A fault that takes a larger part of the whole run is left out of it."""
+CHANGE_SECONDS = 1.0
+"""What a change of an object takes."""
+AWAY_SECONDS = 60.0
+"""The API server is away for so long."""
+
+AUTHORITY_SECONDS = 120.0
+"""For so long after the loss of their authority processes may refuse each other, until all have new files."""
+SPARE_SECONDS = 30.0
+"""A read on a busy machine may take so much longer than the longest fault."""
+
+
+class Kind(StrEnum):
+    """What happens to a part."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+    DELETE = "delete the pod of"
+    REBOOT = "cut the power of"
+    FILL = "fill the disk of"
+    DELAY = "slow down"
+    TRUNCATE = "cut off the answers of"
+    REFUSE = "answer 503 for"
+    FALSIFY = "send other bytes and another ETag for"
+    STOP = "stop"
+    REPLACE = "delete the Secret of"
+    UPGRADE = "change a value of"
+
+
+class Part(StrEnum):
+    """What fails."""
+
+    OPERATOR = "operator"
+    SCHEDULER = "scheduler"
+    EXTENDER = "extender"
+    MASTER = "master"
+    WORKER = "worker"
+    AGENT = "agent"
+    PLUGIN = "node plugin"
+    READER = "remote-read client"
+    HOLDER = "holder of the remote-read client"
+    FUSE = "FUSE client"
+    STORE = "store"
+    SOURCE = "source"
+    NODE = "node"
+    API_SERVER = "API server"
+    CERTIFICATE = "certificate"
+    AUTHORITY = "authority of the certificates"
+    RELEASE = "the release"
+
+
+class Change(StrEnum):
+    """What users do meanwhile."""
+
+    SOURCE = "replace the files of a source"
+    DATASET = "change the placement of a Dataset"
+    TOGGLE_DATASET = "create or delete a Dataset"
+    CREATE_JOB = "create a TrainingJob"
+    DELETE_JOB = "delete a TrainingJob"
+    CREATE_PRELOAD = "create a Preload"
+    DELETE_PRELOAD = "delete a Preload"
+
+
+CHANGES = (*Change, Change.CREATE_JOB, Change.CREATE_JOB)
+"""Jobs are created more often than anything else is done."""
+
+SYSTEM = (Part.OPERATOR, Part.SCHEDULER, Part.EXTENDER, Part.MASTER)
+"""Of these there is one."""
+ON_EACH_NODE = (Part.WORKER, Part.AGENT, Part.PLUGIN)
+REPLACED = (Part.OPERATOR, Part.SCHEDULER, Part.MASTER, Part.WORKER, Part.PLUGIN)
+"""Parts with a pod of their own. The holder's is not deleted: its DaemonSet replaces it on demand only."""
+
+OWN_SECONDS = {Kind.REBOOT: 45.0, Kind.STOP: 50.0, Kind.UPGRADE: 90.0}
+"""What a fault takes beside the time that it lasts, until all answers again that it waits for; of others one second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """What the cluster of a run has.
+
+    Attributes:
+        nodes: how many nodes with a cache.
+        reader: whether pods read what is elsewhere through the remote-read client; else through Alluxio's FUSE client.
+        trust: whether there are certificates by role.
+        disks: whether what TDCS keeps on a node has a disk of its own, which can be filled.
+    """
+
+    nodes: int
+    reader: bool
+    trust: bool
+    disks: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStep:
+    """A step, and the seconds after the beginning at which it can begin."""
+
+    at: float
+    step: Step
+
+    def __str__(self) -> str:
+        return f"{self.at:6.0f} s  {self.step}"
+
+
+def possible(features: Features) -> list[PossibleFault]:
+    """Every fault that such a cluster can have."""
+    each = (*ON_EACH_NODE, *((Part.READER, Part.HOLDER) if features.reader else (Part.FUSE,)))
+
+    def fault(kind: Kind, part: Part, least: float, most: float, *, alone: bool = False) -> PossibleFault:
+        places = features.nodes if part in {*each, Part.NODE} else 1
+        places = 3 * features.nodes if part is Part.CERTIFICATE else places
+        return PossibleFault(kind=kind, part=part, seconds=(least, most), places=places, alone=alone)
+
+    found = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *each, Part.STORE)]
+    found += [fault(Kind.PAUSE, part, 2, 15) for part in (*SYSTEM, *each, Part.STORE)]
+    found += [fault(Kind.DELETE, part, 1, 8) for part in REPLACED]
+    found += [
+        fault(kind, Part.SOURCE, 4, 15) for kind in (Kind.DELAY, Kind.TRUNCATE, Kind.REFUSE, Kind.FALSIFY)
+    ]
+    found.append(fault(Kind.REBOOT, Part.NODE, 1, 10))
+    if features.disks:
+        found.append(fault(Kind.FILL, Part.NODE, 5, 20))
+    if features.trust:
+        found.append(fault(Kind.REPLACE, Part.CERTIFICATE, 1, 5))
+        found.append(fault(Kind.REPLACE, Part.AUTHORITY, 1, 5))
+    # Other faults begin and end with a request to it.
+    found.append(fault(Kind.PAUSE, Part.API_SERVER, 5, 40, alone=True))
+    found.append(fault(Kind.STOP, Part.API_SERVER, AWAY_SECONDS, AWAY_SECONDS, alone=True))
+    found.append(fault(Kind.UPGRADE, Part.RELEASE, 1, 5, alone=True))
+    return found
+
+
+def plan(*, seed: int, seconds: float, features: Features) -> tuple[PlannedStep, ...]:
+    """The steps of a run of so many seconds."""
+    short = [one for one in possible(features) if _longest(one) <= seconds * LARGEST_SHARE]
+    found, at = [], 0.0
+    for step in steps(seed=seed, possible=short, changes=CHANGES):
+        if at >= seconds:
+            break
+        found.append(PlannedStep(at=at, step=step))
+        at += _length(step)
+    return tuple(found)
+
+
+def longest_read(planned: Sequence[PlannedStep]) -> float:
+    """The seconds that a read of data on the reader's node may take: one that waits for longer waits for no fault."""
+    faults = [fault for one in planned for fault in one.step.faults]
+    return (
+        max((fault.seconds + _after(fault.kind, fault.part) for fault in faults), default=0.0) + SPARE_SECONDS
+    )
+
+
+def _longest(fault: PossibleFault) -> float:
+    return fault.seconds[1] + _after(fault.kind, fault.part)
+
+
+def _after(kind: str, part: str) -> float:
+    """What a fault takes beside the time that it lasts, until nothing is refused because of it."""
+    return OWN_SECONDS.get(Kind(kind), 1.0) + (AUTHORITY_SECONDS if part == Part.AUTHORITY else 0.0)
+
+
+def _length(step: Step) -> float:
+    faults = max(fault.seconds + OWN_SECONDS.get(Kind(fault.kind), 1.0) for fault in step.faults)
+    return faults + CHANGE_SECONDS * len(step.changes)
+
+
+def lines(planned: Sequence[PlannedStep], *, seed: int, features: Features) -> Iterator[str]:
+    """The run in words, with what it does not have."""
+    done = {(fault.kind, fault.part) for one in planned for fault in one.step.faults}
+    rest = [f"{one.kind} {one.part}" for one in possible(features) if (one.kind, one.part) not in done]
+    yield f"chaos, seed {seed}: {len(planned)} steps; {features}"
+    yield from map(str, planned)
+    if rest:
+        yield f"not in this run: {'; '.join(rest)}"
+
+
+def main() -> None:
+    """Print a plan."""
+    parser = argparse.ArgumentParser(description="prints a chaos run")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--nodes", type=int, default=3)
+    for name in ("reader", "trust", "disks"):
+        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
+    given = parser.parse_args()
+    features = Features(nodes=given.nodes, reader=given.reader, trust=given.trust, disks=given.disks)
+    planned = plan(seed=given.seed, seconds=given.seconds, features=features)
+    print("\n".join(lines(planned, seed=given.seed, features=features)))
+
+
+if __name__ == "__main__":
+    main()

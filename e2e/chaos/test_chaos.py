@@ -1,0 +1,266 @@
+"""Everything fails at random on the local cluster, while jobs run and objects change: what must hold all the same.
+
+No wrong byte, no error and no hang of a read of data that lies on the reader's node, every job ends well; in the end
+all pods still read, all Datasets are what their sources are now, an operator that knows nothing decides the same, and
+nothing is left of what was deleted.
+
+    make chaos CHAOS_SECONDS=600 CHAOS_SEED=7      # an hour by default
+    python -m e2e.chaos.plan --seed 7 --seconds 600     # what it would do
+
+The run prints its seed and plan. Among the other end-to-end tests it is a minute long. Clocks do not jump:
+the nodes are containers, which share the clock of the machine.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from e2e.chaos import plan
+from e2e.chaos.checks import differences, left_over, slow_reads, wrong_reads
+from e2e.chaos.faults import Faults
+from e2e.chaos.load import Load
+from e2e.chaos.nodes import Node
+from e2e.chaos.objects import NAMESPACE
+from e2e.chaos.plan import Change, Features, PlannedStep
+from e2e.chaos.source import Source
+from e2e.conftest import describe
+from tdcs_local import demo
+from tdcs_local.errors import LocalError
+from tdcs_local.kind import cluster, images, release
+from tdcs_local.kind.kubectl import Kubectl, condition
+from tdcs_local.paths import LOGS
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
+
+SECONDS = float(os.environ.get("TDCS_CHAOS_SECONDS", "60"))
+SEED = int(os.environ.get("TDCS_CHAOS_SEED", "1"))
+SYSTEM_READY_SECONDS = 420.0
+"""A container that was killed often pauses for up to five minutes before it starts again."""
+LONG_SECONDS = 1800.0
+"""Of a run of so many seconds it is waited for that views go, too."""
+SAME_SECONDS = 120.0
+GONE_SECONDS = 120.0
+VIEWS_GONE_SECONDS = 780.0
+"""The view of a version that no pod uses is kept for ten minutes, for the next pod."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def training_image_on_its_way() -> None:
+    """This test does without the image of TensorFlow."""
+
+
+@pytest.fixture(scope="module")
+def cache_nodes(workers: list[str]) -> list[Node]:
+    """The nodes with a cache."""
+    return [Node(name) for name in workers]
+
+
+@pytest.fixture(scope="module")
+def disks(cache_nodes: list[Node]) -> bool:
+    """Whether TDCS's folder is a small file system on each node; with TDCS_CHAOS_DISKS it becomes one before TDCS is
+    installed."""
+    if os.environ.get("TDCS_CHAOS_DISKS"):
+        for node in cache_nodes:
+            if not node.has_own_disk() and not node.has_tdcs():
+                node.give_disk()
+    return all(node.has_own_disk() for node in cache_nodes)
+
+
+@pytest.fixture(scope="module")
+def features(disks: bool, request: pytest.FixtureRequest, kubectl: Kubectl, workers: list[str]) -> Features:
+    """What the cluster has, once TDCS is installed on it."""
+    reader: bool = request.getfixturevalue("remote_reader")
+    operator = kubectl.get("deployments", "tdcs-operator", namespace=release.NAMESPACE) or {}
+    arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+    trust = any(each.startswith("--trust=") for each in arguments)
+    return Features(nodes=len(workers), reader=reader, trust=trust, disks=disks)
+
+
+@pytest.fixture(scope="module")
+def store(features: Features, kubectl: Kubectl, reporter: Reporter) -> None:
+    """The object store."""
+    operations.up(reporter=reporter)
+    operations.set_link(egress="unlimited", ingress="unlimited", reporter=reporter)
+
+
+@pytest.fixture
+def load(
+    store: None, kubectl: Kubectl, reporter: Reporter, cache_nodes: list[Node], toolbox: str
+) -> Iterator[Load]:
+    """The users, and their source. Nothing is left of them in the end."""
+    image = f"tdcs/tdcs:{images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)['tdcs']}"
+    made = Load(
+        kubectl=kubectl,
+        reporter=reporter,
+        nodes=cache_nodes,
+        source=Source(kubectl=kubectl, namespace=NAMESPACE, image=image),
+        image=image,
+        toolbox=toolbox,
+        seed=SEED,
+    )
+    demo.forget(kubectl=kubectl)
+    made.end()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def faults(load: Load, kubectl: Kubectl, reporter: Reporter, cache_nodes: list[Node]) -> Iterator[Faults]:
+    """The faults; those that last end with the test."""
+    tags = images.ensure(demo.SYSTEM_IMAGES, reporter=reporter)
+    stop = threading.Event()
+
+    def install(settings: Mapping[str, str]) -> None:
+        release.install(reporter=reporter, kubectl=kubectl, tags=tags, settings=settings)
+
+    yield Faults(
+        kubectl=kubectl,
+        nodes=cache_nodes,
+        control_plane=Node(cluster.node_names(cluster.name())[0]),
+        source=load.source,
+        install=install,
+        stop=stop,
+    )
+    stop.set()
+
+
+@pytest.mark.timeout(SECONDS + 2400)
+def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
+    features: Features, load: Load, faults: Faults, kubectl: Kubectl, cache_nodes: list[Node]
+) -> None:
+    planned = plan.plan(seed=SEED, seconds=SECONDS, features=features)
+    print("\n".join(plan.lines(planned, seed=SEED, features=features)), flush=True)
+    kinds = compared(kubectl)
+    before = {node.name: node.belongings() for node in cache_nodes}
+    with explained(kubectl):
+        load.begin()
+        native = load.holders()
+        assert len(native) == 2, "the Dataset that is read all the time lies on two nodes"
+        run(planned, load=load, faults=faults)
+        assert faults.done, "no fault could be brought about"
+
+        wait_for_system(kubectl)
+        load.settle()
+        load.wait_for_readers()
+        reads = load.reads()
+        for pod, each in sorted(reads.items()):
+            print(f"{pod}: {each.files} reads, the longest {each.longest:.1f} s, failed: {list(each.failed)}")
+        held = native & load.holders()
+        assert wrong_reads(reads, native=held) == []
+        assert slow_reads(reads, native=held, most=plan.longest_read(planned)) == []
+        assert all(reads[pod].files for pod in native)
+        assert load.wrong_datasets() == []
+
+        state = load.state_at_rest()
+        restart_operator(kubectl)
+        load.settle()
+        kubectl.wait(
+            lambda: "\n".join(differences(state, load.state())) or None,
+            what="an operator that knows nothing decides otherwise",
+            seconds=SAME_SECONDS,
+        )
+
+    load.end()
+
+    def left() -> str | None:
+        after = {node.name: node.belongings() for node in cache_nodes}
+        found = left_over(before, after, kinds=kinds)
+        found += [
+            one["metadata"]["name"]
+            for one in kubectl.list("persistentvolumes")
+            if (one["spec"].get("claimRef") or {}).get("namespace") == NAMESPACE
+        ]
+        return "\n".join(found) or None
+
+    seconds = VIEWS_GONE_SECONDS if "views" in kinds else GONE_SECONDS
+    kubectl.wait(left, what="the run left something", seconds=seconds)
+
+
+def compared(kubectl: Kubectl) -> tuple[str, ...]:
+    """What of the nodes is compared with what was there before: all where there is no other Dataset, which a killed
+    worker would make move to another node."""
+    others = [one["metadata"]["name"] for one in kubectl.list("datasets.tdcs.io")]
+    if others:
+        print(f"blocks and views are not compared, because of the Datasets {', '.join(others)}")
+        return ("mounts",)
+    return ("blocks", "mounts", "views") if SECONDS >= LONG_SECONDS else ("blocks", "mounts")
+
+
+def run(planned: tuple[PlannedStep, ...], *, load: Load, faults: Faults) -> None:
+    """Do one step after the other; what takes longer than it was planned to shortens the run's end."""
+    begin = time.monotonic()
+    for number, one in enumerate(planned, start=1):
+        at = time.monotonic() - begin
+        if at > SECONDS:
+            print(f"the last {len(planned) - number + 1} steps are left out", flush=True)
+            break
+        print(f"{time.time():.0f}  {at:5.0f} s  step {number}: {one.step}", flush=True)
+        for line in (*(load.change(Change(change)) for change in one.step.changes), *faults.run(one.step)):
+            print(f"    {line}", flush=True)
+    kinds = sorted({f"{fault.kind} {fault.part}" for fault in faults.done})
+    print(
+        f"{len(faults.done)} faults of {len(kinds)} kinds in {time.monotonic() - begin:.0f} s: {'; '.join(kinds)}"
+    )
+
+
+def wait_for_system(kubectl: Kubectl) -> None:
+    """Wait until everything runs and is ready, as after an installation."""
+
+    def look() -> str | None:
+        for namespace in (release.NAMESPACE, operations.NAMESPACE, NAMESPACE):
+            for pod in kubectl.list("pods", namespace=namespace):
+                ended = pod["status"].get("phase") in {"Succeeded", "Failed"}
+                if not ended and condition(pod, "Ready").get("status") != "True":
+                    return f"pod {pod['metadata']['name']}: {condition(pod, 'Ready').get('message')}"
+        found = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=release.NAMESPACE)
+        for kind in ("Ready", "Trusted"):
+            one = condition(found, kind)
+            if one and one["status"] != "True":
+                return f"the cache cluster: {one.get('message')}"
+        return None
+
+    kubectl.wait(
+        look,
+        what="the system is not ready again",
+        seconds=SYSTEM_READY_SECONDS,
+        explain=lambda: kubectl("get", "pods", "-A", "-o", "wide"),
+    )
+
+
+def restart_operator(kubectl: Kubectl) -> None:
+    """Replace the operator by one that knows nothing."""
+    kubectl("rollout", "restart", "deployment/tdcs-operator", "-n", release.NAMESPACE)
+    words = ("rollout", "status", "deployment/tdcs-operator", "-n", release.NAMESPACE, "--timeout=180s")
+    kubectl(*words, timeout=200)
+
+
+@contextlib.contextmanager
+def explained(kubectl: Kubectl) -> Iterator[None]:
+    """When a check fails, keep what explains it: the logs of all pods, and the objects of the run."""
+    try:
+        yield
+    except BaseException:
+        folder = LOGS / f"chaos-{SEED}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "objects.txt").write_text(describe(kubectl, NAMESPACE))
+        for namespace in (release.NAMESPACE, operations.NAMESPACE, NAMESPACE):
+            keep_logs(kubectl, namespace, folder)
+        print(f"the logs of all pods are in {folder}", flush=True)
+        raise
+
+
+def keep_logs(kubectl: Kubectl, namespace: str, folder: Path) -> None:
+    """Write the logs of each container of a namespace, also that of the process before it."""
+    with contextlib.suppress(LocalError):
+        for pod in kubectl.list("pods", namespace=namespace):
+            name = pod["metadata"]["name"]
+            for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+                for what, words in (("", ()), ("-previous", ("--previous",))):
+                    with contextlib.suppress(LocalError):
+                        text = kubectl("logs", name, "-n", namespace, "-c", container["name"], *words)
+                        (folder / f"{namespace}-{name}-{container['name']}{what}.log").write_text(text)

@@ -1,0 +1,57 @@
+"""A Dataset of a bucket of the test's own, in its own namespace."""
+
+from typing import Any
+
+from tdcs_local import demo
+from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
+
+KEYS = "tdcs-store"
+
+
+def grant_access(kubectl: Kubectl, *, namespace: str, reporter: Reporter) -> None:
+    """The store's keys in a namespace, and the operator's right to read them."""
+    operations.credentials(namespace=namespace, name=KEYS, reporter=reporter)
+    for thing in load(demo.EXAMPLES / "secret-access.yaml"):
+        kubectl.apply({**thing, "metadata": {**thing["metadata"], "namespace": namespace}})
+
+
+def dataset(name: str, *, namespace: str, bucket: str, **spec: Any) -> Object:
+    """A Dataset of a bucket of the local store; `spec` has its other fields."""
+    options = {"endpoint": operations.ENDPOINT, "region": "us-east-1", "pathStyle": True}
+    source = {"uri": f"s3://{bucket}/", "options": options, "secretRef": {"name": KEYS}}
+    return {
+        "apiVersion": "tdcs.io/v1alpha2",
+        "kind": "Dataset",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"source": source, **spec},
+    }
+
+
+def copies_of(kubectl: Kubectl, name: str, *, namespace: str) -> dict[str, dict[str, int]]:
+    """Bytes by node of each copy of a Dataset, as its status says."""
+    found = kubectl.get("datasets.tdcs.io", name, namespace=namespace) or {}
+    return {
+        copy["id"]: {node["name"]: int(node["bytes"]) for node in copy["nodes"]}
+        for copy in found.get("status", {}).get("copies", [])
+    }
+
+
+def wait_ready(kubectl: Kubectl, name: str, *, namespace: str, seconds: float = 180) -> None:
+    """Wait until a Dataset lies where its placement says."""
+
+    def look() -> str | None:
+        found = condition(kubectl.get("datasets.tdcs.io", name, namespace=namespace), "Ready")
+        return (
+            None
+            if found.get("status") == "True"
+            else str(found.get("message", "it has not been looked at yet"))
+        )
+
+    kubectl.wait(
+        look,
+        what=f"Dataset {namespace}/{name} was not loaded",
+        seconds=seconds,
+        explain=lambda: kubectl("describe", "datasets.tdcs.io", name, "-n", namespace),
+    )

@@ -1,0 +1,92 @@
+"""Pods that read a Dataset again and again and compare it (`read_on.py` runs in them), and what they have said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from e2e import read_on
+from e2e.conftest import describe
+from e2e.test_cluster import pod
+from tdcs_local.kind.kubectl import Kubectl, Object
+from tdcs_local.store import operations
+
+CHECKS = "checks"
+
+
+def checks(namespace: str, *, bucket: str, files: int | None = None) -> Object:
+    """The program of the pods, and what the files of a bucket must be: all of them, or so many."""
+    entries = sorted(operations.manifest(bucket)["files"], key=lambda entry: str(entry["path"]))[:files]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CHECKS, "namespace": namespace},
+        "data": {
+            "read_on.py": Path(read_on.__file__).read_text(),
+            "expected.json": json.dumps({entry["path"]: entry["sha256"] for entry in entries}),
+        },
+    }
+
+
+def reading_pod(name: str, *, namespace: str, claim: str, node: str, image: str) -> Object:
+    """A pod on a node that reads a claim on and compares; `image` has Python."""
+    data = {"name": "data", "mountPath": "/data", "readOnly": True, "mountPropagation": "HostToContainer"}
+    return pod(
+        name,
+        image=image,
+        script="exec python3 /checks/read_on.py /checks/expected.json /data",
+        namespace=namespace,
+        nodeSelector={"kubernetes.io/hostname": node},
+        container={"volumeMounts": [data, {"name": CHECKS, "mountPath": "/checks"}]},
+        volumes=[
+            {"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+            {"name": CHECKS, "configMap": {"name": CHECKS}},
+        ],
+    )
+
+
+def rounds(kubectl: Kubectl, name: str, *, namespace: str) -> list[dict[str, Any]]:
+    """What a pod has said: a line for each time that it has read everything."""
+    found = kubectl.get("pods", name, namespace=namespace) or {}
+    if found.get("status", {}).get("phase") not in {"Running", "Succeeded", "Failed"}:
+        return []
+    lines = kubectl("logs", name, "-n", namespace).splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def failures(found: list[dict[str, Any]]) -> list[str]:
+    """What failed in these rounds."""
+    return [text for one in found for text in one["failed"]]
+
+
+def wait_rounds(kubectl: Kubectl, name: str, count: int, *, namespace: str, seconds: float = 180) -> None:
+    """Wait until a pod has read everything so often."""
+
+    def look() -> str | None:
+        done = len(rounds(kubectl, name, namespace=namespace))
+        return None if done >= count else f"it has read everything {done} times"
+
+    kubectl.wait(
+        look,
+        what=f"pod {name} has not read everything {count} times",
+        seconds=seconds,
+        explain=lambda: describe(kubectl, namespace),
+    )
+
+
+def wait_whole_rounds(
+    kubectl: Kubectl, name: str, count: int, *, namespace: str, seconds: float = 300
+) -> None:
+    """Wait until the last so many rounds of a pod, all begun after this moment, had no failure."""
+    now = len(rounds(kubectl, name, namespace=namespace))
+
+    def look() -> str | None:
+        later = rounds(kubectl, name, namespace=namespace)[now + 1 :][-count:]
+        bad = failures(later)
+        return None if len(later) >= count and not bad else f"{len(later)} rounds, failed: {bad[:1]}"
+
+    kubectl.wait(
+        look,
+        what=f"pod {name} does not read everything without a failure",
+        seconds=seconds,
+        explain=lambda: describe(kubectl, namespace),
+    )

@@ -1,0 +1,55 @@
+"""How many files and bytes the source of a Dataset may have, by the limits of its CacheCluster. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.quantities import to_bytes
+from tdcs.engine.alluxio import profile
+from tdcs.listing.limit import ListingLimit, SourcesSize
+
+FILE_BYTES: Final = 1536
+"""What a master's heap holds of a file with one block: a KiB of the file, and half of one of the block."""
+
+
+def files_of_heap(spec: CacheClusterSpec) -> int:
+    """So many files a master with this heap can know."""
+    options = [*profile.java_options(role=profile.Role.MASTER), *spec.master.jvm_options]
+    return max(profile.heap_bytes(options) // FILE_BYTES, 1)
+
+
+def listing_limit(
+    spec: CacheClusterSpec, *, cluster: str, others: int, namespaces: Sequence[SourcesSize] = ()
+) -> ListingLimit:
+    """The limit of one source.
+
+    Args:
+        spec: of the CacheCluster.
+        cluster: its name, for messages.
+        others: files of the other sources that its master knows.
+        namespaces: of each namespace that reads the source, the other sources that it reads. The one with the most left
+            counts: others that have reached their limit do not keep it from a source.
+    """
+    limits = spec.limits
+    title = f"of CacheCluster {cluster}"
+    files = [
+        (max((limits.files or files_of_heap(spec)) - others, 0), f"what spec.limits.files {title} leaves")
+    ]
+    sizes: list[tuple[int, str]] = []
+    if limits.files_per_dataset is not None:
+        files.append((limits.files_per_dataset, f"spec.limits.filesPerDataset {title}"))
+    if limits.bytes_per_dataset is not None:
+        sizes.append((to_bytes(limits.bytes_per_dataset), f"spec.limits.bytesPerDataset {title}"))
+    if limits.files_per_namespace is not None:
+        used = min((one.files for one in namespaces), default=0)
+        field = f"what spec.limits.filesPerNamespace {title} leaves beside the namespace's other sources"
+        files.append((max(limits.files_per_namespace - used, 0), field))
+    if limits.bytes_per_namespace is not None:
+        used = min((one.bytes for one in namespaces), default=0)
+        field = f"what spec.limits.bytesPerNamespace {title} leaves beside the namespace's other sources"
+        sizes.append((max(to_bytes(limits.bytes_per_namespace) - used, 0), field))
+    least_files, files_field = min(files)
+    least_bytes, bytes_field = min(sizes, default=(None, ""))
+    return ListingLimit(
+        files=least_files, bytes=least_bytes, files_field=files_field, bytes_field=bytes_field
+    )

@@ -1,0 +1,50 @@
+"""The networks of Services, where the API server tells them (Kubernetes 1.33 and newer)."""
+
+import asyncio
+import logging
+from typing import Final
+
+from tdcs.controllers.access.endpoints import FRESH_SECONDS
+from tdcs.kube.api import KubeApi
+from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
+from tdcs.kube.resources import SERVICE_CIDRS
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ServiceNetworks:
+    """Read again and again: a cluster can be given more of them at any time.
+
+    Args:
+        api: the API server.
+
+    Attributes:
+        texts: the networks, as they were read last.
+    """
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api: Final = api
+        self._said = False
+        self.texts: tuple[str, ...] = ()
+
+    async def read(self) -> None:
+        """Read them now. An API server that does not tell them is fine; raises KubeError when it does not answer."""
+        try:
+            found = (await self._api.list(SERVICE_CIDRS)).items
+        except (NotFoundError, ForbiddenError) as error:
+            if not self._said:
+                _log.warning(
+                    "the networks of Services are not known: %s; name them (internalNetworks)", error
+                )
+            self._said = True
+            return
+        self.texts = tuple(str(cidr) for one in found for cidr in (one.get("spec") or {}).get("cidrs") or ())
+
+    async def follow(self) -> None:
+        """Read them until cancelled; while the API server is away those that were read last count."""
+        while True:
+            await asyncio.sleep(FRESH_SECONDS)
+            try:
+                await self.read()
+            except KubeError as error:
+                _log.info("the networks of Services cannot be read: %s; it is tried again", error)

@@ -1,0 +1,1 @@
+"""Figures for autoscalers: KEDA's protocol for scalers outside of it."""

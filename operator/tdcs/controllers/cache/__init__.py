@@ -1,0 +1,1 @@
+"""What every cache cluster says of itself, and what its agents are assigned."""

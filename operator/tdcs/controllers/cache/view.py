@@ -1,0 +1,64 @@
+"""What a cache cluster said of itself when it was last heard, as a value. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tdcs.engine.agents import AgentState
+from tdcs.engine.protocol import EngineError, WorkerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """The last state of an agent that cannot be reached, and since when that is so."""
+
+    state: AgentState
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheView:
+    """A cache cluster at one moment.
+
+    Attributes:
+        generation: grows with every change of what follows.
+        since: when it was looked at for the first time by this process.
+        answered: whether the master has answered, or failed to, at least once.
+        failure: why the master does not answer now; None when it does.
+        outages: how often it came back; what was set there before may be lost.
+        mounts: mounted paths and the URI of each one's source, as last heard.
+        workers: as last heard.
+        versions: digest of the manifest by path, as last heard.
+        journal: identity of the master's journal; empty while it is not known.
+        foreign: nodes with agents that keep blocks of another journal. Ids begin anew in a new one, so nothing that
+            such an agent has counts, and it gets nothing to do until its worker's pod has started anew.
+        agents: states of the agents that can be reached, by node.
+        away: those that could be reached before.
+    """
+
+    since: float
+    generation: int = 0
+    answered: bool = False
+    failure: EngineError | None = None
+    outages: int = 0
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    workers: tuple[WorkerInfo, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    journal: str = ""
+    foreign: frozenset[str] = frozenset()
+    agents: Mapping[str, AgentState] = field(default_factory=dict)
+    away: Mapping[str, Away] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedBytes:
+    """What the jobs of a cache cluster need in it.
+
+    Attributes:
+        bytes: each copy that is asked for counted.
+        complete: whether every mounted Dataset is among them.
+        beyond: bytes by which pinned data that is there exceeds a quota, by its name.
+    """
+
+    bytes: int = 0
+    complete: bool = True
+    beyond: Mapping[str, int] = field(default_factory=dict)

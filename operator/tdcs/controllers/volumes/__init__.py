@@ -1,0 +1,1 @@
+"""The PersistentVolume and the claim through which pods read a Dataset."""

@@ -1,0 +1,145 @@
+"""Keeping the volume and the claim of a Dataset, and their end."""
+
+from dataclasses import dataclass
+
+from tdcs.api import names
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.context import Context, WorkKey
+from tdcs.controllers.problem import RETRY_SOON, Problem
+from tdcs.controllers.volumes import claim_users, objects
+from tdcs.kube.api import Object
+from tdcs.kube.apply import ForeignObjectError, belongs, foreign
+from tdcs.kube.errors import InvalidError
+from tdcs.kube.objects import object_key
+from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+
+UNSEEN_RETRY = 0.2
+
+POLL = 1.0
+"""Seconds between looks at an object that is going away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The PersistentVolume and the claim of a Dataset, as a pass has read them; None where there is none."""
+
+    volume: Object | None
+    claim: Object | None
+
+
+async def find(*, context: Context, obj: Object) -> Volume | Problem:
+    """The volume of a Dataset and its claim; a problem when a stranger has the name of one.
+
+    The other object is left as it is. The volume of an earlier Dataset of that name, perhaps of another tenant, is
+    deleted: it leads to what that one could read.
+    """
+    found = await _read(context, obj)
+    live, claimed = found.volume, found.claim
+    for resource, one in ((PERSISTENT_VOLUMES, live), (PERSISTENT_VOLUME_CLAIMS, claimed)):
+        if one is not None and not belongs(one, obj):
+            return Problem(reason="NameTaken", message=str(foreign(resource=resource, live=one, owner=obj)))
+    if live is None or objects.is_own(volume=live, claim=claimed, dataset=obj):
+        return found
+    await _delete_volume(context, live)
+    name = live["metadata"]["name"]
+    if await context.api.get(PERSISTENT_VOLUMES, name=name) is None:
+        return Volume(volume=None, claim=claimed)
+    text = f"the PersistentVolume {name} of an earlier Dataset of this name is being deleted"
+    return Problem(reason="NameTaken", message=text, retry_after=RETRY_SOON)
+
+
+async def provide(
+    *, context: Context, obj: Object, live: Volume, cluster: str, path: str, size: int
+) -> bool | Problem:
+    """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
+    made: it cannot change later, and has no meaning for a read-only volume but to be shown.
+
+    While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
+    would be refused by the scheduler once and wait for its next round. A problem when a name is taken, or the server
+    refused an object.
+    """
+    try:
+        made = await _provide(context, obj, live, cluster=cluster, path=path, size=size)
+    except ForeignObjectError as error:
+        return Problem(reason="NameTaken", message=str(error))
+    except InvalidError as error:
+        return Problem(reason="ChildRefused", message=str(error))
+    if not made:
+        context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), UNSEEN_RETRY)
+    return made
+
+
+async def _provide(
+    context: Context, obj: Object, found: Volume, *, cluster: str, path: str, size: int
+) -> bool:
+    live, bound = found.volume, found.claim
+    if live is not None and objects.is_spent(live):
+        await _delete_volume(context, live)
+        live = None
+    storage = live["spec"]["capacity"]["storage"] if live is not None else objects.storage_of(size)
+    known = live["spec"].get("csi", {}).get("volumeAttributes") if live is not None else None
+    wanted = objects.volume(
+        dataset=obj,
+        storage=storage,
+        # They cannot be changed; those of a volume that an earlier version made lack the tiers.
+        attributes=known or objects.attributes(cluster=cluster, path=path, tiers=_tiers(context, cluster)),
+    )
+    live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
+    if objects.is_unseen(live, now=context.now()):
+        return False
+    asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
+    nudged = objects.needs_nudge(claimed=bound, bound=live)
+    wanted = objects.claim(dataset=obj, storage=asked, nudged=nudged)
+    made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
+    return not objects.is_unseen(made, now=context.now())
+
+
+async def delete(*, context: Context, obj: Object) -> float | Problem | None:
+    """One step towards no claim and no volume of a Dataset: seconds until the next look, None when both are gone, or
+    who still uses the claim."""
+    found, (namespace, name) = await _read(context, obj), object_key(obj)
+    if found.claim is not None and belongs(found.claim, obj):
+        metadata = found.claim["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            await context.api.delete(
+                PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace, uid=metadata["uid"]
+            )
+            return POLL
+        pods = await context.api.list(
+            PODS, namespace=namespace, fields=claim_users.ON_A_NODE, keep=claim_users.user_of
+        )
+        message = claim_users.why_kept(found.claim, pods.items)
+        return Problem(reason="InUse", message=message, retry_after=RETRY_SOON, mounted=True)
+    context.applier.forget(PERSISTENT_VOLUME_CLAIMS, namespace=namespace, name=name)
+    if found.volume is not None and belongs(found.volume, obj):
+        await _delete_volume(context, found.volume)
+        return POLL
+    volume_name = names.volume_name(namespace=namespace, dataset=name)
+    context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=volume_name)
+    return None
+
+
+async def _read(context: Context, obj: Object) -> Volume:
+    namespace, name = object_key(obj)
+    volume_name = names.volume_name(namespace=namespace, dataset=name)
+    return Volume(
+        volume=await context.api.get(PERSISTENT_VOLUMES, name=volume_name),
+        claim=await context.api.get(PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace),
+    )
+
+
+async def _delete_volume(context: Context, volume: Object) -> None:
+    metadata = volume["metadata"]
+    context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=metadata["name"])
+    if not metadata.get("deletionTimestamp"):
+        await context.api.delete(PERSISTENT_VOLUMES, name=metadata["name"], uid=metadata["uid"])
+
+
+def _tiers(context: Context, cluster: str) -> list[str]:
+    """Folders of a cluster's blocks, the largest tier's first: the views lie there, for most links lead there."""
+    obj = context.stores.cache_cluster(cluster)
+    if obj is None:
+        return []
+    tiers = CacheClusterSpec.model_validate(obj.get("spec") or {}).storage.tiers
+    ordered = sorted(tiers, key=lambda tier: -tier.capacity_bytes)
+    return [tier.path or names.cache_path(cluster=cluster) for tier in ordered]

@@ -1,0 +1,77 @@
+"""How long some process of a pod waited for files, as the kernel counts it: "pressure stall information" of the pod's
+control group (cgroup v2; Documentation/accounting/psi.rst).
+
+It counts waits for disks and for file systems of whatever kind, and for any file: of programs and checkpoints too.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_DEPTH: Final = 5
+_SOME: Final = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """What the kernel says of a pod: since when (seconds since 1970), and how many seconds it waited for files."""
+
+    began: float
+    waited: float
+
+
+class PodPressures:
+    """Of the pods of this node.
+
+    Args:
+        root: where the host's control groups are mounted.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root: Final = root
+        self._groups: Final[dict[str, tuple[Path, float]]] = {}
+
+    def of(self, pod: str) -> Pressure | None:
+        """The pressure of a pod, by its uid; None where the kernel does not say it, or the pod has ended."""
+        group = self._groups.get(pod)
+        if group is None:
+            found = next(_groups(str(self._root), {f"pod{pod}", f"pod{pod.replace('-', '_')}"}, _DEPTH), None)
+            if found is None:
+                return None
+            try:
+                group = self._groups[pod] = (found, found.stat().st_ctime)
+            except OSError:
+                return None  # it has ended since
+        try:
+            said = _SOME.search((group[0] / "io.pressure").read_text(encoding="ascii"))
+        except OSError:
+            self._groups.pop(pod, None)
+            return None
+        return Pressure(began=group[1], waited=int(said[1]) / 1e6) if said else None
+
+    def keep(self, pods: set[str]) -> None:
+        """Forget all other pods."""
+        for pod in self._groups.keys() - pods:
+            del self._groups[pod]
+
+
+def _groups(folder: str, wanted: set[str], depth: int) -> Iterator[Path]:
+    """Groups of a pod: kubelet's are below others with `kube` in their names, whichever driver made them."""
+    try:
+        with os.scandir(folder) as entries:
+            inside = [entry.path for entry in entries if "kube" in entry.name or entry.name.startswith("pod")]
+            inside += [
+                path for name in ("besteffort", "burstable") if os.path.isdir(path := f"{folder}/{name}")
+            ]
+    except OSError:
+        return
+    for path in inside:
+        name = os.path.basename(path).removesuffix(".slice")
+        if any(name == each or name.endswith(f"-{each}") for each in wanted):
+            if os.path.isfile(f"{path}/io.pressure"):
+                yield Path(path)
+        elif depth > 1 and os.path.isdir(path):
+            yield from _groups(path, wanted, depth - 1)

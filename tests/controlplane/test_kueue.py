@@ -1,0 +1,128 @@
+"""TrainingJobs in a queue of the real Kueue, on a real control plane: quota, preemption, faults.
+
+Kueue's manager is built by `make ecosystem`; where it is not built the tests are skipped. The test is the kubelet.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.kueue_world import QUOTA, Queues, holds, kueue, plain, queued, queues, unmade_queues
+from tests.support.ecosystem.kueue import KueueManager
+from tests.support.kube import condition
+from tests.support.report import record
+
+__all__ = ["jobs", "kueue", "queues", "unmade_queues"]
+
+RETURN_SECONDS = 5
+
+
+def test_all_roles_wait_for_quota_together_and_none_is_queued_by_itself(
+    jobs: JobWorld, queues: Queues
+) -> None:
+    with jobs.operator(kueue=True):
+        queued(jobs, "first", chief=1, workers=5)
+        jobs.run_pods("first", count=6)
+        jobs.wait(lambda: condition(queues.workload("first"), "PodsReady") == "True")
+        queued(jobs, "second", chief=1, workers=2)
+        jobs.wait(lambda: jobs.status_of("second").get("reason") == "WaitsInKueue")
+        jobs.wait(lambda: "insufficient unused quota" in jobs.status_of("second")["message"])
+        assert not jobs.pods("second")
+        for role in ("chief", "worker"):
+            job = jobs.indexed_job(f"second-{role}")
+            assert job["spec"]["suspend"] is True
+            # There is a LocalQueue `default`, which Kueue gives to Jobs that name none.
+            assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"]
+        assert len(queues.workloads()) == 2
+        jobs.wait(lambda: queues.used() == 6)
+        for pod in jobs.pods("first"):
+            jobs.end_pod(pod)
+        jobs.wait(lambda: jobs.status_of("first").get("state") == "Succeeded")
+        jobs.wait(lambda: condition(queues.workload("first"), "Finished") == "True")
+        jobs.run_pods("second", count=3)
+        jobs.wait(lambda: jobs.status_of("second").get("state") == "Running")
+        jobs.wait(lambda: queues.used() == 3)
+
+
+def test_a_preempted_job_gives_its_quota_back_and_goes_on_when_there_is_room(
+    jobs: JobWorld, queues: Queues, request: pytest.FixtureRequest
+) -> None:
+    with jobs.operator(kueue=True):
+        queued(jobs, "patient", workers=4, gpus=2)
+        jobs.run_pods("patient", count=4)
+        jobs.wait(lambda: jobs.status_of("patient").get("state") == "Running")
+        plain(jobs, "urgent", pods=2, gpus=4, labels={"kueue.x-k8s.io/priority-class": queues.urgent})
+        jobs.wait(lambda: condition(queues.workload("patient"), "Evicted") == "True")
+        evicted = time.monotonic()
+        jobs.wait(lambda: not holds(queues.workload("patient")))
+        seconds = time.monotonic() - evicted
+        record(request.config, f"quota given back {seconds:.1f} s after the eviction")
+        assert seconds <= RETURN_SECONDS
+        jobs.run_pods("urgent", count=2)
+        jobs.wait(lambda: queues.used() == QUOTA)
+        assert not jobs.pods("patient")
+        jobs.wait(lambda: jobs.status_of("patient").get("state") == "Queued")
+        for pod in jobs.pods("urgent"):
+            jobs.end_pod(pod)
+        jobs.run_pods("patient", count=4)
+        jobs.wait(lambda: jobs.status_of("patient").get("state") == "Running")
+        # Made suspended, started, suspended, started: each change of a spec counts one.
+        assert jobs.indexed_job("patient-worker")["metadata"]["generation"] == 4
+
+
+def test_without_kueue_what_runs_goes_on_and_what_waits_starts_after_its_return(
+    jobs: JobWorld, queues: Queues, kueue: KueueManager
+) -> None:
+    with jobs.operator(kueue=True):
+        queued(jobs, "running", workers=4, gpus=2)
+        jobs.run_pods("running", count=4)
+        jobs.wait(lambda: jobs.status_of("running").get("state") == "Running")
+        queued(jobs, "waiting", workers=1)
+        jobs.wait(lambda: jobs.status_of("waiting").get("reason") == "WaitsInKueue")
+        kueue.kill()
+        for pod in jobs.pods("running"):
+            jobs.end_pod(pod)
+        jobs.wait(lambda: jobs.status_of("running").get("state") == "Succeeded")
+        assert not jobs.pods("waiting")
+        kueue.restart()
+        jobs.run_pods("waiting", count=1)
+
+
+def test_a_suspended_job_holds_no_quota_and_queues_anew_when_it_is_resumed(
+    jobs: JobWorld, queues: Queues
+) -> None:
+    with jobs.operator(kueue=True):
+        queued(jobs, "train", workers=2)
+        jobs.run_pods("train", count=2)
+        jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
+        jobs.change_job("train", runPolicy={"suspend": True})
+        jobs.wait(lambda: not holds(queues.workload("train")))
+        jobs.wait(lambda: queues.used() == 0)
+        assert not jobs.pods("train")
+        jobs.change_job("train", runPolicy={"suspend": False})
+        jobs.run_pods("train", count=2)
+        jobs.wait(lambda: queues.used() == 2)
+
+
+def test_an_elastic_job_is_admitted_with_as_many_workers_as_there_is_quota_for(
+    jobs: JobWorld, queues: Queues
+) -> None:
+    with jobs.operator(kueue=True):
+        plain(jobs, "other", pods=5, gpus=1)
+        jobs.wait(lambda: queues.used() == 5)
+        queued(jobs, "elastic", workers=6, framework="PyTorch", elastic={"minReplicas": 2, "maxReplicas": 6})
+        jobs.run_pods("elastic", count=3)
+        jobs.wait(lambda: jobs.status_of("elastic").get("state") == "Running")
+        assert jobs.status_of("elastic")["admittedWorkers"] == 3
+        assert queues.workload("elastic")["spec"]["podSets"][0]["count"] == 6
+        jobs.wait(lambda: queues.used() == QUOTA)
+        # Fewer than it needs at least are not taken: the next one waits, though there would be room for nothing else.
+        queued(jobs, "larger", workers=6, framework="PyTorch", elastic={"minReplicas": 4, "maxReplicas": 6})
+        jobs.wait(lambda: jobs.status_of("larger").get("reason") == "WaitsInKueue")
+        for pod in jobs.pods("elastic"):
+            jobs.end_pod(pod)
+        jobs.wait(lambda: jobs.status_of("elastic").get("state") == "Succeeded")
+        jobs.wait(lambda: queues.used() == 5)
+        assert not jobs.pods("larger")

@@ -1,0 +1,127 @@
+"""The real Kueue, and where the data is: jobs of any kind that wait for theirs at the AdmissionCheck tdcs.io/data, and
+TrainingJobs on the nodes that Topology Aware Scheduling assigns.
+
+Kueue's manager is built by `make ecosystem`; where it is not built the tests are skipped. The test is the kubelet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.kueue_world import HOSTNAME, Queues, kueue, plain, queued, unmade_queues
+from tests.controlplane.operator_process import paced_engine
+from tests.controlplane.operator_world import FILES, SOURCE, TOTAL
+from tests.support.ecosystem.kueue import KUEUE_API
+from tests.support.kube import Object
+
+__all__ = ["jobs", "kueue", "unmade_queues"]
+
+COLD = "s3://pictures/cold"
+
+
+@pytest.fixture
+def check(jobs: JobWorld) -> Iterator[str]:
+    """An AdmissionCheck for data; its name."""
+    kube, name = jobs.kube, jobs.cluster
+    parameters = {"apiGroup": "tdcs.io", "kind": "DataCheck", "name": name}
+    kube.create(
+        {
+            "apiVersion": "tdcs.io/v1alpha2",
+            "kind": "DataCheck",
+            "metadata": {"name": name},
+            "spec": {},
+        }
+    )
+    kube.create(
+        {
+            "apiVersion": KUEUE_API,
+            "kind": "AdmissionCheck",
+            "metadata": {"name": name},
+            "spec": {"controllerName": "tdcs.io/data", "parameters": parameters},
+        }
+    )
+    yield name
+    kube.patch("AdmissionCheck", name, {"metadata": {"finalizers": None}})
+    kube.delete("AdmissionCheck", name)
+    kube.delete("DataCheck", name)
+
+
+def copy_read(pod: Object) -> str:
+    """The copy of its one Dataset that a pod's annotation names."""
+    (read,) = json.loads(pod["metadata"]["annotations"]["tdcs.io/datasets"])
+    return str(read["copy"])
+
+
+def two_sources(jobs: JobWorld) -> None:
+    """A cache that can read two of them."""
+    jobs.engine = paced_engine(
+        sources={SOURCE: FILES, COLD: FILES}, workers=dict.fromkeys(jobs.nodes, 10 * TOTAL)
+    )
+    jobs.create_cluster()
+
+
+def test_jobs_with_warm_data_start_at_once_and_each_reads_a_copy_of_its_own(
+    jobs: JobWorld, unmade_queues: Queues, check: str
+) -> None:
+    two_sources(jobs)
+    with jobs.operator(kueue=True):
+        unmade_queues.create(checks=[check])
+        jobs.create_dataset(placement={"mode": "Partition", "copies": 2, "nodeCount": 1})
+        jobs.wait_ready()
+        for name in ("first", "second"):
+            plain(jobs, name, pods=4, gpus=1, claims=["pictures"])
+            jobs.run_pods(name, count=4)
+        copies = [{copy_read(pod) for pod in jobs.pods(name)} for name in ("first", "second")]
+        assert sorted(map(sorted, copies)) == [["0"], ["1"]]
+
+
+def nodes_of(jobs: JobWorld, name: str) -> set[str]:
+    """The nodes of a job's pods; each has that node's label in its selector, and no scheduling gate."""
+    pods = jobs.pods(name)
+    assert not any(pod["spec"].get("schedulingGates") for pod in pods)
+    found = {pod["spec"]["nodeName"] for pod in pods}
+    assert {pod["spec"]["nodeSelector"][HOSTNAME] for pod in pods} == found
+    return found
+
+
+def test_pods_run_on_the_nodes_that_topology_aware_scheduling_assigned_to_them(
+    jobs: JobWorld, unmade_queues: Queues
+) -> None:
+    together = {"kueue.x-k8s.io/podset-required-topology": HOSTNAME}
+    unmade_queues.create(topology=True)
+    with jobs.operator(kueue=True):
+        for name in ("first", "second"):
+            queued(jobs, name, workers=3, annotations=together)
+            jobs.run_pods(name, count=3)
+        assert len(nodes_of(jobs, "first")) == len(nodes_of(jobs, "second")) == 1
+        assert nodes_of(jobs, "first") != nodes_of(jobs, "second")
+        # No node has room for two more.
+        queued(jobs, "third", workers=2, annotations=together)
+        jobs.wait(lambda: jobs.status_of("third").get("reason") == "WaitsInKueue")
+        for pod in jobs.pods("first"):
+            jobs.end_pod(pod)
+        jobs.run_pods("third", count=2)
+        assert nodes_of(jobs, "third") == nodes_of(jobs, "first")
+
+
+def test_in_mode_affinity_topology_aware_scheduling_assigns_the_nodes_with_the_data(
+    jobs: JobWorld, unmade_queues: Queues
+) -> None:
+    """With Kueue's gate TASRespectNodeAffinityPreferred. Without it both jobs fill one node up."""
+    two_sources(jobs)
+    unmade_queues.create(topology=True)
+    data = dict(zip(("cold", "pictures"), jobs.nodes, strict=True))
+    with jobs.operator(kueue=True):
+        for name, node in data.items():
+            place = {"mode": "Replicate", "nodeCount": 1, "nodeSelector": {HOSTNAME: node}}
+            uri = {"cold": COLD, "pictures": SOURCE}[name]
+            jobs.create_dataset(name, placement=place, source={"uri": uri})
+        for name in data:
+            jobs.wait_ready(name)
+            uses = [{"name": name, "mountPath": "/data", "readiness": {"percent": 100}}]
+            queued(jobs, name, workers=2, datasets=uses, scheduling={"mode": "Affinity"})
+            jobs.run_pods(name, count=2)
+        assert {name: nodes_of(jobs, name) for name in data} == {name: {node} for name, node in data.items()}

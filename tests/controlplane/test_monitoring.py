@@ -1,0 +1,236 @@
+"""Every expression of the dashboard, the alerts and the how-to page, asked of a real Prometheus.
+
+It scrapes what they are about: an operator, the extender beside a kube-scheduler, a cache agent, a remote-read client
+and a node plugin, each with something to do. The operator's own agents are those in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+import urllib3
+import yaml
+from prometheus_client import start_http_server
+from tests.controlplane.extender_world import SCHEDULER, start_extender, start_scheduler
+from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.operator_world import CHECKOUT
+from tests.processes.csi.view_node import FILES as MOUNTED
+from tests.processes.csi.view_node import ViewNode
+from tests.support.agent_processes import AgentProcess
+from tests.support.agents import JOURNAL, fill, folder_version
+from tests.support.kube import Object
+from tests.support.monitoring import Prometheus
+from tests.support.node import cannot_mount, miniature_node, needs_fuse
+from tests.support.ports import free_ports
+from tests.support.readers import Giver, holder_of, reader_node, small_version, table_of
+from tests.support.waiting import eventually
+
+from tdcs.agent.disk.epoch import enter_epoch
+from tdcs.engine.memory import Operation
+
+__all__ = ["jobs"]
+
+pytestmark = needs_fuse
+
+CHART = CHECKOUT / "charts" / "tdcs"
+ALERTS = CHART / "alerts" / "tdcs.yaml"
+FAILED = "mistyped"
+FILES = {f"{number:03}": b"x" * 10_000 for number in range(100)}
+LOOK = "1m"
+"""For Grafana's $__rate_interval: several scrapes."""
+
+
+def dashboard() -> Object:
+    return dict(json.loads((CHART / "dashboards" / "tdcs.json").read_text()))
+
+
+def of_panels() -> set[str]:
+    """The dashboard's expressions."""
+    return {target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())}
+
+
+def alerts() -> dict[str, str]:
+    """The alerts' expressions, by name."""
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    return {rule["alert"]: rule["expr"] for rule in group["rules"]}
+
+
+def compared(expression: str) -> list[str]:
+    """The sides of an alert's `or`, as expressions that have a series whether or not the alert fires: so it is only if
+    the metrics are there, and if the labels of those that are compared fit each other.
+    """
+    bare = re.sub(r"\babsent\(([^()]*)\)", r"\1", expression)
+    return re.sub(r" (==|<|>) ", r" \1 bool ", bare).split(" or ")
+
+
+def of_page() -> list[str]:
+    """The expressions of the how-to page's table of questions."""
+    text = (CHECKOUT / "docs" / "how-to" / "monitoring.md").read_text()
+    rows = re.findall(r"^\| [^|]+\? \| `(.+)` \|$", text, re.MULTILINE)
+    return [row.replace("\\|", "|") for row in rows]
+
+
+async def pace(operation: Operation) -> None:
+    """Blocks come slowly, from the source and from other nodes, so that a load takes longer than a scrape."""
+    if operation.name in {"put", "copy"} and operation.length:
+        await asyncio.sleep(0.15)
+
+
+def start_agent(jobs: JobWorld, folder: Path) -> int:
+    """An agent's process, which reads files from a source; the port of its metrics."""
+    version = folder_version(fill(folder / "source", FILES), store=folder / "manifests")
+    control, blocks = free_ports(2)
+    agent = AgentProcess(
+        node="agent",
+        tier=folder / "tier",
+        log=folder / "agent.log",
+        capacity=1 << 30,
+        control_port=control,
+        block_port=blocks,
+    )
+    enter_epoch(agent.disk, journal=JOURNAL)
+    manifest = version.folder.file(version.manifest.digest)
+    (agent.disk.manifests / manifest.name).write_bytes(manifest.read_bytes())
+    jobs.plane.run(name="agent", argv=agent.process.argv)
+    body = msgspec.msgpack.encode([version.assignment()])
+
+    def taken() -> bool:
+        url = f"{agent.url}/v1/assignments"
+        try:
+            return urllib3.request("PUT", url, body=body, timeout=5, retries=False).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    eventually(taken, deadline=60)
+    return control
+
+
+def start_reader(stack: ExitStack) -> int:
+    """A remote-read client of which a file was read that lies elsewhere; the port of its metrics."""
+    node = stack.enter_context(reader_node())
+    version = small_version(node.folder, FILES)
+    giver = Giver(node.folder, "giver")
+    stack.callback(giver.process.kill)
+    giver.put(version.manifest, node.folder / "source")
+    giver.process.start()
+    root = node.register(version, tables=table_of(holder_of(giver)))
+    node.start()
+    assert (root / "000").read_bytes() == FILES["000"]
+    return node.port
+
+
+def start_plugin(stack: ExitStack) -> int:
+    """A node plugin that has given a pod its volume; the port of its metrics."""
+    if reason := cannot_mount():
+        pytest.skip(f"no node plugin can be scraped: {reason}")
+    node = stack.enter_context(miniature_node())
+    node.mount_cluster(files=MOUNTED)
+    view = ViewNode(node, here={"here"})
+    (port,) = free_ports(1)
+    view.start(f"--health-port={port}")
+    view.publish()
+    return port
+
+
+@pytest.fixture
+def prometheus(jobs: JobWorld, tmp_path: Path) -> Iterator[Prometheus]:
+    """It scrapes all processes, and nothing has happened yet in the cluster."""
+    extender = start_extender(jobs.plane)
+    start_scheduler(jobs.plane, extender.url)
+    jobs.engine.before = pace
+    jobs.create_cluster()
+    with jobs.operator() as operator, ExitStack() as stack:
+        jobs.wait(lambda: operator.registry is not None)
+        assert operator.registry is not None
+        (port,) = free_ports(1)
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=operator.registry)
+        stack.callback(thread.join)
+        stack.callback(server.shutdown)
+        scraped = {
+            "operator": port,
+            "extender": int(extender.url.rpartition(":")[2]),
+            "agent": start_agent(jobs, tmp_path / "agent"),
+            "reader": start_reader(stack),
+            "plugin": start_plugin(stack),
+        }
+        found = Prometheus(
+            plane=jobs.plane, scraped=scraped, namespace=jobs.namespace, folder=tmp_path, rules=[ALERTS]
+        )
+        found.start()
+        stack.callback(found.stop)
+        jobs.wait(found.has_scraped)
+        yield found
+
+
+def begin_work(jobs: JobWorld) -> None:
+    """A Dataset that nodes load, from the source and from each other; a Dataset that fails; a job that waits for data.
+
+    Blocks come slowly: a load takes longer than some scrapes.
+    """
+    jobs.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
+    jobs.create_dataset(FAILED, source={"uri": "s3://no-such/bucket"})
+    role = jobs.role(1, gpus=1)
+    role["template"]["spec"]["schedulerName"] = SCHEDULER
+    jobs.create_job(framework="None", roles={"Worker": role})
+
+
+def report_reads(jobs: JobWorld) -> None:
+    """What nodes said of the job's reads to an operator before this one: it stays in the status."""
+    waited = {"observedSeconds": 100, "sourceSeconds": 1, "peerSeconds": 1, "percent": 2}
+    jobs.kube.patch(
+        "TrainingJob",
+        "train",
+        {"status": {"dataStall": {**waited, "advice": "ComputeBound", "message": "They hardly wait."}}},
+        namespace=jobs.namespace,
+        subresource="status",
+    )
+
+
+def test_a_real_prometheus_has_series_for_every_expression_of_dashboard_alerts_and_docs(
+    jobs: JobWorld, prometheus: Prometheus
+) -> None:
+    asked = {*of_panels(), *of_page(), *(side for one in alerts().values() for side in compared(one))}
+    assert len(asked) > 40
+    silent = {
+        each: each.replace("$__rate_interval", LOOK).replace("$namespace", jobs.namespace) for each in asked
+    }
+    assert not [each for each in silent.values() if "$" in each]
+
+    def ask() -> None:
+        for each in [each for each, expression in silent.items() if prometheus.ask(expression)]:
+            del silent[each]
+
+    def loaded() -> bool:
+        ask()  # some have a series for as long as a load lasts
+        return jobs.bound() == 1
+
+    def all_have_answered() -> bool:
+        ask()
+        assert not silent, sorted(silent)
+        return True
+
+    begin_work(jobs)
+    jobs.wait(loaded)
+    jobs.run_pods(count=1)
+    report_reads(jobs)
+    jobs.wait(all_have_answered)
+
+    (choice,) = [one for one in dashboard()["templating"]["list"] if one["type"] == "query"]
+    match = re.fullmatch(r"label_values\((\w+), (\w+)\)", choice["query"]["query"])
+    assert match is not None
+    assert prometheus.values_of(match[2], metric=match[1]) == {jobs.namespace}
+
+    def waiting_to_fire() -> set[str]:
+        found = prometheus.alerts()
+        assert found.keys() == alerts().keys()
+        assert {rule["health"] for rule in found.values()} == {"ok"}
+        return {name for name, rule in found.items() if rule["state"] != "inactive"}
+
+    jobs.wait(lambda: waiting_to_fire() == {"TDCSDatasetFailed"})

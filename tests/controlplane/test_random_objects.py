@@ -1,0 +1,169 @@
+"""Random objects of every kind, from the schemas and beyond them, on a real API server with the chart's definitions,
+rights and policies, and with the operator as a process.
+
+Each object is refused with a sentence or answered by a condition, and can be deleted; the operator goes on, and a good
+Dataset and a good job beside them succeed.
+
+``TDCS_RANDOM_CRS=10000`` draws so many of each kind, ``TDCS_RANDOM_CRS_FROM=5000`` begins with that one: a run of many
+can be done in parts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.controlplane.operator_command import (
+    allow_secrets,
+    install_rights,
+    remove_cluster_wide,
+    start_operator,
+)
+from tests.controlplane.operator_world import FILES, SOURCE, STORE_KEYS, TOTAL, World, world
+from tests.support.kube import KubeRequestError, Object, condition
+from tests.support.processes import Process
+from tests.support.random_resources import random_object, spec_schema
+from tests.support.report import Measured
+from tests.support.waiting import eventually
+
+from tdcs.kube.resources import CACHE_CLUSTERS, DATA_CHECKS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
+
+__all__ = ["world"]
+
+COUNT = int(os.environ.get("TDCS_RANDOM_CRS", "30"))
+FIRST = int(os.environ.get("TDCS_RANDOM_CRS_FROM", "0"))
+BATCH = 100
+ANSWERED = (DATASETS, PRELOADS, TRAINING_JOBS, CACHE_CLUSTERS)
+"""Kinds that have conditions. A DataCheck has none: it is answered by the AdmissionCheck of Kueue that names it."""
+RANDOM = re.compile(r"random-\d+|r\d+")
+"""Names of random objects."""
+DEADLINE = 300.0
+"""Seconds until every object of a batch is answered, or gone."""
+
+
+@pytest.fixture
+def operator(world: World, tmp_path: Path) -> Iterator[Process]:
+    """The operator's process, with exactly the chart's rights and under its policies."""
+    release = f"tdcs-{world.cluster}"
+    objects = install_rights(
+        world.kube,
+        release=release,
+        namespace=world.namespace,
+        templates=["operator-rbac", "operator", "admission", "admission-operator"],
+        values={"alluxio.image.tag": "dev"},
+    )
+    allow_secrets(world.kube, release=release, namespace=world.namespace)
+    world.create_cluster()
+    world.create_dataset("good")
+    yield start_operator(
+        world.plane,
+        release=release,
+        namespace=world.namespace,
+        engine={"sources": {SOURCE: FILES}, "workers": dict.fromkeys(world.nodes, 10 * TOTAL)},
+        folder=tmp_path,
+        name="operator-of-random-objects",
+    )
+    remove_cluster_wide(world.kube, objects)
+
+
+def create(world: World, resource: Resource, seeds: Sequence[int]) -> list[KubeRequestError | None]:
+    """Create random objects; for each why it was refused, None when it was accepted."""
+    schema = spec_schema(resource)
+
+    def one(seed: int) -> KubeRequestError | None:
+        obj = random_object(
+            resource,
+            schema,
+            seed=seed,
+            namespace=world.namespace,
+            cluster=world.cluster,
+            source=SOURCE,
+            keys=STORE_KEYS,
+        )
+        if not resource.namespaced:
+            del obj["metadata"]["namespace"]
+        try:
+            world.kube.create(obj)
+        except KubeRequestError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        return list(pool.map(one, seeds))
+
+
+def random_ones(world: World, resource: Resource) -> list[Object]:
+    """The random objects of a kind that are there."""
+    namespace = world.namespace if resource.namespaced else None
+    found = world.kube.list(resource.kind, namespace=namespace)
+    return [obj for obj in found if RANDOM.fullmatch(obj["metadata"]["name"])]
+
+
+def wait_until_none(world: World, what: str, found: Sequence[Resource]) -> None:
+    """Until no random object is left that has no conditions, or (what = "gone") none at all."""
+
+    def left() -> list[str]:
+        return [
+            f"{resource.kind}/{obj['metadata']['name']}"
+            for resource in found
+            for obj in random_ones(world, resource)
+            if what == "gone" or not (obj.get("status") or {}).get("conditions")
+        ]
+
+    eventually(
+        lambda: not left(), deadline=DEADLINE, interval=0.5, describe=lambda: f"not {what}: {left()[:5]}"
+    )
+
+
+def delete(world: World, resource: Resource) -> None:
+    """Ask for the deletion of the random objects of a kind."""
+    for obj in random_ones(world, resource):
+        namespace = world.namespace if resource.namespaced else None
+        world.kube.delete(resource.kind, obj["metadata"]["name"], namespace=namespace)
+
+
+@pytest.mark.timeout(180 + 2 * COUNT, func_only=True)
+def test_every_random_object_is_refused_or_answered_and_delays_no_good_one(
+    world: World, operator: Process, measured: Measured
+) -> None:
+    pid = operator.pid
+    accepted, refused = Counter[str](), Counter[str]()
+    for begin in range(FIRST, FIRST + COUNT, BATCH):
+        seeds = range(begin, min(begin + BATCH, FIRST + COUNT))
+        for resource in (*ANSWERED, DATA_CHECKS):
+            for error in create(world, resource, seeds):
+                if error is None:
+                    accepted[resource.kind] += 1
+                    continue
+                refused[resource.kind] += 1
+                assert 400 <= error.code < 500, error
+                assert error.reason, error
+                assert str(error).partition(f"{error.reason}: ")[2].strip(), error
+        world.create_job(replicas=1, datasets=[{"name": "good", "mountPath": "/data"}])
+        wait_until_none(world, "answered", list(ANSWERED))
+        world.wait_ready("good")
+        world.wait(lambda: condition(world.job(), "Succeeded") == "True")
+        world.kube.delete("TrainingJob", "train", namespace=world.namespace)
+        for resource in (TRAINING_JOBS, PRELOADS, DATASETS, CACHE_CLUSTERS, DATA_CHECKS):
+            delete(world, resource)
+        wait_until_none(world, "gone", [*ANSWERED, DATA_CHECKS])
+        world.wait(lambda: world.kube.find("TrainingJob", "train", namespace=world.namespace) is None)
+        assert operator.pid == pid  # also fails when it has ended
+    defects = [
+        line
+        for line in operator.log.read_text(errors="replace").splitlines()
+        if "by a defect" in line or line.startswith("Traceback")
+    ]
+    assert not defects, (defects[:3], operator.log)
+    for resource in (*ANSWERED, DATA_CHECKS):
+        measured(
+            f"random {resource.plural}: {accepted[resource.kind]} accepted and answered, "
+            f"{refused[resource.kind]} refused"
+        )
+        # Both ways were taken: neither is this test without objects, nor without refusals.
+        assert min(accepted[resource.kind], refused[resource.kind]) > COUNT // 20, resource.kind

@@ -1,0 +1,71 @@
+"""Parts of the cache are killed and paused at random while sources and Datasets change: what must hold all the same.
+
+No wrong byte and no failing read of data that is on the node; in the end every Dataset is loaded in the version that
+its source has, as a fresh operator finds it, too; and nothing is left of deleted ones. An hour of it:
+
+    make chaos-processes CHAOS_SECONDS=600 CHAOS_SEED=7
+
+A run prints its seed and every round. Here it is short. The form on a cluster of nodes is e2e/chaos.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.engine.agent_nodes import caches_of
+from tests.engine.chaos_world import STEADY, Change, ChaosWorld, PodReads
+from tests.engine.contract import BLOCK_SIZE, MIB
+from tests.engine.viewing import ELSEWHERE, HERE, Bench
+from tests.support.chaos import steps
+from tests.unit.controllers.cluster import QUICK, Cluster
+
+SECONDS = float(os.environ.get("TDCS_CHAOS_SECONDS", "12"))
+SEED = int(os.environ.get("TDCS_CHAOS_SEED", "1"))
+CAPACITY = {HERE: 256 * MIB, ELSEWHERE: 64 * MIB}
+
+
+@pytest.mark.timeout(SECONDS + 1500)
+async def test_whatever_is_killed_or_paused_no_byte_is_wrong_and_the_end_is_that_of_a_quiet_run(
+    bench: Bench, tmp_path: Path
+) -> None:
+    async with (
+        caches_of(bench.cluster, folder=tmp_path / "manifests", capacity=CAPACITY, block_size=BLOCK_SIZE) as (
+            caches,
+            agents,
+        ),
+        Cluster(
+            engine=agents.engine,  # type: ignore[arg-type]
+            nodes={HERE: {}, ELSEWHERE: {}},
+            settings=replace(QUICK, give_up_seconds=30.0),
+            caches=caches,
+        ) as operator,
+    ):
+        world = ChaosWorld(bench=bench, agents=agents, operator=operator, seed=SEED)
+        volume = await world.begin()
+        print(f"seed {SEED}, {SECONDS:g} s")
+        end, rounds = time.monotonic() + SECONDS, 0
+        with PodReads(volume, world.sums()[STEADY]) as pod:
+            for step in steps(seed=SEED, possible=world.possible, changes=list(Change)):
+                if time.monotonic() > end:
+                    break
+                rounds += 1
+                print(f"{rounds}: {step}", flush=True)
+                await world.run(step)
+                assert not pod.wrong, (step, pod.wrong[:5])
+            await world.settled()
+        assert not pod.wrong
+        assert pod.count > 100
+        print(f"{rounds} rounds, {pod.count} reads")
+        assert await world.read_anew() == world.sums()
+        state = world.end_state()
+        await world.restart_operator()
+        await world.settled()
+        assert world.end_state() == state, "an operator that knows nothing finds the same"
+        await asyncio.to_thread(bench.unpublish, volume)
+        bench.end_pods()
+        await world.remove_all()

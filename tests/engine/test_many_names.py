@@ -1,0 +1,150 @@
+"""A Dataset of five million names that its CacheCluster does not allow, on a real Alluxio: no name reaches the master.
+
+The controllers and the count are the operator's, only the API server is in memory; the store makes its names up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import urllib3
+from tests.engine import countless_store
+from tests.engine.agent_nodes import AgentCluster, caches_of
+from tests.engine.conftest import LARGE, SMALL
+from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
+from tests.engine.servers import AlluxioCluster, S3Server
+from tests.support.report import Measured
+from tests.unit.controllers.cluster import QUICK, Cluster
+
+from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUMES
+from tdcs.listing.source_size import SourceSize
+
+NAMES = 5_000_000
+MIB = 1 << 20
+MEMORY = 25 * MIB
+"""So much more the operator may need while it counts."""
+
+
+@pytest.fixture
+def countless(network: str) -> Iterator[str]:
+    """The endpoint of a store with five million objects."""
+    with subprocess.Popen(
+        [sys.executable, countless_store.__file__, f"{network}.9", str(NAMES)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as store:
+        assert store.stdout is not None
+        yield f"http://{network}.9:{store.stdout.readline().strip()}"
+        store.kill()
+
+
+def asked(endpoint: str) -> tuple[int, int]:
+    """How often a store was asked for pages of names, and for anything else."""
+    pages, others = urllib3.request("GET", endpoint + countless_store.ASKED).data.split()
+    return int(pages), int(others)
+
+
+def resident() -> int:
+    """Memory of this process, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@asynccontextmanager
+async def most_memory() -> AsyncIterator[list[int]]:
+    """While the body runs, how much memory this process has beyond what it had; the largest is the last item."""
+    found, begin = [0], resident()
+
+    async def look() -> None:
+        while True:
+            found.append(max(found[-1], resident() - begin))
+            await asyncio.sleep(0.02)
+
+    looking = asyncio.create_task(look())
+    try:
+        yield found
+    finally:
+        looking.cancel()
+
+
+@asynccontextmanager
+async def controllers(alluxio: AlluxioCluster, tmp_path: Path) -> AsyncIterator[tuple[Cluster, AgentCluster]]:
+    """The operator's controllers over the cluster, with the count that the operator uses."""
+    async with (
+        caches_of(
+            alluxio,
+            folder=tmp_path / "manifests",
+            capacity=SMALL_CAPACITY,
+            block_size=BLOCK_SIZE,
+            check_size=SourceSize(),
+        ) as (caches, agents),
+        Cluster(
+            engine=agents.engine,  # type: ignore[arg-type]
+            nodes={LARGE: {}, SMALL: {}},
+            settings=QUICK,
+            caches=caches,
+        ) as cluster,
+    ):
+        yield cluster, agents
+        for _, name in list(cluster.server.store(DATASETS)):
+            await cluster.server.delete(DATASETS, name=name, namespace="n")
+        await cluster.until(lambda: not cluster.server.store(DATASETS), deadline=120)
+
+
+# The second counts nearly all names: a minute on a busy machine.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        pytest.param(
+            {"files": NAMES - 1},
+            marks=pytest.mark.skipif("TDCS_MANY_NAMES" not in os.environ, reason="long: TDCS_MANY_NAMES=1"),
+        ),
+    ],
+    ids=["what the master's heap holds", "one less than there are"],
+)
+async def test_five_million_names_that_are_not_allowed_cost_the_operator_nothing_and_the_master_no_call(
+    alluxio: AlluxioCluster,
+    s3: S3Server,
+    countless: str,
+    tmp_path: Path,
+    limits: dict[str, int],
+    measured: Measured,
+) -> None:
+    s3.make_bucket("beside")
+    s3.put_files("beside", {f"data/{number}": b"x" * 1000 for number in range(10)})
+    async with controllers(alluxio, tmp_path) as (cluster, agents):
+        rules = [{"name": "stores", "endpoints": [s3.endpoint, countless]}]
+        await cluster.create_cache(sources=rules, limits=limits)
+        keys = s3.credentials
+        await cluster.create_keys("store", account=keys.access_key_id, key=keys.secret_access_key)
+
+        def source(uri: str, endpoint: str) -> dict[str, object]:
+            options = {"endpoint": endpoint, "region": "us-east-1", "pathStyle": True}
+            return {"uri": uri, "options": options, "secretRef": {"name": "store"}}
+
+        async with most_memory() as memory:
+            await cluster.create_dataset("many", source=source("s3://many/train", countless))
+            await cluster.until(
+                lambda: cluster.condition("Ready", "many").get("reason") == "LimitExceeded", deadline=300
+            )
+        pages, others = asked(countless)
+        assert "spec.limits.files" in cluster.condition("Ready", "many")["message"]
+        assert await agents.engine.mounts() == {}
+        assert not cluster.server.store(PERSISTENT_VOLUMES)
+        assert others == 0  # Alluxio asks for more than pages
+        measured(
+            f"{NAMES:,} names, limit {limits.get('files', 'of the heap')}: {pages:,} pages read, "
+            f"operator +{memory[-1] / MIB:.1f} MiB"
+        )
+        assert memory[-1] < MEMORY
+        # The master is as it was.
+        await cluster.create_dataset("beside", source=source("s3://beside/data", s3.endpoint))
+        await cluster.until(lambda: cluster.status("beside").get("state") == "Ready", deadline=120)

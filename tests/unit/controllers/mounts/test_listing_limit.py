@@ -1,0 +1,96 @@
+"""A listing that a limit has refused is tried again at once only when a limit has become higher."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tdcs.controllers.caches import Cache, CachePool
+from tdcs.controllers.mounts.manifests import ListingGate, MountManifests
+from tdcs.engine.protocol import LimitExceededError
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.limit import ListingLimit
+from tdcs.listing.result import Listed
+
+
+class Refusing:
+    """A lister of a source that is larger than any limit.
+
+    Attributes:
+        limits: those that it was asked with.
+    """
+
+    def __init__(self) -> None:
+        self.limits: list[ListingLimit | None] = []
+
+    async def list(self, *, path: str, refresh: bool = False, limit: ListingLimit | None = None) -> Listed:
+        self.limits.append(limit)
+        raise LimitExceededError(attempted="list", reason="too many files", remedy="take fewer", path=path)
+
+
+def no_cache(cluster: str) -> Cache:
+    raise AssertionError(cluster)
+
+
+@pytest.fixture
+def lister() -> Refusing:
+    return Refusing()
+
+
+@pytest.fixture
+def manifests(lister: Refusing, tmp_path: Path) -> MountManifests:
+    """The versions of a mount that pauses for an hour after a failure."""
+    return MountManifests(
+        path="/datasets/1f",
+        caches=CachePool(make=no_cache, folder=ManifestFolder(tmp_path)),
+        lister=lister,
+        gate=ListingGate(stuck_seconds=60),
+        pause=3600,
+        now=lambda: "",
+        on_done=lambda: None,
+        on_refused=lambda: None,
+        clock=lambda: 0.0,
+    )
+
+
+async def advance(manifests: MountManifests, limit: ListingLimit) -> None:
+    """One pass with this limit, and the end of the listing that it may begin."""
+    manifests.advance(
+        due=True, changed=False, digest="", urls=(), unheard=False, asked={}, limit=lambda: limit
+    )
+    async with asyncio.timeout(10):
+        while manifests.busy:
+            await asyncio.sleep(0)
+            manifests.view()
+
+
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [
+        (ListingLimit(files=100, bytes=1000), False),
+        (ListingLimit(files=99, bytes=1000), False),  # another mount has one file more
+        (ListingLimit(files=100, bytes=999), False),
+        (ListingLimit(files=100, bytes=1000, files_field="another"), False),
+        (ListingLimit(files=101, bytes=1000), True),
+        (ListingLimit(files=100, bytes=1001), True),
+        (ListingLimit(files=100), True),
+        (ListingLimit(files=99, bytes=1001), True),
+    ],
+)
+async def test_a_refused_listing_is_tried_again_at_once_only_by_a_higher_limit(
+    manifests: MountManifests, lister: Refusing, changed: ListingLimit, again: bool
+) -> None:
+    met = ListingLimit(files=100, bytes=1000)
+    await advance(manifests, met)
+    await advance(manifests, changed)
+    assert lister.limits == [met, *([changed] if again else [])]
+
+
+async def test_a_limit_that_falls_and_rises_to_what_was_met_is_no_higher_one(
+    manifests: MountManifests, lister: Refusing
+) -> None:
+    for files in (100, 90, 95, 100):
+        await advance(manifests, ListingLimit(files=files))
+    assert len(lister.limits) == 1

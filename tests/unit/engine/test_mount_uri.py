@@ -1,0 +1,23 @@
+"""Each mount of a bucket has a scheme of its own, and no one but Alluxio sees it."""
+
+from tdcs.engine.alluxio.mount_uri import mount_uri, source_uri
+from tdcs.engine.alluxio.sources import explain
+
+
+def test_two_mounts_of_a_bucket_differ_and_lead_back_to_it() -> None:
+    one, other = (mount_uri("s3://pictures/train", path=f"/datasets/{name}") for name in ("1f", "2a"))
+    assert one != other
+    assert one == mount_uri("s3://pictures/train", path="/datasets/1f")
+    assert {source_uri(one), source_uri(other)} == {"s3://pictures/train"}
+
+
+def test_folders_and_mounts_of_earlier_versions_keep_their_uris() -> None:
+    assert mount_uri("file:///nfs/a", path="/datasets/1f") == "file:///nfs/a"
+    assert source_uri("s3://pictures") == "s3://pictures"
+
+
+def test_no_message_shows_the_scheme() -> None:
+    complaint = f"Failed to read {mount_uri('s3://pictures/train', path='/datasets/1f')}/a.jpg: status 599"
+    reason, _ = explain(complaint)
+    assert "s3://pictures/train/a.jpg" in reason
+    assert "s3-" not in reason

@@ -1,0 +1,35 @@
+"""Every jar of Alluxio has its argument in SECURITY.md."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from tdcs_local import programs
+
+SECURITY = Path(__file__).parents[3] / "SECURITY.md"
+
+
+def families() -> list[list[str]]:
+    """The patterns of each row of the table."""
+    table = SECURITY.read_text().partition("## Jars of Alluxio")[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return [re.findall(r"`([^`]+)`", row) for row in rows]
+
+
+def test_every_jar_of_alluxio_is_in_one_row_and_every_row_is_of_a_jar() -> None:
+    built = programs.cached("alluxio")
+    if built is None:
+        pytest.skip("Alluxio's jars are not here: the engine tier fetches them")
+    jars = sorted(file.name for file in (built / "lib").glob("*.jar"))
+    rows = families()
+    found = {
+        jar: [index for index, row in enumerate(rows) if any(fnmatchcase(jar, one) for one in row)]
+        for jar in jars
+    }
+    assert not {jar: rows for jar, rows in found.items() if len(rows) != 1}
+    unused = [one for row in rows for one in row if not any(fnmatchcase(jar, one) for jar in jars)]
+    assert not unused

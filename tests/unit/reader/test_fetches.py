@@ -1,0 +1,117 @@
+"""Whom the remote-read client asks, and over which connections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.readers import CLUSTER, small_version
+
+from tdcs.engine.agents import ALL_SLOTS
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.reader.content_buffer import ContentBuffer
+from tdcs.reader.counters import Count, Counters
+from tdcs.reader.open_versions import OpenVersion
+from tdcs.reader.peers.connection import PeerConnection
+from tdcs.reader.peers.fetch import BlockQuestion, Key, SourceQuestion, Waiter
+from tdcs.reader.peers.fetches import Fetches
+from tdcs.reader.registration import Registration
+from tdcs.reader.version_tree import VersionTree
+
+
+class Read:
+    """One that waits."""
+
+    began = 0.0
+
+
+class Connections:
+    """What is asked of agents, which do not answer."""
+
+    def __init__(self) -> None:
+        self.open: list[PeerConnection] = []
+
+    def add(self, connection: PeerConnection) -> None:
+        self.open.append(connection)
+
+    def change(self, connection: PeerConnection) -> None:
+        pass
+
+    def remove(self, connection: PeerConnection) -> None:
+        self.open.remove(connection)
+
+    def piece(
+        self, waiter: Waiter, index: int, content: memoryview | bytes, *, key: Key, origin: Count
+    ) -> None:
+        raise AssertionError
+
+    def failed(self, waiter: Waiter, *, stale: bool, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def asked(self) -> list[set[tuple[int, bool]]]:
+        """For each connection the versions that it is asked for, and whether ahead."""
+        found = []
+        for connection in self.open:
+            kinds = set()
+            for asked in connection.expected:
+                assert isinstance(asked, BlockQuestion | SourceQuestion)
+                kinds.add((asked.fetch.key.version, asked.fetch.ahead))
+            found.append(kinds)
+        return found
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Of an agent that takes connections, and does nothing with them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def opened(folder: Path, number: int, address: str, *, at_source: bool) -> OpenVersion:
+    """A version that this agent holds, or can only read from the source."""
+    version = small_version(folder / str(number), {f"{file:02}": bytes([number]) * 100 for file in range(20)})
+    registration = Registration(cluster=CLUSTER, path=version.manifest.path, manifest="")
+    tree = VersionTree(manifest=version.manifest, number=number, time=0)
+    found = OpenVersion(number=number, name=str(number), registration=registration, tree=tree, node="here")
+    slots = bytes(512) if at_source else ALL_SLOTS
+    holder = Holder(node="there", address=address, present=slots, complete=slots, reads_source=at_source)
+    found.set_table(HolderTable(journal="j", holders=(holder,)))
+    return found
+
+
+@pytest.mark.parametrize("at_source", [False, True], ids=["agent", "source"])
+def test_neither_a_read_nor_another_job_waits_behind_what_one_fetches_ahead(
+    tmp_path: Path, address: str, at_source: bool
+) -> None:
+    connections, now = Connections(), 100.0
+    fetches = Fetches(
+        poller=connections,
+        answers=connections,
+        buffer=ContentBuffer(1 << 20),
+        counters=Counters(),
+        journal_of=lambda *_: "j",
+        patience_seconds=30,
+        clock=lambda: now,
+    )
+    versions = [opened(tmp_path, number, address, at_source=at_source) for number in (1, 2)]
+    for block in range(19):
+        fetches.want(versions[0], Key(1, block, 0, 100), waiter=None)
+    fetches.want(versions[1], Key(2, 0, 0, 100), waiter=None)
+    for version in versions:
+        fetches.want(version, Key(version.number, 19, 0, 100), waiter=(Read(), 0))
+    kinds = connections.asked()
+    assert {(1, True)} in kinds
+    assert {(2, True)} in kinds
+    assert all(len({ahead for _, ahead in kind}) == 1 for kind in kinds), "no read is behind what is ahead"
+    assert not any({(1, True), (2, True)} <= kind for kind in kinds), "each job has its own"
+
+    for connection in list(connections.open):
+        connection.expected.clear()
+    fetches.tick(lambda _: None)
+    assert connections.open
+    now += 31
+    fetches.tick(lambda _: None)
+    assert not connections.open, "what is not used is closed"
+    assert not fetches._lanes

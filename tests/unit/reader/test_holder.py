@@ -1,0 +1,138 @@
+"""A holder that is ended: it takes the session away if no reader keeps it, and in time."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.waiting import eventually
+
+from tdcs.reader import child_process, supervisor
+from tdcs.reader.counters import Counters
+from tdcs.reader.fuse import holder, session
+from tdcs.reader.fuse.holder import Holder, Session
+from tdcs.reader.registration import ReaderFolder, ReadersPresent
+from tdcs.reader.supervisor import ReaderSettings, Supervisor
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ReaderFolder:
+    made = ReaderFolder(tmp_path)
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def unmounted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where the holder's session was taken away; it waits for readers for a moment only."""
+    found: list[str] = []
+    monkeypatch.setattr(session, "unmount", lambda *, point: found.append(point))
+    monkeypatch.setattr(holder, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(holder, "JOIN_SECONDS", 0.1)
+    return found
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session as a holder gives it."""
+    fds = os.pipe()
+    yield Session(*fds)
+    for fd in fds:
+        os.close(fd)
+
+
+def ended(
+    folder: ReaderFolder, held: Session, *, gives: bool = False, kept: Callable[[], bool] | None = None
+) -> None:
+    """End a holder that has a session."""
+    keepers = ReadersPresent(folder.keepers)
+    found = Holder(point=folder.point, path=folder.socket, kept=kept or keepers.any)
+    found._session = held
+    if gives:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        found._give(theirs)
+        ours.close()
+    found._leave()
+
+
+def test_a_session_that_no_reader_has_is_taken_away(
+    folder: ReaderFolder, unmounted: list[str], given: Session
+) -> None:
+    ended(folder, given)
+    assert unmounted == [str(folder.point)]
+
+
+def test_a_session_stays_with_a_reader_that_has_got_it_and_serves_nothing_yet(
+    folder: ReaderFolder, unmounted: list[str], given: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StartsError(Exception):
+        """The first of its processes would start now."""
+
+    def start(_: object) -> int:
+        ended(folder, given)
+        raise StartsError
+
+    monkeypatch.setattr(holder, "ask", lambda *, path: given)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(supervisor, "_wake_on_signals", lambda: given.fd)
+    monkeypatch.setattr(child_process, "start", start)
+    settings = ReaderSettings(
+        folder=folder.root, node="n", buffer_bytes=1, operator="", port=0, patience_seconds=1
+    )
+
+    def nothing(_: ReaderSettings, __: Counters) -> None: ...
+
+    with pytest.raises(StartsError):
+        Supervisor(settings, monitor=nothing).run()
+    assert unmounted == []
+
+
+def test_a_reader_that_was_given_the_session_a_moment_ago_has_time_to_say_so(
+    folder: ReaderFolder, unmounted: list[str], given: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "JOIN_SECONDS", 60)
+    looks = iter([False])
+    ended(folder, given, gives=True, kept=lambda: next(looks, True))
+    assert unmounted == []
+
+
+def test_one_that_was_given_the_session_and_never_said_so_keeps_nothing(
+    folder: ReaderFolder, unmounted: list[str], given: Session
+) -> None:
+    ended(folder, given, gives=True)
+    assert unmounted == [str(folder.point)]
+
+
+def test_a_holder_ends_within_its_pods_grace_whatever_it_waits_for() -> None:
+    chart = REPOSITORY / "charts/tdcs/templates/reader-holder.yaml"
+    found = re.search(r"terminationGracePeriodSeconds: (\d+)", chart.read_text())
+    assert found is not None
+    longest = session.INIT_SECONDS + holder.CALLER_SECONDS + holder.LEAVE_SECONDS
+    assert longest < int(found[1]) - 2
+
+
+def test_a_caller_that_says_nothing_does_not_keep_a_holder_from_its_end(
+    folder: ReaderFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "CALLER_SECONDS", 60)
+    monkeypatch.setattr(session, "unmount", lambda *, point: None)
+    monkeypatch.setattr(session, "mount", lambda *, point: os.open(os.devnull, os.O_RDWR))
+    pid = os.fork()
+    if not pid:
+        try:
+            Holder(point=folder.point, path=folder.socket, kept=lambda: False).run()
+        finally:
+            os._exit(0)
+    for fd in holder.ask(path=folder.socket, patience=20):  # it runs
+        os.close(fd)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.connect(str(folder.socket))
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, deadline=20)
