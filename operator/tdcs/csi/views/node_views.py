@@ -99,7 +99,7 @@ class NodeViews:
         manifest = await self._versions.current(volume=volume)
         view = self._views.get((volume, manifest.digest))
         if view is None:
-            await self._overlays.look(self._folder(volume))
+            await self._find_form(volume)
         if (
             view is None
             and not self._overlays.merged(self._folder(volume), version=manifest.digest)
@@ -120,6 +120,16 @@ class NodeViews:
             raise SourceNotReadyError(
                 f"{view} cannot be made on node {self._settings.node}: {error.strerror or error} "
                 f"({error.filename or view.folder.path}); see whether the disk of {self._cache_root} is full"
+            ) from error
+
+    async def _find_form(self, volume: Volume) -> None:
+        try:
+            await self._overlays.look(self._folder(volume))
+        except OSError as error:
+            raise SourceNotReadyError(
+                f"node {self._settings.node} cannot tell in which form to show dataset {volume.path}: "
+                f"{error.strerror or error} ({error.filename or self._cache_root}); it is tried again; see whether "
+                f"the disk of {self._cache_root} is full"
             ) from error
 
     async def _make_ready(self, view: View) -> None:

@@ -13,6 +13,7 @@ newer. Both attributes need a file system that has `trusted` ones, as ext4, xfs,
 """
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -33,6 +34,11 @@ _REDIRECT: Final = "trusted.overlay.redirect"
 _MARK: Final = "tdcs-view"
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_TRIAL: Final = ".overlay-trial"
+# What a kernel or a file system answers to what it does not have, or not for this process.
+_REFUSALS: Final = frozenset(
+    {errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES}
+)
 
 
 class Shown(NamedTuple):
@@ -170,14 +176,18 @@ class OverlaySupport:
     def __init__(self, *, wanted: bool) -> None:
         self._wanted: Final = wanted
         self._reasons: Final[dict[str, str]] = {}
+        self._one_trial: Final = asyncio.Lock()
 
     async def look(self, dataset: DatasetFolder) -> None:
-        """Find out, once, whether the kernel and the disk of a dataset's views can show placeholders."""
+        """Find out, once, whether the kernel and the disk of a dataset's views can show placeholders.
+
+        Raises OSError when neither can be told for now: the next call tries again.
+        """
         views = os.path.dirname(dataset.path)
-        if not self._wanted or views in self._reasons:
-            return
-        await asyncio.to_thread(os.makedirs, views, exist_ok=True)
-        why = self._reasons[views] = await asyncio.to_thread(unsupported, views)
+        async with self._one_trial:
+            if not self._wanted or views in self._reasons:
+                return
+            why = self._reasons[views] = await asyncio.to_thread(unsupported, views)
         if why:
             _log.warning(
                 "what is not on the node is a symbolic link in the views in %s: they cannot be overlays (%s)",
@@ -195,11 +205,13 @@ class OverlaySupport:
 
 
 def unsupported(folder: str) -> str:
-    """Why the kernel, or the file system of a folder, cannot show placeholders; empty when both can. Tries it."""
-    trial = os.path.join(folder, f".overlay-{os.getpid()}")
+    """Why the kernel, or the file system of a folder, cannot show placeholders; empty when both can. Tries it: one call
+    at a time for a folder, which is made if it is not there. Raises OSError for what can pass, such as a full disk."""
+    trial = os.path.join(folder, _TRIAL)
     tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", "shown"))
     content = b"data"
     try:
+        _clear_trial(trial, point=point)  # of a process that was killed
         for each in (tree, data, point):
             os.makedirs(each, mode=0o700)
         Path(data, "7").write_bytes(content)
@@ -213,9 +225,16 @@ def unsupported(folder: str) -> str:
             overlay.refresh()
         finally:
             os.close(below)
-            mount.detach(target=point)
     except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
         return str(error)
     finally:
-        shutil.rmtree(trial, ignore_errors=True)
+        _clear_trial(trial, point=point)
     return ""
+
+
+def _clear_trial(trial: str, *, point: str) -> None:
+    if os.path.isdir(trial):
+        mount.detach(target=point)
+        shutil.rmtree(trial)

@@ -1,6 +1,7 @@
 """Listings and worker folders for tests of views."""
 
 import itertools
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from tdcs.engine.protocol import Block, CachedFile
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
 
+with tempfile.TemporaryDirectory(dir="/var/tmp") as _folder:
+    _why = unsupported(_folder)
 needs_overlays = pytest.mark.skipif(
-    bool(unsupported("/var/tmp")),
+    bool(_why),
     reason="views cannot be overlays here: see tdcs.csi.views.overlay.unsupported",
 )
 PATH = "/datasets/0123456789abcdef"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -195,6 +197,43 @@ async def test_on_a_disk_that_takes_no_placeholders_views_have_symbolic_links(
         assert os.listdir(views) == []
     finally:
         mount.detach(target=str(views))
+
+
+async def test_two_volumes_that_come_at_once_find_out_together(tmp_path: Path) -> None:
+    """As after a restart of the node plugin, when kubelet publishes all volumes of the node again."""
+    for turn in range(5):
+        views = tmp_path / f"views-{turn}"
+        datasets = [DatasetFolder(path=str(views / name)) for name in "abcd"]
+        support = OverlaySupport(wanted=True)
+        await asyncio.gather(*(support.look(each) for each in datasets))
+        assert [support.merged(each, version="v") for each in datasets] == [True] * 4
+        assert os.listdir(views) == []
+
+
+async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path) -> None:
+    views = tmp_path / "views"
+    left = views / ".overlay-trial"
+    for name in ("tree", "data", "shown"):
+        (left / name).mkdir(parents=True)
+    make_placeholder(os.fsencode(left / "tree/file"), number=7, length=4, mode=0o444)
+    support = OverlaySupport(wanted=True)
+    await support.look(DatasetFolder(path=str(views / "d")))
+    assert support.merged(DatasetFolder(path=str(views / "d")), version="v")
+    assert os.listdir(views) == []
+
+
+async def test_a_disk_that_fails_for_a_moment_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view keeps the form in which it was made: a fault of a moment must not choose it."""
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "setxattr", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        await support.look(dataset)
+    assert not support.merged(dataset, version="v")
+    await support.look(dataset)
+    assert support.merged(dataset, version="v")
+    assert os.listdir(tmp_path / "views") == []
 
 
 @pytest.fixture
