@@ -27,13 +27,15 @@ def checks(namespace: str, *, bucket: str, files: int | None = None) -> Object:
     }
 
 
-def reading_pod(name: str, *, namespace: str, claim: str, node: str, image: str) -> Object:
+def reading_pod(
+    name: str, *, namespace: str, claim: str, node: str, image: str, pause_seconds: float = 0
+) -> Object:
     """A pod on a node that reads a claim on and compares; `image` has Python."""
     data = {"name": "data", "mountPath": "/data", "readOnly": True, "mountPropagation": "HostToContainer"}
     return pod(
         name,
         image=image,
-        script="exec python3 /checks/read_on.py /checks/expected.json /data",
+        script=f"exec python3 /checks/read_on.py /checks/expected.json /data 0 {pause_seconds}",
         namespace=namespace,
         nodeSelector={"kubernetes.io/hostname": node},
         container={"volumeMounts": [data, {"name": CHECKS, "mountPath": "/checks"}]},

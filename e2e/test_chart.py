@@ -77,11 +77,22 @@ def uids(kubectl: Kubectl, component: str, *, node: str) -> set[str]:
     }
 
 
-def start_remote_reader(kubectl: Kubectl, readers: list[str], name: str, *, node: str, image: str) -> str:
+def start_remote_reader(
+    kubectl: Kubectl,
+    readers: list[str],
+    name: str,
+    *,
+    node: str,
+    image: str,
+    files: int = FILES,
+    pause_seconds: float = 0,
+) -> str:
     """A pod that reads files of the example Dataset on a node without them, once it has read all twice."""
     namespace = demo.NAMESPACE
-    kubectl.apply(checks(namespace, bucket=demo.DATASET, files=FILES))
-    thing = reading_pod(name, namespace=namespace, claim=demo.DATASET, node=node, image=image)
+    kubectl.apply(checks(namespace, bucket=demo.DATASET, files=files))
+    thing = reading_pod(
+        name, namespace=namespace, claim=demo.DATASET, node=node, image=image, pause_seconds=pause_seconds
+    )
     run_reader(kubectl, readers, thing)
     wait_whole_rounds(kubectl, name, 2, namespace=namespace)
     return name
@@ -124,11 +135,13 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
     kubectl.wait(running, what=f"TrainingJob {name} does not run", seconds=120)
     (old,) = kubectl.list("pods", namespace=namespace, selector=f"tdcs.io/training-job={name}")
     (away,) = set(workers) - set(held)
+    # While the workers are away it reads from the source, so it reads little: what that sends then tells of loads.
+    image = f"tdcs/tdcs:{tags['tdcs']}"
     remote = start_remote_reader(
-        kubectl, readers, "through-fuse", node=away, image=f"tdcs/tdcs:{tags['tdcs']}"
+        kubectl, readers, "through-fuse", node=away, image=image, files=20, pause_seconds=0.5
     )
     assert fuse_clients(kubectl)
-    assert int(shell(kubectl, remote, "find /data -type l | wc -l")) >= FILES
+    assert int(shell(kubectl, remote, "find /data -type l | wc -l")) >= 20
     assert demo.node_bytes(kubectl) == held
     sent = operations.payload_bytes_sent(bucket=demo.DATASET)
     done = len(rounds(kubectl, remote, namespace=namespace))
