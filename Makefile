@@ -71,9 +71,8 @@ crds: venv ## regenerate crds/ and the references of resources, metrics and role
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 	@$(BIN)/tdcs roles --output docs/reference/roles.md --alluxio deploy/local/alluxio/names/io/tdcs/trust/rights.txt
 
-ECOSYSTEM := kueue_checks kueue kueue_data kueue_many kubeflow
-ecosystem: venv ## tests with other projects (Kueue, JobSet, Kubeflow Trainer), fetched and built (half an hour); `make test` runs them where they are built
-	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q $(ECOSYSTEM:%=tests/controlplane/test_%.py)
+ecosystem: venv ## tests with other projects (Kueue, JobSet, Kubeflow Trainer, cert-manager), fetched and built (half an hour); `make test` runs them where they are built
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/ecosystem
 
 package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
 	@$(LOCAL) package --url "$(RELEASE_URL)"

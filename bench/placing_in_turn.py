@@ -1,11 +1,11 @@
 """How many pods miss their data because pods are placed one after another. Prints one JSON line.
 
 Random clusters of up to 30 nodes in which up to three jobs want nodes at once, those of
-`tests/controlplane/test_extender_locality.py`. The extender's own scores place the pods, in the order of their jobs;
-kube-scheduler is a few lines (`tests/support/random_clusters.py`). Compared with the most pods that can be on their
-data at once: for datasets of which nodes hold very different parts, and about the same parts, as the placement policy
-lays them out; by how many of the pods that wait the extender knows, and by the price of a waiting pod
-(`tdcs.policy.scoring.WAITING_POD`; 0 leaves only what pods do that find their data nowhere). From the root of the
+`tests/controlplane/extender/test_extender_locality.py`. The extender's own scores place the pods, in the order of
+their jobs; kube-scheduler is a few lines (`tests/support/random_clusters.py`). Compared with the most pods that can
+be on their data at once: for datasets of which nodes hold very different parts, and about the same parts, as the
+placement policy lays them out; by how many of the pods that wait the extender knows, and by the price of a waiting
+pod (`tdcs.policy.scoring.WAITING_POD`; 0 leaves only what pods do that find their data nowhere). From the root of the
 checkout::
 
     PYTHONPATH=.:operator:scheduler_plugin python bench/placing_in_turn.py

@@ -27,6 +27,13 @@ run whatever ends it. A test takes what it needs::
 * ``measured("1000 pods in 5 s")``: a line in the summary of the run.
 
 When a test fails, its report has the paths of all logs and what they said since the test began.
+
+The folders are subjects; what several of them share stands beside this file:
+
+* ``operator_process``: the operator in a thread of the test. ``operator_command``: as a process with its real rights.
+* ``operator_world``: an operator with nodes, a cache and a cluster, and objects to create in it.
+* ``job_world``: nodes whose kubelet is the test. ``extender_world``: the extender and its scheduler.
+* ``pod_admission``: the chart's admission of pods that mount a claim.
 """
 
 from pathlib import Path

@@ -13,8 +13,16 @@ import time
 from collections import Counter
 
 import pytest
+from tests.controlplane.ecosystem.kueue_world import (
+    QUOTA,
+    Queues,
+    kueue,
+    plain,
+    queued,
+    queues,
+    unmade_queues,
+)
 from tests.controlplane.job_world import GPU, JobWorld, jobs
-from tests.controlplane.kueue_world import QUOTA, Queues, kueue, plain, queued, queues, unmade_queues
 from tests.support.ecosystem.kueue import KueueManager
 from tests.support.kube import KubeRequestError, Object, condition
 from tests.support.report import record

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.controlplane.data.test_operator_cache import scale, states, worker_nodes
+from tests.controlplane.data.test_operator_data import nodes_of
 from tests.controlplane.operator_process import RunningOperator
 from tests.controlplane.operator_world import (
     API_VERSION,
@@ -21,8 +23,6 @@ from tests.controlplane.operator_world import (
     reason_of,
     world,
 )
-from tests.controlplane.test_operator_cache import scale, states, worker_nodes
-from tests.controlplane.test_operator_data import nodes_of
 from tests.support.kube import KubeRequestError, Object
 
 __all__ = ["world"]

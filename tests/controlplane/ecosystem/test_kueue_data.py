@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from tests.controlplane.ecosystem.kueue_world import HOSTNAME, Queues, kueue, plain, queued, unmade_queues
 from tests.controlplane.job_world import JobWorld, jobs
-from tests.controlplane.kueue_world import HOSTNAME, Queues, kueue, plain, queued, unmade_queues
 from tests.controlplane.operator_process import paced_engine
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL
 from tests.support.ecosystem.kueue import KUEUE_API

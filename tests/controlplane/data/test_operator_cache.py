@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.controlplane.data.test_operator_data import held, nodes_of
 from tests.controlplane.operator_command import install_rights, remove_cluster_wide
 from tests.controlplane.operator_process import Gate
 from tests.controlplane.operator_world import API_VERSION, FILE_BYTES, TOTAL, World, reason_of, world
-from tests.controlplane.test_operator_data import held, nodes_of
 from tests.support.kube import KubeRequestError, Object
 
 __all__ = ["world"]

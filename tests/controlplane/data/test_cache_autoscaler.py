@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import start_http_server
+from tests.controlplane.data.test_operator_cache import states, worker_nodes
 from tests.controlplane.operator_world import CHECKOUT, TOTAL, World, condition_of, world
-from tests.controlplane.test_operator_cache import states, worker_nodes
 from tests.support.kube import Object
 from tests.support.monitoring import Prometheus, external_metrics_api
 from tests.support.ports import free_ports

@@ -17,7 +17,7 @@ from tests.support.objects import fake_node, gpu_pod
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 START_SECONDS = 20
 TRIES_SECONDS = 150
 CORE = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]

@@ -8,8 +8,17 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.controlplane.ecosystem.kueue_world import (
+    QUOTA,
+    Queues,
+    holds,
+    kueue,
+    plain,
+    queued,
+    queues,
+    unmade_queues,
+)
 from tests.controlplane.job_world import JobWorld, jobs
-from tests.controlplane.kueue_world import QUOTA, Queues, holds, kueue, plain, queued, queues, unmade_queues
 from tests.support.ecosystem.kueue import KueueManager
 from tests.support.kube import condition
 from tests.support.report import record

@@ -11,7 +11,7 @@ from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, KubeRequestError, Object
 from tests.support.objects import role_of
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 API_VERSION = "tdcs.io/v1alpha2"
 
 

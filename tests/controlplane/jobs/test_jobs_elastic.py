@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from tests.controlplane.data.test_operator_data import nodes_of
 from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.jobs.test_jobs_gang import quota, stranger
 from tests.controlplane.operator_world import TOTAL
-from tests.controlplane.test_jobs_gang import quota, stranger
-from tests.controlplane.test_operator_data import nodes_of
 from tests.support.kube import KubeRequestError, condition
 from tests.support.objects import gpu_pod
 
