@@ -38,8 +38,8 @@ from bench.cache_lab import Lab, lab
 from bench.cpu_time import CpuTime, kinds
 from bench.processors import limited
 from tests.engine.agent_nodes import AgentCluster, agents_of
-from tests.support.agents import Version
 from tests.support.certificates import TestAuthority
+from tests.support.dataplane.agents import Version
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually_async
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from tests.support.agents import MOUNT, Version, make_version, running_agent
+from tests.support.dataplane.agents import MOUNT, Version, make_version, running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.disk.epoch import enter_epoch

@@ -20,8 +20,8 @@ import click
 from bench.cache_lab import Store
 from bench.remote_reads import LARGE, SMALL_BYTES, THREADS, read, small_files
 from bench.remote_reads_source import of_bucket
-from tests.support.agents import Version
-from tests.support.readers import Giver, ReaderNode, reader_node, table_of
+from tests.support.dataplane.agents import Version
+from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
 from tdcs.api.names import BLOCK_FOLDER
 from tdcs.engine.holder_table import Holder

@@ -2,11 +2,11 @@
 
 Random clusters of up to 30 nodes in which up to three jobs want nodes at once, those of
 `tests/controlplane/extender/test_extender_locality.py`. The extender's own scores place the pods, in the order of
-their jobs; kube-scheduler is a few lines (`tests/support/random_clusters.py`). Compared with the most pods that can
-be on their data at once: for datasets of which nodes hold very different parts, and about the same parts, as the
-placement policy lays them out; by how many of the pods that wait the extender knows, and by the price of a waiting
-pod (`tdcs.policy.scoring.WAITING_POD`; 0 leaves only what pods do that find their data nowhere). From the root of the
-checkout::
+their jobs; kube-scheduler is a few lines (`tests/support/generators/random_clusters.py`). Compared with the most pods
+that can be on their data at once: for datasets of which nodes hold very different parts, and about the same parts, as
+the placement policy lays them out; by how many of the pods that wait the extender knows, and by the price of a
+waiting pod (`tdcs.policy.scoring.WAITING_POD`; 0 leaves only what pods do that find their data nowhere). From the
+root of the checkout::
 
     PYTHONPATH=.:operator:scheduler_plugin python bench/placing_in_turn.py
 """
@@ -17,7 +17,7 @@ import random
 import sys
 from collections.abc import Callable
 
-from tests.support.random_clusters import (
+from tests.support.generators.random_clusters import (
     GB,
     GROUP,
     NODES,

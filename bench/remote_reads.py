@@ -42,9 +42,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from tests.support.agents import cached_files, make_version
 from tests.support.certificates import TestAuthority
-from tests.support.readers import (
+from tests.support.dataplane.agents import cached_files, make_version
+from tests.support.dataplane.readers import (
     CLUSTER,
     Giver,
     ReaderNode,

@@ -36,7 +36,7 @@ from bench.remote_reads import (
     small_files,
 )
 from tests.engine.agent_nodes import agents_of
-from tests.support.readers import reader_node
+from tests.support.dataplane.readers import reader_node
 
 from tdcs.engine.agents import ALL_SLOTS
 from tdcs.engine.holder_table import Holder, HolderTable

@@ -29,7 +29,7 @@ from bench.remote_reads import shown
 from bench.s3_mounts import mounted
 from bench.training.loader import make
 from tests.engine.agent_nodes import agents_of
-from tests.support.readers import ReaderNode, reader_node
+from tests.support.dataplane.readers import ReaderNode, reader_node
 
 from tdcs.engine.agents import ALL_SLOTS
 from tdcs.engine.holder_table import Holder, HolderTable

@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.cache_lab import KEYS, Store
 from bench.remote_reads import LARGE, THREADS, read, small_files
-from tests.support.agents import Version, cached_files, make_version
-from tests.support.readers import Giver, ReaderNode, reader_node, table_of
+from tests.support.dataplane.agents import Version, cached_files, make_version
+from tests.support.dataplane.readers import Giver, ReaderNode, reader_node, table_of
 
 from tdcs.engine.agents import SourceAccess
 from tdcs.engine.holder_table import Holder

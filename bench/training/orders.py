@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.training.records import keep
-from tests.support.random_iterations import random_iteration
+from tests.support.generators.random_iterations import random_iteration
 
 from tdcs_train.plan.iteration import Iteration
 from tdcs_train.plan.order_plan import plan_order

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.engine.servers import AlluxioCluster
-from tests.support.agent_processes import AGENT, AgentProcess
-from tests.support.agents import Version
+from tests.support.dataplane.agent_processes import AGENT, AgentProcess
+from tests.support.dataplane.agents import Version
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually_async
 

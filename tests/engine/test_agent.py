@@ -14,7 +14,7 @@ import pytest
 from tests.engine.agent_nodes import AgentCluster, agents_of
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.engine.test_names import NAMES
-from tests.support.agents import fill
+from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS

@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-from tests.support.agents import fill, folder_version, running_agent
+from tests.support.dataplane.agents import fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.disk.room import SLACK_BYTES

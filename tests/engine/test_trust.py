@@ -13,8 +13,8 @@ import pytest
 from tests.engine import block_reads
 from tests.engine.agent_nodes import agents_of, operator_of
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
-from tests.support.agents import fill
 from tests.support.certificates import DAY, TestAuthority, now, write_identity
+from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 
 from tdcs.api import names

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 import pytest
-from tests.support.agents import (
+from tests.support.certificates import DAY, TestAuthority, now
+from tests.support.dataplane.agents import (
     JOURNAL,
     RunningAgent,
     Version,
@@ -21,7 +22,6 @@ from tests.support.agents import (
     folder_version,
     running_agent,
 )
-from tests.support.certificates import DAY, TestAuthority, now
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.peers import frames

@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 from tests.attacks.unit.test_agent_ports import strangers
-from tests.support.agents import Version, fill, folder_version
 from tests.support.certificates import TestAuthority
+from tests.support.dataplane.agents import Version, fill, folder_version
 from tests.support.ports import free_ports
 
 from tdcs.cli.caches import serve_manifests

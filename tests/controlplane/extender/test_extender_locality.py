@@ -21,10 +21,7 @@ from tests.controlplane.extender_world import (
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.describe import describe
-from tests.support.kube import Kube, Object
-from tests.support.objects import gpu_pod
-from tests.support.processes import Process
-from tests.support.random_clusters import (
+from tests.support.generators.random_clusters import (
     GPUS,
     GROUP,
     NODES,
@@ -34,6 +31,9 @@ from tests.support.random_clusters import (
     off_data_beside_room,
     random_clusters,
 )
+from tests.support.kube import Kube, Object
+from tests.support.objects import gpu_pod
+from tests.support.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

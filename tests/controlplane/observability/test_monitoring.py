@@ -23,13 +23,13 @@ from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_world import CHECKOUT
 from tests.processes.csi.view_node import FILES as MOUNTED
 from tests.processes.csi.view_node import ViewNode
-from tests.support.agent_processes import AgentProcess
-from tests.support.agents import JOURNAL, fill, folder_version
+from tests.support.dataplane.agent_processes import AgentProcess
+from tests.support.dataplane.agents import JOURNAL, fill, folder_version
+from tests.support.dataplane.node import cannot_mount, miniature_node, needs_fuse
+from tests.support.dataplane.readers import Giver, holder_of, reader_node, small_version, table_of
 from tests.support.kube import Object
 from tests.support.monitoring import Prometheus
-from tests.support.node import cannot_mount, miniature_node, needs_fuse
 from tests.support.ports import free_ports
-from tests.support.readers import Giver, holder_of, reader_node, small_version, table_of
 from tests.support.waiting import eventually
 
 from tdcs.agent.disk.epoch import enter_epoch

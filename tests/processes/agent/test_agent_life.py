@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.agents import (
+from tests.support.dataplane.agents import (
     MOUNT,
     RunningAgent,
     Version,

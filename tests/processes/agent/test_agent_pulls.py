@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.support.agents import fill, folder_version, running_agent, url_of
+from tests.support.dataplane.agents import fill, folder_version, running_agent, url_of
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Part

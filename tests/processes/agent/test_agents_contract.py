@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.agent_processes import AgentProcess
-from tests.support.agents import JOURNAL, MOUNT, Version, fill, folder_version
+from tests.support.dataplane.agent_processes import AgentProcess
+from tests.support.dataplane.agents import JOURNAL, MOUNT, Version, fill, folder_version
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually_async
 

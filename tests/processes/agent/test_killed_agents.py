@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.support.agent_processes import AgentProcess
-from tests.support.agents import JOURNAL, MOUNT, fill, folder_version
+from tests.support.dataplane.agent_processes import AgentProcess
+from tests.support.dataplane.agents import JOURNAL, MOUNT, fill, folder_version
 from tests.support.ports import free_ports
 from tests.support.waiting import eventually_async
 

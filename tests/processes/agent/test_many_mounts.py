@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.agents import Version, fill, folder_version, running_agent
+from tests.support.dataplane.agents import Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.mount.mount import MountWork

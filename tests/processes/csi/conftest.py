@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.node import Node, cannot_mount, miniature_node
+from tests.support.dataplane.node import Node, cannot_mount, miniature_node
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import psutil
 import pytest
-from tests.support.node import NODE, Node, needs_fuse
+from tests.support.dataplane.node import NODE, Node, needs_fuse
 from tests.support.waiting import eventually
 
 from tdcs.csi import descriptors

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.processes.csi.view_node import ViewNode
-from tests.support.node import Node, needs_fuse
-from tests.support.readers import Giver, drop_page_cache, holder_of, table_of
+from tests.support.dataplane.node import Node, needs_fuse
+from tests.support.dataplane.readers import Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
 from tests.unit.csi.views.builders import needs_overlays, put_blocks
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes.csi.view_node import FILES, ViewNode
-from tests.support.node import Node
+from tests.support.dataplane.node import Node
 from tests.support.waiting import eventually
 from tests.unit.csi.views.builders import put_blocks
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.node import Node
+from tests.support.dataplane.node import Node
 from tests.unit.csi.views.builders import PATH, builder_of, listed, put_blocks
 
 from tdcs.csi.versions.folders import dataset_folder

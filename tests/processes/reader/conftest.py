@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.support.readers import ReaderNode, reader_node
+from tests.support.dataplane.readers import ReaderNode, reader_node
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["measured", "node", "pytest_terminal_summary", "pytest_testnodedown"]

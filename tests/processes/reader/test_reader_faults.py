@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import xxhash
-from tests.support.agents import Version
-from tests.support.node import needs_fuse
-from tests.support.readers import (
+from tests.support.dataplane.agents import Version
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import (
     HERE,
     JOURNAL,
     Giver,

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.processes.reader.test_reader_reads import sums, wanted
-from tests.support.agents import RunningAgent, Version, running_agent
-from tests.support.node import needs_fuse
-from tests.support.readers import JOURNAL, ReaderNode, drop_page_cache, small_version
+from tests.support.dataplane.agents import RunningAgent, Version, running_agent
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import JOURNAL, ReaderNode, drop_page_cache, small_version
 from tests.support.waiting import eventually, eventually_async
 
 from tdcs.engine import holder_table

@@ -14,8 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.node import needs_fuse
-from tests.support.readers import Giver, ReaderNode, drop_page_cache, holder_of, small_version, table_of
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import (
+    Giver,
+    ReaderNode,
+    drop_page_cache,
+    holder_of,
+    small_version,
+    table_of,
+)
 from tests.support.waiting import eventually
 
 from tdcs.csi.pod_pressure import PodPressures

@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.support.node import needs_fuse
-from tests.support.readers import (
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import (
     HERE,
     JOURNAL,
     Giver,

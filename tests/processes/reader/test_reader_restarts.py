@@ -16,9 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.node import needs_fuse
-from tests.support.ports import free_ports
-from tests.support.readers import (
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import (
     CLUSTER,
     Giver,
     ReaderNode,
@@ -27,6 +26,7 @@ from tests.support.readers import (
     small_version,
     table_of,
 )
+from tests.support.ports import free_ports
 from tests.support.report import Measured
 from tests.support.waiting import eventually
 

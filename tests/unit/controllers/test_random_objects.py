@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from tests.support.random_resources import random_object, spec_schema
+from tests.support.generators.random_resources import random_object, spec_schema
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.api import names

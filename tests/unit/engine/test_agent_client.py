@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.agents import (
+from tests.support.dataplane.agents import (
     JOURNAL,
     MOUNT,
     RunningAgent,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.readers import CLUSTER, small_version
+from tests.support.dataplane.readers import CLUSTER, small_version
 
 from tdcs.engine.agents import ALL_SLOTS
 from tdcs.engine.holder_table import Holder, HolderTable

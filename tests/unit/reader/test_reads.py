@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.readers import CLUSTER, small_version
+from tests.support.dataplane.readers import CLUSTER, small_version
 
 from tdcs.reader.counters import Count, Counters
 from tdcs.reader.fuse import protocol

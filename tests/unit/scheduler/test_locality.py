@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.support.random_clusters import (
+from tests.support.generators.random_clusters import (
     GROUP,
     NODES,
     Cluster,

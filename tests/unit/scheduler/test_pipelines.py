@@ -5,8 +5,8 @@ import random
 from typing import Any
 
 import pytest
-from tests.support.random_clusters import GROUP, NODES
-from tests.support.random_pipelines import INDEX, place_one_by_one, random_pipelines
+from tests.support.generators.random_clusters import GROUP, NODES
+from tests.support.generators.random_pipelines import INDEX, place_one_by_one, random_pipelines
 from tests.unit.scheduler.test_rank import IMAGES, MB, candidates, dataset, ranked, view
 
 from tdcs_scheduler.demand import Demand, waiting_pod

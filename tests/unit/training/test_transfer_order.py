@@ -6,7 +6,7 @@ import random
 import statistics
 
 import pytest
-from tests.support.random_iterations import random_iteration
+from tests.support.generators.random_iterations import random_iteration
 
 from tdcs_train.plan.graph import Graph, Layer
 from tdcs_train.plan.iteration import Iteration, Operation, Transfer, iteration_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from tests.support.agents import (
+from tests.support.dataplane.agents import (
     MOUNT,
     RunningAgent,
     Version,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.agents import (
+from tests.support.dataplane.agents import (
     MOUNT,
     Version,
     fill,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.agents import JOURNAL, Version, fill, folder_version, running_agent
+from tests.support.dataplane.agents import JOURNAL, Version, fill, folder_version, running_agent
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.mount.peer_health import Patience

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from tests.support.agents import (
+from tests.support.dataplane.agents import (
     MOUNT,
     Version,
     cached_files,

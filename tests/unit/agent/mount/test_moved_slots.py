@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.support.agents import MOUNT, fill, folder_version
+from tests.support.dataplane.agents import MOUNT, fill, folder_version
 
 from tdcs.agent.disk.room import Room
 from tdcs.agent.mount.ledger import Ledger

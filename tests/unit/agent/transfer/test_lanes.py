@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 import pytest
-from tests.support.agents import Version, fill, folder_version
+from tests.support.dataplane.agents import Version, fill, folder_version
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.disk.room import Room

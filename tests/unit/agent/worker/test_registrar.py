@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.agents import MOUNT, fill, folder_version
+from tests.support.dataplane.agents import MOUNT, fill, folder_version
 
 from tdcs.agent.disk.room import Room
 from tdcs.agent.disk.tier import Disk

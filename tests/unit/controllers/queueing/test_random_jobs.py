@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.support.generators.random_objects import from_schema
 from tests.support.objects import with_roles
-from tests.support.random_objects import from_schema
 from tests.unit.controllers.jobs import Jobs, role
 
 from tdcs.api.trainingjob import TrainingJobSpec

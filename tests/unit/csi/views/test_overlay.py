@@ -12,8 +12,8 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from tests.support.node import needs_fuse
-from tests.support.readers import Giver, ReaderNode, holder_of, reader_node, table_of
+from tests.support.dataplane.node import needs_fuse
+from tests.support.dataplane.readers import Giver, ReaderNode, holder_of, reader_node, table_of
 from tests.support.waiting import eventually_async
 from tests.unit.csi.views.builders import (
     PATH,

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.support.random_clusters import GB, GROUP, NODES
+from tests.support.generators.random_clusters import GB, GROUP, NODES
 
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import Candidates, PrioritizeRequest

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import psutil
 import xxhash
-from tests.support.agents import Version, cached_files, make_version
+from tests.support.dataplane.agents import Version, cached_files, make_version
 from tests.support.ports import free_ports
 from tests.support.processes import Process
 
@@ -42,7 +42,7 @@ CLUSTER = "default"
 _GIVER = """
 import sys, threading
 from pathlib import Path
-from tests.support.readers import serve_blocks
+from tests.support.dataplane.readers import serve_blocks
 serve_blocks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], trust=sys.argv[5])
 threading.Event().wait()
 """

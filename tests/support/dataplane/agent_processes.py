@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.agents import NOBODY, Version, content_of
+from tests.support.dataplane.agents import NOBODY, Version, content_of
 from tests.support.processes import Process
 
 from tdcs.agent.disk.tier import Disk

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.support.random_objects import TEXTS, from_schema
+from tests.support.generators.random_objects import TEXTS, from_schema
 
 from tdcs.api import names
 from tdcs.kube.api import Object
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
-CRDS = Path(__file__).parents[2] / "crds"
+CRDS = Path(__file__).parents[3] / "crds"
 
 _READ_FROM_METADATA = (
     names.ANNOTATION_REFRESH,

@@ -1,0 +1,1 @@
+"""Random worlds and objects, drawn from a seed."""
