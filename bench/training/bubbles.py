@@ -14,11 +14,12 @@ import argparse
 import datetime
 import json
 import os
-import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from bench.training import loopback_job
 
 STAGES, MICRO = 4, 8
 AHEAD = {"stash": 0, "stash, one ahead": 1}
@@ -115,25 +116,11 @@ def worker(way: str, count: int) -> None:
         print(json.dumps({"way": way, "batches": count, "seconds": seconds, **found}), flush=True)
 
 
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        number: int = server.getsockname()[1]
-        return number
-
-
 def workers(way: str, count: int) -> None:
-    """All stages of one way, as processes on this loopback interface."""
-    import subprocess
-    import sys
-
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port()), "WORLD_SIZE": str(STAGES)}
-    words = [sys.executable, "-m", "bench.training.bubbles", "--worker", way, "--count", str(count)]
-    made = [
-        subprocess.Popen(words, env={**os.environ, **common, "RANK": str(rank)}) for rank in range(STAGES)
-    ]
-    codes = [process.wait(timeout=300) for process in made]
-    if any(codes):
-        sys.exit(f"a worker of {way} failed")
+    """All stages of one way, as processes on this loopback interface; prints what the first one did."""
+    words = ["-m", "bench.training.bubbles", "--worker", way, "--count", str(count)]
+    first, *_ = loopback_job.run(words, name=way, workers=STAGES, within=300)
+    print(first, end="", flush=True)
 
 
 def main() -> None:

@@ -11,14 +11,14 @@ every run. With `--add` the runs that are there stay; a machine that has little 
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from bench.training import loopback_job
 
 WAYS = ("data parallel", "stash", "flush")
 SIDE, TRAINED, JUDGED = 28, 8000, 2000
@@ -48,23 +48,9 @@ def prepare(folder: Path) -> None:
 
 def pair(way: str, seed: int, *, epochs: int) -> dict[str, Any]:
     """Both workers of one run, as processes on this loopback interface; what worker 0 printed."""
-    from bench.training.bubbles import port
-
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port()), "WORLD_SIZE": "2"}
-    words = [sys.executable, "-m", "bench.training.digits_worker", way, str(seed), str(epochs)]
-    made = [
-        subprocess.Popen(
-            words,
-            env={**os.environ, **common, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    printed = [process.communicate(timeout=280)[0] for process in made]
-    if any(process.returncode for process in made):
-        sys.exit(f"a worker of {way} failed")
-    answer: dict[str, Any] = json.loads(printed[0])
+    words = ["-m", "bench.training.digits_worker", way, str(seed), str(epochs)]
+    printed, _ = loopback_job.run(words, name=f"{way}, seed {seed}", workers=2, within=280)
+    answer: dict[str, Any] = json.loads(printed)
     return answer
 
 
