@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help autoscaling chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -73,6 +73,12 @@ crds: venv ## regenerate crds/ and the references of resources, metrics and role
 
 ecosystem: venv ## tests with other projects (Kueue, JobSet, Kubeflow Trainer, cert-manager), fetched and built (half an hour); `make test` runs them where they are built
 	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/ecosystem
+
+autoscaling: venv ## the cache scaled by a HorizontalPodAutoscaler, with a real Prometheus and prometheus-adapter (built in minutes): on a control plane, then on the local cluster
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/data/test_cache_autoscaler.py
+	@$(LOCAL) up
+	@$(LOCAL) images tdcs alluxio store toolbox
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 -o timeout_func_only=true e2e/test_autoscaling.py
 
 package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
 	@$(LOCAL) package --url "$(RELEASE_URL)"

@@ -1,24 +1,26 @@
 """A real Prometheus and a real prometheus-adapter in the cluster, with the chart's own rule.
 
-Their programs are no part of the repository. `TDCS_MONITORING` is a folder with both: `prometheus` (Debian's package)
-and `adapter` (sigs.k8s.io/prometheus-adapter/cmd/adapter, 0.12.0). The nodes see copies of them.
+Prometheus is that of Debian's package, and the adapter is built of its Go module. The nodes see copies of them.
 """
 
-import os
 import shutil
-from pathlib import Path
 
 import yaml
-from tests.support.monitoring import EXTERNAL_METRICS, external_metrics_api
+from tests.support.ecosystem.go_modules import manager_program
+from tests.support.monitoring import (
+    ADAPTER,
+    EXTERNAL_METRICS,
+    PROMETHEUS,
+    external_metrics_api,
+    prometheus_program,
+)
 
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, release
 from tdcs_local.kind.kubectl import Kubectl, Object
 
-FOLDER = os.environ.get("TDCS_MONITORING", "")
-PROGRAMS = ("prometheus", "adapter")
 NAME = "monitoring"
-PORTS = {"prometheus": 9090, "adapter": 6443}
+PORTS = {PROMETHEUS: 9090, ADAPTER: 6443}
 COPIES = cluster.TRANSFER / NAME
 SYSTEM = release.NAMESPACE
 
@@ -39,8 +41,8 @@ def start(kubectl: Kubectl, *, namespace: str, image: str, rules: str) -> None:
         rules: the configuration of the adapter.
     """
     COPIES.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
-        shutil.copy(Path(FOLDER) / name, COPIES / name)
+    for program in (prometheus_program(), manager_program(ADAPTER)):
+        shutil.copy(program, COPIES)
     kubectl.apply(*_services(), *_rights(namespace), _configuration(namespace, rules), _service(namespace))
     kubectl.apply(_pod(namespace, image))
     kubectl("wait", f"pod/{NAME}", "-n", namespace, "--for=condition=Ready", "--timeout=100s")
@@ -157,15 +159,15 @@ def _rights(namespace: str) -> list[Object]:
 def _pod(namespace: str, image: str) -> Object:
     """Both programs; the metrics are gone with it."""
     arguments = {
-        "prometheus": [
+        PROMETHEUS: [
             "--config.file=/configuration/prometheus.yml",
             "--storage.tsdb.path=/data/metrics",
-            f"--web.listen-address=:{PORTS['prometheus']}",
+            f"--web.listen-address=:{PORTS[PROMETHEUS]}",
         ],
-        "adapter": [
-            f"--prometheus-url=http://127.0.0.1:{PORTS['prometheus']}",
+        ADAPTER: [
+            f"--prometheus-url=http://127.0.0.1:{PORTS[PROMETHEUS]}",
             "--config=/configuration/adapter.yml",
-            f"--secure-port={PORTS['adapter']}",
+            f"--secure-port={PORTS[ADAPTER]}",
             "--cert-dir=/data/certificates",
             "--metrics-relist-interval=2s",
         ],
@@ -175,8 +177,8 @@ def _pod(namespace: str, image: str) -> Object:
             "name": name,
             "image": image,
             "command": [f"/programs/{name}", *words],
-            "ports": [{"name": name, "containerPort": PORTS[name]}],
-            "readinessProbe": {"tcpSocket": {"port": name}, "periodSeconds": 1},
+            "ports": [{"containerPort": PORTS[name]}],
+            "readinessProbe": {"tcpSocket": {"port": PORTS[name]}, "periodSeconds": 1},
             "volumeMounts": [
                 {"name": "programs", "mountPath": "/programs", "readOnly": True},
                 {"name": "configuration", "mountPath": "/configuration", "readOnly": True},
@@ -208,5 +210,5 @@ def _service(namespace: str) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": NAME, "namespace": namespace},
-        "spec": {"selector": {"app": NAME}, "ports": [{"port": 443, "targetPort": "adapter"}]},
+        "spec": {"selector": {"app": NAME}, "ports": [{"port": 443, "targetPort": PORTS[ADAPTER]}]},
     }

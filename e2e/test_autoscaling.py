@@ -1,13 +1,14 @@
 """The chart's HorizontalPodAutoscaler of the cache, with a real Prometheus and a real prometheus-adapter.
 
-Skipped without `TDCS_MONITORING` (see `e2e.monitoring`): their programs take long to build. Prints what the source sent
-for the data that is read while workers come and go.
+It takes minutes, and the adapter has to be built: it runs with TDCS_ECOSYSTEM=1 (`make autoscaling`). Prints what the
+source sent for the data that is read while workers come and go.
 """
 
 import json
 from collections.abc import Iterator
 
 import pytest
+from tests.support.ecosystem.go_modules import fetches
 
 from e2e import dataset, monitoring
 from e2e.test_training import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
@@ -19,7 +20,7 @@ from tdcs_local.store import operations
 from tdcs_local.store.operations import Made
 
 pytestmark = pytest.mark.skipif(
-    not monitoring.FOLDER, reason="TDCS_MONITORING names no folder with the programs"
+    not fetches(), reason="takes minutes, with programs that are built; make autoscaling runs it"
 )
 
 SYSTEM = release.NAMESPACE

@@ -20,6 +20,8 @@ from tdcs_local.progress import Reporter
 
 EXTERNAL_METRICS = "external.metrics.k8s.io"
 PROMETHEUS = "prometheus"
+ADAPTER = "prometheus-adapter"
+"""The program that is built of the Go module of this name below `deploy/local`."""
 
 
 def external_metrics_api(*, service: str, namespace: str, port: int) -> Object:
@@ -37,6 +39,14 @@ def external_metrics_api(*, service: str, namespace: str, port: int) -> Object:
             "service": {"name": service, "namespace": namespace, "port": port},
         },
     }
+
+
+def prometheus_program() -> str:
+    """The path of Debian's Prometheus, which is installed where it is missing."""
+    host.require_programs(PROMETHEUS, reporter=Reporter())
+    found = shutil.which(PROMETHEUS)
+    assert found is not None
+    return found
 
 
 class Prometheus:
@@ -83,13 +93,10 @@ class Prometheus:
 
     def start(self) -> None:
         """Install the program where it is missing, and run it."""
-        host.require_programs(PROMETHEUS, reporter=Reporter())
-        program = shutil.which(PROMETHEUS)
-        assert program is not None
         self._plane.run(
             name=PROMETHEUS,
             argv=[
-                program,
+                prometheus_program(),
                 f"--config.file={self._folder}/prometheus.yml",
                 f"--storage.tsdb.path={self._folder}/data",
                 f"--web.listen-address=127.0.0.1:{self._port}",

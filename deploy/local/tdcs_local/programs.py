@@ -209,6 +209,10 @@ _PROGRAMS: tuple[Program, ...] = (
         packages={"github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager": "trainer"},
     ),
     GoProgram(
+        name="prometheus-adapter",
+        packages={"sigs.k8s.io/prometheus-adapter/cmd/adapter": "prometheus-adapter"},
+    ),
+    GoProgram(
         name="cni",
         packages={
             f"{_CNI}/main/ptp": "ptp",

@@ -1,12 +1,10 @@
 """The chart's HorizontalPodAutoscaler with a real Prometheus and a real prometheus-adapter on a control plane.
 
-`TDCS_MONITORING` is a folder with the program `adapter` (sigs.k8s.io/prometheus-adapter/cmd/adapter, 0.12.0), which
-takes long to build; without it the test is skipped.
+The adapter is built by `make autoscaling`; where it is not built the test is skipped.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,18 +15,14 @@ import yaml
 from prometheus_client import start_http_server
 from tests.controlplane.data.test_operator_cache import states, worker_nodes
 from tests.controlplane.operator_world import CHECKOUT, TOTAL, World, condition_of, world
+from tests.support.ecosystem.go_modules import manager_program
 from tests.support.kube import Object
-from tests.support.monitoring import Prometheus, external_metrics_api
+from tests.support.monitoring import ADAPTER, Prometheus, external_metrics_api
 from tests.support.ports import free_ports
 
 from tdcs_local import programs
 
 __all__ = ["world"]
-
-FOLDER = os.environ.get("TDCS_MONITORING", "")
-ADAPTER = "prometheus-adapter"
-
-pytestmark = pytest.mark.skipif(not FOLDER, reason="TDCS_MONITORING names no folder with the adapter")
 
 
 class Monitoring:
@@ -36,13 +30,15 @@ class Monitoring:
 
     Args:
         world: whose operator.
+        adapter: its program.
         scraped: the port of its metrics.
         rules: the adapter's configuration.
         folder: for files.
     """
 
-    def __init__(self, world: World, *, scraped: int, rules: str, folder: Path) -> None:
+    def __init__(self, world: World, *, adapter: Path, scraped: int, rules: str, folder: Path) -> None:
         self._world = world
+        self._adapter = adapter
         (self._port,) = free_ports(1)
         self._prometheus = Prometheus(
             plane=world.plane, scraped={"operator": scraped}, namespace=world.namespace, folder=folder
@@ -57,7 +53,7 @@ class Monitoring:
         self._world.plane.run(
             name=ADAPTER,
             argv=[
-                f"{FOLDER}/adapter",
+                str(self._adapter),
                 f"--prometheus-url={self._prometheus.url}",
                 f"--config={self._folder}/adapter.yml",
                 f"--lister-kubeconfig={kubeconfig}",
@@ -134,6 +130,7 @@ def running(world: World) -> set[str]:
 @pytest.fixture
 def monitored(world: World, tmp_path: Path) -> Iterator[tuple[World, Any, Monitoring]]:
     """A cache with the chart's autoscaler, and what measures it; not started yet."""
+    adapter = manager_program(ADAPTER)
     autoscaler, rules = rendered(world)
     (port,) = free_ports(1)
     world.create_cluster()
@@ -141,7 +138,7 @@ def monitored(world: World, tmp_path: Path) -> Iterator[tuple[World, Any, Monito
         world.wait(lambda: operator.registry is not None)
         assert operator.registry is not None
         server, thread = start_http_server(port, addr="127.0.0.1", registry=operator.registry)
-        measured = Monitoring(world, scraped=port, rules=rules, folder=tmp_path)
+        measured = Monitoring(world, adapter=adapter, scraped=port, rules=rules, folder=tmp_path)
         measured.start()
         try:
             yield world, autoscaler, measured
