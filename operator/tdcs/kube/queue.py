@@ -7,7 +7,7 @@ again afterwards, so no change is lost; a key that fails waits longer each time,
 import asyncio
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 from tdcs.kube.informer import backoff
@@ -44,22 +44,29 @@ class KeyedQueue(Generic[K]):
         self._retry_first = retry_first
         self._retry_max = retry_max
         self._lane = lane
-        self._lanes: dict[Hashable, dict[K, float]] = {}  # keys to the time each was added, in order
+        # Keys to the time each was added, in order: those that are handed out first, and the others.
+        self._urgent: dict[Hashable, dict[K, float]] = {}
+        self._lanes: dict[Hashable, dict[K, float]] = {}
         self._working: set[K] = set()
-        self._again: set[K] = set()
+        self._again: dict[K, bool] = {}
         self._later: dict[K, tuple[float, asyncio.TimerHandle]] = {}
         self._failures: dict[K, int] = {}
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
+        return sum(len(waiting) for lanes in (self._urgent, self._lanes) for waiting in lanes.values())
 
-    def add(self, key: K) -> None:
-        """Hand the key out soon."""
+    def add(self, key: K, *, urgent: bool = False) -> None:
+        """Hand the key out soon; one that is urgent before all others of its lane that are not."""
         if key in self._working:
-            self._again.add(key)
+            self._again[key] = urgent or self._again.get(key, False)
             return
-        self._lanes.setdefault(self._lane(key), {}).setdefault(key, self._clock())
+        lane = self._lane(key)
+        if urgent:
+            since = self._lanes.get(lane, {}).pop(key, self._clock())
+            self._urgent.setdefault(lane, {}).setdefault(key, since)
+        elif key not in self._urgent.get(lane, ()):
+            self._lanes.setdefault(lane, {}).setdefault(key, self._clock())
         self._filled.set()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -74,21 +81,14 @@ class KeyedQueue(Generic[K]):
         self._later[key] = (due, handle)
 
     async def get(self, *, lane: Hashable = ANY) -> K:
-        """The key that waits longest, in one lane or in all; the caller must call `done` for it."""
-        while not (waiting := self._oldest(lane)):
+        """The key that waits longest, in one lane or in all, urgent ones first; the caller must call `done` for it."""
+        while not (waiting := _oldest(self._urgent, lane) or _oldest(self._lanes, lane)):
             self._filled.clear()
             await self._filled.wait()
         key = next(iter(waiting))
         del waiting[key]
         self._working.add(key)
         return key
-
-    def _oldest(self, lane: Hashable) -> dict[K, float]:
-        """The lane, or of all lanes the one with the first key that waits longest; empty when none waits."""
-        if lane is not ANY:
-            return self._lanes.get(lane) or {}
-        filled = [waiting for waiting in self._lanes.values() if waiting]
-        return min(filled, key=lambda waiting: next(iter(waiting.values())), default={})
 
     def done(self, key: K, *, failed: bool = False) -> None:
         """The work on the key has ended; after a failure it comes again, later each time."""
@@ -100,13 +100,13 @@ class KeyedQueue(Generic[K]):
         else:
             self._failures.pop(key, None)
         if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+            self.add(key, urgent=self._again.pop(key))
 
     def oldest_age(self) -> float:
         """Seconds that the first waiting key has waited; 0 when none waits."""
-        waiting = self._oldest(ANY)
-        return self._clock() - next(iter(waiting.values())) if waiting else 0.0
+        both = (_oldest(self._urgent, ANY), _oldest(self._lanes, ANY))
+        oldest = min((next(iter(waiting.values())) for waiting in both if waiting), default=None)
+        return 0.0 if oldest is None else self._clock() - oldest
 
     def next_in(self, key: K) -> float:
         """Seconds until the key is handed out by `add_after` or after a failure; infinite when it is not."""
@@ -122,3 +122,11 @@ class KeyedQueue(Generic[K]):
     def _due(self, key: K) -> None:
         self._later.pop(key, None)
         self.add(key)
+
+
+def _oldest(lanes: Mapping[Hashable, dict[K, float]], lane: Hashable) -> dict[K, float]:
+    """The lane, or of all lanes the one with the first key that waits longest; empty when none waits."""
+    if lane is not ANY:
+        return lanes.get(lane) or {}
+    filled = [waiting for waiting in lanes.values() if waiting]
+    return min(filled, key=lambda waiting: next(iter(waiting.values())), default={})

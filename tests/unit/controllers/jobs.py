@@ -52,10 +52,17 @@ class JobServer(Server):
 
 
 class Mortal:
-    """The server as an operator sees it that is killed with its n-th write: that one is made, and nothing after it."""
+    """The server as an operator sees it that is killed with its n-th write: that one is made, and nothing after it.
 
-    def __init__(self, server: Server, *, killed_after: int) -> None:
+    Args:
+        server: which answers.
+        killed_after: the number of the write.
+        latency: seconds until a request reaches it.
+    """
+
+    def __init__(self, server: Server, *, killed_after: int, latency: float = 0.0) -> None:
         self._server = server
+        self._latency = latency
         self._left = killed_after
         self.dead = False
 
@@ -63,6 +70,7 @@ class Mortal:
         call = getattr(self._server, name)
 
         async def maybe(*args: Any, **more: Any) -> Any:
+            await asyncio.sleep(self._latency)
             if self.dead:
                 await asyncio.Event().wait()
             if name in {"create", "apply", "apply_status", "merge", "merge_status", "delete"}:
@@ -87,8 +95,10 @@ class Jobs:
         patience: float = PLACEMENT_SECONDS,
         kueue: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        latency: float = 0.0,
     ) -> None:
         self._kueue = kueue
+        self._latency = latency
         self._clock = clock
         self.passes = 0
         self._max_passes = max_passes
@@ -113,7 +123,7 @@ class Jobs:
     async def start(self, *, killed_after: int | None = None) -> None:
         """An operator begins, with nothing in its memory; it dies with its write of this number."""
         server = self.server
-        self.operator = Mortal(server, killed_after=killed_after or 0)
+        self.operator = Mortal(server, killed_after=killed_after or 0, latency=self._latency)
         api = cast("KubeApi", self.operator)
         usage = Usage(on_change=lambda: self.gangs.touch())
         stores = Stores(

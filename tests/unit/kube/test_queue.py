@@ -27,6 +27,29 @@ async def test_a_key_that_changes_while_it_is_worked_on_comes_again_afterwards()
     assert await queue.get() == "a"
 
 
+async def test_urgent_keys_are_handed_out_before_others_in_their_own_order() -> None:
+    queue: KeyedQueue[str] = KeyedQueue()
+    queue.add("a")
+    queue.add("b")
+    queue.add("late", urgent=True)
+    queue.add("b", urgent=True)
+    queue.add("late")  # stays urgent
+    assert len(queue) == 3
+    assert [await queue.get() for _ in range(3)] == ["late", "b", "a"]
+    assert len(queue) == 0
+
+
+async def test_a_key_that_becomes_urgent_while_it_is_worked_on_comes_first_afterwards() -> None:
+    queue: KeyedQueue[str] = KeyedQueue()
+    queue.add("a")
+    key = await queue.get()
+    queue.add("b")
+    queue.add("a", urgent=True)
+    queue.add("a")
+    queue.done(key)
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+
+
 async def test_the_earlier_of_two_dates_counts() -> None:
     queue: KeyedQueue[str] = KeyedQueue()
     queue.add_after("a", 60)
@@ -62,6 +85,7 @@ async def test_the_age_of_the_oldest_key_tells_of_a_stuck_queue() -> None:
     queue.add("a")
     now = 25.0
     queue.add("b")
+    queue.add("c", urgent=True)
     assert queue.oldest_age() == 15
 
 

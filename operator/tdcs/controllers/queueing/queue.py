@@ -287,7 +287,7 @@ class GangQueue:
             self._memory.leave.pop(job.uid, None)
             self._memory.requested.pop(job.uid, None)
             self._memory.passed.pop(job.uid, None)
-            self._wake(job.key)
+            self._wake(job.key, urgent=True)
         self._memory.leave |= found.leave
         for uid, workers in found.workers.items():
             self._memory.workers[uid] = workers
@@ -299,10 +299,11 @@ class GangQueue:
         if grown:
             for key, obj in self._stores.training_jobs.items():
                 if obj["metadata"].get("uid") in grown:
-                    self._wake(key)
+                    self._wake(key, urgent=True)
 
-    def _wake(self, key: Key) -> None:
-        self._queue.add(WorkKey(TRAINING_JOBS, *key))
+    def _wake(self, key: Key, *, urgent: bool = False) -> None:
+        """Ask for a pass of a job; what starts pods goes before what only reports."""
+        self._queue.add(WorkKey(TRAINING_JOBS, *key), urgent=urgent)
 
     def _make_schedule(self) -> Schedule:
         """The queue as it is now, with every job admitted that fits."""

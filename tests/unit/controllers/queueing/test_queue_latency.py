@@ -21,6 +21,9 @@ PLACES = 4
 LIMIT = 2.0
 """Seconds in which a job is to be admitted after a place is free."""
 
+REQUEST = 0.1
+"""Seconds that a busy API server takes for a request; a job that is admitted takes several."""
+
 COST = 0.25
 """Seconds of a pass over the queue of a large cluster; the queue pauses for four times as long before it."""
 
@@ -29,10 +32,11 @@ def admitted(jobs: Jobs) -> int:
     return sum(not job["spec"]["suspend"] for job in jobs.server.store(JOBS).values())
 
 
-async def waits_among_bad_jobs(good: int) -> list[float]:
-    """How long each of the jobs that find no place at once waits for it after one is free."""
+async def waits_among_bad_jobs(good: int, *, latency: float = 0.0) -> list[float]:
+    """How long each of the jobs that find no place at once waits for it after one is free; each request to the API
+    server takes as many seconds as are given."""
     loop, waits = asyncio.get_running_loop(), []
-    async with Jobs(gpus={"a": 2, "b": 2}, clock=loop.time) as jobs:
+    async with Jobs(gpus={"a": 2, "b": 2}, clock=loop.time, latency=latency) as jobs:
         for number, (pod, container) in enumerate(UNREADABLE.values()):
             bad = role(1, gpus=1)
             bad["template"]["spec"] |= pod
@@ -77,6 +81,11 @@ def test_passes_over_a_large_cluster_with_their_pauses_keep_jobs_within_the_limi
     assert max(waits) < LIMIT
     # The pause grows with the cost, or the test would show nothing.
     assert max(waits) > 4 * COST
+
+
+def test_the_new_positions_of_others_do_not_delay_the_job_that_is_admitted() -> None:
+    waits = virtual_time.run(waits_among_bad_jobs(PLACES + 16, latency=REQUEST))
+    assert max(waits) < LIMIT
 
 
 @pytest.mark.parametrize(("pause", "cost"), [(LIMIT + 0.5, 0.0), (queue.PAUSE, LIMIT / 4)])
