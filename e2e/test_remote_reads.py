@@ -123,6 +123,13 @@ def fetch(kubectl: Kubectl, name: str, *, container: str, url: str) -> str:
     return kubectl("exec", name, "-n", SYSTEM, "-c", container, "--", "python3", "-c", FETCH, url)
 
 
+def plugin_log(kubectl: Kubectl, node: str) -> str:
+    """What the node plugin of a node has said last."""
+    return kubectl(
+        "logs", pod_on(kubectl, node, PLUGIN)["metadata"]["name"], "-n", SYSTEM, "-c", "csi", "--tail=40"
+    )
+
+
 def remote_reads(kubectl: Kubectl, spread: Spread, node: str) -> dict[str, float]:
     """Reads of the Dataset that the client of a node has answered since it began, by origin."""
     plugin = pod_on(kubectl, node, PLUGIN)["metadata"]["name"]
@@ -176,7 +183,7 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
             for which in ("-type f", "-type f -links +1", "! -type d ! -type f", "-name '.tdcs*'")
         ]
         linked = files.pop(1)
-        assert files == [MADE.files, 0, 0]
+        assert files == [MADE.files, 0, 0], plugin_log(kubectl, node)
         # What is there is a link to the cached block.
         assert linked == 0 if node == spread.away else 0 < linked < MADE.files
         assert not failures(rounds(kubectl, spread.pod_of(node), namespace=spread.namespace))

@@ -176,7 +176,7 @@ class OverlaySupport:
     def __init__(self, *, wanted: bool) -> None:
         self._wanted: Final = wanted
         self._reasons: Final[dict[str, str]] = {}
-        self._one_trial: Final = asyncio.Lock()
+        self._trials: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def look(self, dataset: DatasetFolder) -> None:
         """Find out, once, whether the kernel and the disk of a dataset's views can show placeholders.
@@ -184,10 +184,18 @@ class OverlaySupport:
         Raises OSError when neither can be told for now: the next call tries again.
         """
         views = os.path.dirname(dataset.path)
-        async with self._one_trial:
-            if not self._wanted or views in self._reasons:
-                return
+        if not self._wanted or views in self._reasons:
+            return
+        trial = self._trials.get(views)
+        if trial is None:
+            trial = self._trials[views] = asyncio.create_task(self._try(views))
+        await asyncio.shield(trial)  # whoever gives up waiting leaves it to the next one
+
+    async def _try(self, views: str) -> None:
+        try:
             why = self._reasons[views] = await asyncio.to_thread(unsupported, views)
+        finally:
+            del self._trials[views]
         if why:
             _log.warning(
                 "what is not on the node is a symbolic link in the views in %s: they cannot be overlays (%s)",

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -208,6 +209,30 @@ async def test_two_volumes_that_come_at_once_find_out_together(tmp_path: Path) -
         await asyncio.gather(*(support.look(each) for each in datasets))
         assert [support.merged(each, version="v") for each in datasets] == [True] * 4
         assert os.listdir(views) == []
+
+
+async def test_a_volume_that_is_asked_for_again_joins_the_trial_of_the_call_that_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, go_on, trials = threading.Event(), threading.Event(), []
+
+    def slow(folder: str) -> str:
+        trials.append(folder)
+        going.set()
+        go_on.wait(30)
+        return ""
+
+    monkeypatch.setattr("tdcs.csi.views.overlay.unsupported", slow)
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    first = asyncio.create_task(support.look(dataset))
+    await asyncio.to_thread(going.wait, 30)
+    first.cancel()
+    second = asyncio.create_task(support.look(dataset))
+    await asyncio.wait([first, second], timeout=0.1)
+    go_on.set()
+    await second
+    assert support.merged(dataset, version="v")
+    assert len(trials) == 1
 
 
 async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path) -> None:
