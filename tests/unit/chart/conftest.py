@@ -52,6 +52,17 @@ class Rendered:
         }
 
 
+def rules(role: Object) -> list[tuple[str, str, str]]:
+    """(group, resource, verb) of everything a role allows."""
+    return [
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+
+
 class RefusedError(Exception):
     """Helm refused; the text is what it said."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.test_explain import held, node, pod
+from tests.unit.cli.builders import held, node, pod
 
 from tdcs.cli.explain.command import show_pod
 from tdcs.cli.explain.pod import PodReport, PodWorld, datasets_to_read, explain_pod

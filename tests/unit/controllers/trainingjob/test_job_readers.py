@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.unit.cli.test_explain import held, node, printed
-from tests.unit.cli.test_explain import job as job_object
+from tests.unit.cli.builders import held, node, printed
+from tests.unit.cli.builders import job as job_object
 from tests.unit.controllers.builders import JOB_OBJECT, NOW, dataset, job_spec
 from tests.unit.controllers.jobs import role
 

@@ -25,7 +25,7 @@ from tests.unit.csi.views.builders import (
     put_blocks,
     refuse_block,
 )
-from tests.unit.csi.views.test_node_views import VOLUME, World, watching
+from tests.unit.csi.views.node_world import VOLUME, World, watching
 
 from tdcs.api import names
 from tdcs.csi import mount, mountinfo

@@ -1,0 +1,101 @@
+"""What the chart's accounts may do."""
+
+import pytest
+from tests.unit.chart.conftest import NAMESPACE, Helm, RefusedError, Rendered, rules
+
+
+def test_no_right_is_a_wildcard_or_reaches_into_pods(rendered: Rendered) -> None:
+    for role in rendered.all("ClusterRole") + rendered.all("Role"):
+        for group, resource, verb in rules(role):
+            assert "*" not in (group, resource, verb), role["metadata"]["name"]
+            assert resource.partition("/")[2] not in {
+                "exec",
+                "attach",
+                "portforward",
+                "proxy",
+                "ephemeralcontainers",
+            }
+            assert verb not in {"escalate", "bind", "impersonate", "deletecollection"}
+
+
+def test_secrets_are_read_in_single_namespaces_only(helm: Helm) -> None:
+    # For its own certificates the operator has a Role in its own namespace: see test_trust.
+    rendered = helm.template({"datasetNamespaces": '["team-a", "team-b"]', "trust.enabled": "false"})
+    with_secrets = {
+        role["metadata"]["name"]: {verb for _, resource, verb in rules(role) if resource == "secrets"}
+        for role in rendered.all("ClusterRole") + rendered.all("Role")
+        if any(resource == "secrets" for _, resource, _ in rules(role))
+    }
+
+    assert with_secrets == {"tdcs-dataset-secrets": {"get"}}
+    assert not [b for b in rendered.all("ClusterRoleBinding") if b["roleRef"]["name"] in with_secrets]
+    bound = [b for b in rendered.all("RoleBinding") if b["roleRef"]["name"] in with_secrets]
+    assert {binding["metadata"]["namespace"] for binding in bound} == {"team-a", "team-b"}
+    for binding in bound:
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "tdcs-operator", "namespace": NAMESPACE}
+        ]
+
+
+def test_without_being_asked_no_secret_can_be_read(default: Rendered) -> None:
+    assert not [b for b in default.all("RoleBinding") if b["roleRef"]["name"] == "tdcs-dataset-secrets"]
+
+
+def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> None:
+    bound = {(b["roleRef"]["name"], b["subjects"][0]["name"]) for b in default.all("ClusterRoleBinding")}
+
+    assert bound == {
+        ("tdcs-operator", "tdcs-operator"),
+        ("tdcs-extender", "tdcs-scheduler"),
+        ("system:kube-scheduler", "tdcs-scheduler"),
+        ("system:volume-scheduler", "tdcs-scheduler"),
+        ("tdcs-crd-upgrade", "tdcs-crd-upgrade"),
+        ("tdcs-uninstall", "tdcs-uninstall"),
+    }
+
+
+NAMESPACED = {"scope": '"Namespaces"', "datasetNamespaces": '["data", "both"]', "jobNamespaces": '["both"]'}
+
+
+def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: Helm) -> None:
+    made = helm.template(NAMESPACED)
+    account = [{"kind": "ServiceAccount", "name": "tdcs-operator", "namespace": NAMESPACE}]
+    bound = {
+        binding["metadata"]["namespace"]
+        for binding in made.all("RoleBinding")
+        if binding["roleRef"] == {**binding["roleRef"], "kind": "Role", "name": "tdcs-operator-work"}
+        and binding["subjects"] == account
+    }
+    roles = {
+        role["metadata"]["namespace"]: set(rules(role))
+        for role in made.all("Role")
+        if role["metadata"]["name"] == "tdcs-operator-work"
+    }
+    assert bound == set(roles) == {"data", "both", NAMESPACE}
+    make_jobs, make_claims = ("batch", "jobs", "create"), ("", "persistentvolumeclaims", "create")
+    assert {name for name, rights in roles.items() if make_jobs in rights} == {"both", NAMESPACE}
+    assert {name for name, rights in roles.items() if make_claims in rights} == {"data", "both", NAMESPACE}
+    wide = set(rules(made.one("ClusterRole", "tdcs-operator")))
+    assert {resource for _, resource, _ in wide} == {
+        "namespaces", "nodes", "pods", "persistentvolumes", "priorityclasses", "runtimeclasses", "servicecidrs",
+    }  # fmt: skip
+    assert {(resource, verb) for _, resource, verb in wide if verb not in {"get", "list", "watch"}} == {
+        ("persistentvolumes", verb) for verb in ("create", "patch", "delete")
+    }
+    # Together no right more or less than of the operator of all namespaces.
+    own = set(rules(made.one("Role", "tdcs-operator")))
+    everywhere = helm.template({})
+    of_all = {
+        *rules(everywhere.one("ClusterRole", "tdcs-operator")),
+        *rules(everywhere.one("Role", "tdcs-operator")),
+    }
+    assert wide | own | set().union(*roles.values()) == of_all
+    options = made.containers()["tdcs-operator/operator"]["args"]
+    assert [option for option in options if option.startswith(("--scope", "--dataset-n", "--job-n"))] == [
+        "--scope=namespaces", "--dataset-namespace=data", "--dataset-namespace=both", "--job-namespace=both",
+    ]  # fmt: skip
+
+
+def test_an_operator_of_no_namespace_is_refused(helm: Helm) -> None:
+    with pytest.raises(RefusedError, match="name at least one namespace"):
+        helm.template({"scope": '"Namespaces"'})

@@ -1,0 +1,218 @@
+"""`tdcs explain job`: why a pod of it is, or was, on its node."""
+
+from typing import Any
+
+import pytest
+from tests.support.objects import role_of
+from tests.unit.cli.builders import held, job, node, pod, printed
+from tests.unit.controllers.builders import NOW
+
+from tdcs.cli.explain.job import Report, World, explain
+from tdcs.kube.api import Object
+
+
+def test_a_pod_on_the_best_node_is_said_to_be_there() -> None:
+    world = World(
+        job=job(state="Running", localityPercent="100%"),
+        datasets=held(a=60, b=30),
+        own_pods=[pod("p0", node="a")],
+        nodes=[node("a"), node("b")],
+        pods=[pod("p0", node="a")],
+    )
+    report = explain(world)
+    assert report.pods[0].sentence == (
+        "is on a, which holds 60 bytes of its 100 bytes (score 10 of 10): no node holds more"
+    )
+    assert (report.pods[0].alternatives[0].node, report.pods[0].alternatives[0].score) == ("b", 5)
+    assert "its locality was 100%" in printed(report)
+
+
+def test_a_node_that_is_as_good_is_told_from_one_that_is_better() -> None:
+    world = World(
+        job=job(state="Running"),
+        datasets=held(a=50, b=50),
+        own_pods=[pod("p0", node="a")],
+        nodes=[node("a"), node("b")],
+        pods=[pod("p0", node="a")],
+    )
+    (other,) = explain(world).pods[0].alternatives
+    assert other.node == "b"
+    assert "no higher score than the pod's own node" in other.why_not
+
+
+def test_why_a_pod_is_not_on_a_better_node_is_said() -> None:
+    other = pod("other", node="a", gpus=3)
+    world = World(
+        job=job(state="Running"),
+        datasets=held(a=60, b=30, c=60),
+        own_pods=[pod("p0", node="b")],
+        nodes=[node("a"), node("b"), node("c", unschedulable=True)],
+        pods=[pod("p0", node="b"), other],
+    )
+    sentence = explain(world).pods[0].sentence
+    assert "score 5 of 10" in sentence
+    assert "a has score 10: it has 1 nvidia.com/gpu free for the 2 nvidia.com/gpu" in sentence
+    assert "c has score 10: its labels or taints keep the pod away" in sentence
+
+
+def test_pods_that_left_empty_nodes_to_larger_ones_are_explained() -> None:
+    placed = pod("p0", node="b")
+    world = World(job=job(state="Running"), datasets=held(a=60), own_pods=[placed])
+    assert not any("larger pods" in remark for remark in explain(world).remarks)
+    placed["metadata"]["annotations"] = {
+        "tdcs.io/leave-nodes": '{"nodes": ["a"], "until": "2026-01-01T00:00:00Z"}'
+    }
+    assert any("jobs with larger pods waited or ran" in remark for remark in explain(world).remarks)
+    # Another's annotation on a pod that the extender does not see changes nothing.
+    world.job["spec"]["scheduling"] = {"mode": "Affinity"}
+    assert not any("larger pods" in remark for remark in explain(world).remarks)
+
+
+def test_of_several_copies_the_one_that_the_job_reads_is_named() -> None:
+    datasets = held(a=50, b=50)
+    datasets["pictures"]["status"]["copies"].append({"id": "1", "nodes": [{"name": "c", "bytes": 50}]})
+    world = World(
+        job=job(state="Running", copies=[{"dataset": "pictures", "copy": "1"}]),
+        datasets=datasets,
+        own_pods=[pod("p0", node="c"), pod("p1", node="a")],
+        nodes=[node("a"), node("b"), node("c")],
+        pods=[pod("p0", node="c"), pod("p1", node="a"), pod("other", node="c", gpus=2)],
+    )
+    report = explain(world)
+    assert "2 copies, the job reads copy 1" in report.datasets[0]
+    first, second = (place.sentence for place in report.pods)
+    assert "(score 10 of 10): no node holds more" in first
+    assert "holds 50 bytes of its 100 bytes (score 5 of 10), though others are of the copy" in second
+    assert "c has score 10: it has 0 nvidia.com/gpu free" in second
+
+
+def test_a_node_that_a_preload_brought_the_data_to_is_as_good_as_the_datasets_own() -> None:
+    datasets = held(a=100)
+    datasets["pictures"]["status"]["copies"].append(
+        {"id": "preloads", "nodes": [{"name": "b", "bytes": 100}]}
+    )
+    world = World(
+        job=job(state="Running", copies=[{"dataset": "pictures", "copy": "0"}]),
+        datasets=datasets,
+        own_pods=[pod("p0", node="b")],
+        nodes=[node("a"), node("b")],
+        pods=[pod("p0", node="b")],
+    )
+    report = explain(world)
+    assert "100 bytes on a, 100 bytes on b" in report.datasets[0]
+    assert "copies" not in report.datasets[0]
+    assert report.pods[0].sentence == (
+        "is on b, which holds 100 bytes of its 100 bytes (score 10 of 10): no node holds more"
+    )
+
+
+def test_a_job_whose_pods_are_gone_is_explained_from_its_status() -> None:
+    places = [{"pod": "p0", "node": "b", "cachedBytes": 30}]
+    report = explain(World(job=job(state="Succeeded", placement=places), datasets=held(a=60, b=30)))
+    assert [(each.pod, each.node, each.phase) for each in report.pods] == [("p0", "b", "gone")]
+
+
+def placed_by(scheduler: str, *, named: bool) -> Report:
+    """A pod that runs where no data is, although there was room beside it."""
+    asked, own = job(state="Running"), pod("p0", node="b")
+    own["spec"]["schedulerName"] = scheduler
+    if named:
+        role_of(asked)["template"]["spec"]["schedulerName"] = scheduler
+    return explain(
+        World(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+    )
+
+
+@pytest.mark.parametrize(("scheduler", "named"), [("volcano", True), ("default-scheduler", False)])
+def test_a_scheduler_that_does_not_look_at_data_is_named(scheduler: str, named: bool) -> None:
+    report = placed_by(scheduler, named=named)
+    assert f"Its pods are placed by {scheduler}, which ranks nodes by data only if" in report.remarks[-1]
+    assert ("remove schedulerName from the template" if named else "scheduler.enabled") in report.remarks[-1]
+    assert (
+        f"the pod was placed by {scheduler}, which does not know where the data is" in report.pods[0].sentence
+    )
+
+
+@pytest.mark.parametrize(("scheduler", "named"), [("my-tdcs-scheduler", False), ("tdcs-scheduler", True)])
+def test_the_scheduler_of_tdcs_is_known_by_whatever_name_it_was_installed(
+    scheduler: str, named: bool
+) -> None:
+    report = placed_by(scheduler, named=named)
+    assert report.remarks[-1].startswith("Its pods are ranked by data")
+    assert "it may have been full" in report.pods[0].sentence
+
+
+def table_of(report: Report) -> str:
+    return printed(report).partition("Other nodes with data")[2]
+
+
+def test_nodes_that_pods_of_the_job_were_on_are_no_others() -> None:
+    places = [{"pod": name, "node": on, "cachedBytes": 0} for name, on in (("p0", "a"), ("p1", "b"))]
+    world = World(
+        job=job(state="Succeeded", placement=places),
+        datasets=held(a=60, b=30, c=20),
+        nodes=[node("a"), node("b"), node("c")],
+        pods=[],
+    )
+    report = explain(world)
+    assert [[other.node for other in each.alternatives] for each in report.pods] == [["c"], ["c"]]
+    assert "c " in table_of(report)
+    assert report.pods[1].sentence.startswith("was on b, which now holds 30 bytes of its 100 bytes (score 5")
+    assert "a has score 10" in report.pods[1].sentence
+
+
+def test_nodes_of_pods_that_run_are_no_others_either() -> None:
+    own = [pod("p0", node="a"), pod("p1", node="b")]
+    world = World(
+        job=job(state="Running"),
+        datasets=held(a=60, b=30),
+        own_pods=own,
+        nodes=[node("a"), node("b")],
+        pods=own,
+    )
+    report = explain(world)
+    assert [each.alternatives for each in report.pods] == [(), ()]
+    assert table_of(report) == ""
+
+
+def with_a_parameter_server(**status: Any) -> Object:
+    found = job(**status)
+    specs = found["spec"]["replicaSpecs"]
+    specs += [{**specs[0], "name": name} for name in ("Chief", "PS")]
+    names = ("train-chief-0-x", "train-ps-0-x", "train-worker-0-x")
+    found["status"]["placement"] = [{"pod": name, "node": "a", "cachedBytes": 0} for name in names]
+    found["spec"]["framework"] = "TensorFlow"
+    return found
+
+
+def test_pods_that_were_cleaned_up_after_the_end_are_told_in_the_past() -> None:
+    chief = pod("train-chief-0-x", node="a", phase="Succeeded", labels={"tdcs.io/role": "chief"})
+    ended = with_a_parameter_server(state="Succeeded")
+    report = explain(World(job=ended, datasets=held(a=60), own_pods=[chief]))
+    assert [(each.pod, each.role, each.phase) for each in report.pods] == [
+        ("train-chief-0-x", "Chief", "Succeeded"),
+        ("train-ps-0-x", "PS", "gone"),
+        ("train-worker-0-x", "Worker", "gone"),
+    ]
+    assert all(each.sentence.startswith("was on a") for each in report.pods)
+    assert report.pods[1].sentence == "was on a; it read no data: any node was as good"
+
+
+def test_of_a_job_that_runs_pods_that_were_replaced_are_not_told() -> None:
+    places = [{"pod": "old", "node": "b", "cachedBytes": 0}]
+    running = job(state="Running", placement=places)
+    report = explain(World(job=running, datasets=held(a=60), own_pods=[pod("new", node="a")]))
+    assert [each.pod for each in report.pods] == ["new"]
+    assert report.pods[0].sentence.startswith("is on a, which holds")
+
+
+def test_pods_of_a_suspended_job_and_pods_on_their_way_out_are_told_in_the_past() -> None:
+    places = [{"pod": "p0", "node": "a", "cachedBytes": 0}]
+    suspended = explain(World(job=job(state="Suspended", placement=places), datasets=held(a=60)))
+    assert suspended.pods[0].sentence.startswith("was on a, which now holds")
+    going = pod("p0", node="a")
+    going["metadata"]["deletionTimestamp"] = NOW
+    leaving = explain(World(job=job(state="Running"), datasets=held(a=60), own_pods=[going]))
+    assert leaving.pods[0].sentence.startswith("was on a, which now holds")
+    unplaced = explain(World(job=job(state="Suspended"), datasets=held(a=60), own_pods=[pod("p0")]))
+    assert unplaced.pods[0].sentence == "never had a node"

@@ -1,0 +1,156 @@
+"""Listings in processes of their own: how many, how they end, what they say of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+
+import aiohttp
+import msgspec
+import psutil
+import pytest
+from tests.support.waiting import eventually_async
+from tests.unit.listing.conftest import MOUNT
+
+from tdcs.cli.caches import alluxio_caches
+from tdcs.controllers.mounts.manifests import STUCK_AT_ONCE
+from tdcs.engine.protocol import (
+    EngineError,
+    EngineUnavailableError,
+    KeysRefusedError,
+    LimitExceededError,
+    NoSuchPathError,
+    SourceError,
+)
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import ProcessLister
+from tdcs.listing.result import Failed, Request
+from tdcs.trust.identity import Identity
+
+
+def test_an_error_crosses_processes_and_loses_its_secrets() -> None:
+    error = EngineUnavailableError(
+        attempted="list /datasets/1f",
+        reason="it said key-123",
+        remedy="Wait",
+        path="/datasets/1f",
+        retryable=True,
+    )
+
+    again = Failed.of(error).error(secrets=["key-123"])
+
+    assert type(again) is EngineUnavailableError
+    assert again.retryable
+    assert "key-123" not in str(again)
+    assert "list /datasets/1f" in str(again)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [EngineError, EngineUnavailableError, KeysRefusedError, LimitExceededError, NoSuchPathError, SourceError],
+)
+def test_an_error_keeps_its_class_from_one_process_to_the_other(kind: type[EngineError]) -> None:
+    error = kind(attempted="list /datasets/1f", reason="so", remedy="mend it", path="/datasets/1f")
+    assert type(Failed.of(error).error()) is kind
+
+
+async def test_a_master_that_is_away_is_told_by_the_listing_process(folder: ManifestFolder) -> None:
+    lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=0.2)
+
+    with pytest.raises(EngineUnavailableError, match=r"127\.0\.0\.1:9|master"):
+        await lister.list(path=MOUNT)
+
+
+def listing_processes() -> list[psutil.Process]:
+    """Those that this process, or one that it started, has started and that have not ended."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends at this moment
+            if "tdcs.listing" in child.cmdline():
+                found.append(child)
+    return found
+
+
+async def test_only_so_many_listings_run_at_once_and_a_cancelled_one_ends(folder: ManifestFolder) -> None:
+    lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=60)
+    tasks = [asyncio.create_task(lister.list(path=MOUNT)) for _ in range(4)]
+    try:
+        await eventually_async(lambda: len(listing_processes()) == 2, deadline=30)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert listing_processes() == []
+
+
+async def test_the_operators_listings_are_bounded_by_its_gate_alone(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `ListingGate` gives way to others when a source hangs; a second bound would not."""
+    begun = 0
+
+    async def hang(*words: object, **options: object) -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", hang)
+    async with aiohttp.ClientSession() as session:
+        caches = alluxio_caches(namespace="tdcs", folder=folder, manifest_url="", session=session)
+        listers = [caches.get(cluster=name).lister for name in ("one", "other")]
+        tasks = [
+            asyncio.create_task(lister.list(path=f"{MOUNT}{n}"))
+            for n in range(STUCK_AT_ONCE)
+            for lister in listers
+        ]
+        await eventually_async(lambda: begun == len(tasks), deadline=10)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await caches.close()
+
+
+async def test_a_listing_process_that_is_killed_is_an_error_that_may_be_tried_again(
+    folder: ManifestFolder,
+) -> None:
+    lister = ProcessLister(master="127.0.0.1:9", folder=folder, gate=asyncio.Semaphore(2), patience=60)
+    task = asyncio.create_task(lister.list(path=MOUNT))
+    await eventually_async(lambda: len(listing_processes()) == 1, deadline=30)
+    listing_processes()[0].kill()
+
+    with pytest.raises(EngineError, match="ended with -9") as told:
+        await task
+    assert told.value.retryable
+
+
+async def test_a_listing_process_ends_with_whoever_started_it(folder: ManifestFolder) -> None:
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from tdcs.listing.folder import ManifestFolder\n"
+        "from tdcs.listing.lister import ProcessLister\n"
+        "lister = ProcessLister(master='127.0.0.1:9', folder=ManifestFolder(pathlib.Path(sys.argv[1])),\n"
+        "                       gate=asyncio.Semaphore(2), patience=60)\n"
+        "asyncio.run(lister.list(path='/datasets/1f'))\n"
+    )
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, str(folder.path))
+    await eventually_async(lambda: len(listing_processes()) == 1, deadline=30)
+    child = listing_processes()[0]
+    parent.kill()
+    await parent.wait()
+
+    def ended() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return child.status() == psutil.STATUS_ZOMBIE  # its new parent has not asked for it
+        return True
+
+    await eventually_async(ended, deadline=30)
+
+
+def test_a_listing_process_gets_the_certificate_that_it_shows() -> None:
+    identity = Identity(b"certificate", b"key", b"authorities")
+    assert identity.fingerprint
+    request = Request(master="m:1", path="/p", folder="/f", refresh=False, patience=1.0, identity=identity)
+    found = msgspec.json.decode(msgspec.json.encode(request), type=Request)
+    assert found.identity == identity
+    assert b"certificate" not in repr(request).encode()

@@ -1,0 +1,269 @@
+"""Manifests between processes: served, fetched, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from tests.support.waiting import eventually_async
+from tests.unit.listing.conftest import MOUNT, Serve, mounted
+
+from tdcs.controllers.caches import Cache, CachePool
+from tdcs.engine.agents import AgentState, Assignment, MountState
+from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.lister import LocalLister
+from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
+
+
+async def test_a_manifest_is_fetched_from_the_first_that_has_it(
+    tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    application = web.Application()
+    application.add_routes(manifest_routes(folder))
+    empty = web.Application()
+    empty.add_routes(manifest_routes(ManifestFolder(tmp_path / "empty")))
+    other = ManifestFolder(tmp_path / "other")
+    fetcher = ManifestFetcher(folder=other, session=session)
+    urls = [
+        manifest_url(address=address, digest=listed.digest)
+        for address in ("127.0.0.1:9", await serve(empty), await serve(application))
+    ]
+
+    await asyncio.gather(*(fetcher.fetch(digest=listed.digest, urls=urls) for _ in range(5)))
+
+    assert other.open(listed.digest).name(0) == b"a"
+    assert os.listdir(other.path) == [listed.digest]
+    await fetcher.fetch(digest=listed.digest, urls=[])  # it is there
+
+
+async def test_a_manifest_that_is_on_its_way_is_waited_for_only_where_that_is_asked_for(
+    tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    late = ManifestFolder(tmp_path / "late")
+    waiting, other = web.Application(), web.Application()
+    waiting.add_routes(manifest_routes(late, coming=lambda _: False))
+    other.add_routes(manifest_routes(late))
+    url = manifest_url(address=await serve(waiting), digest=listed.digest)
+    at_once = manifest_url(address=await serve(other), digest=listed.digest)
+    taken = ManifestFolder(tmp_path / "taken")
+    fetching = asyncio.create_task(
+        ManifestFetcher(folder=taken, session=session).fetch(digest=listed.digest, urls=[f"{url}?wait=5"])
+    )
+    for text, status in ((url, 404), (f"{at_once}?wait=5", 404), (f"{url}?wait=soon", 400)):
+        async with session.get(text) as response:
+            assert response.status == status
+    assert not fetching.done()
+    late.path.mkdir()
+    late.file(listed.digest).write_bytes(folder.file(listed.digest).read_bytes())
+    await fetching
+    assert taken.digests() == {listed.digest}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e9"])
+async def test_a_request_waits_for_a_manifest_for_seconds_at_most(
+    text: str,
+    folder: ManifestFolder,
+    serve: Serve,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.05)
+    application = web.Application()
+    application.add_routes(manifest_routes(folder, coming=lambda _: False))
+    url = manifest_url(address=await serve(application), digest="0" * 32)
+    async with asyncio.timeout(5), session.get(f"{url}?wait={text}") as response:
+        assert response.status == 404
+
+
+async def test_agents_ask_those_before_them_until_these_have_the_manifest_and_the_operator_sends_it_once(
+    tmp_path: Path,
+    folder: ManifestFolder,
+    serve: Serve,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.02)
+    monkeypatch.setattr("tdcs.listing.transfer._AGAIN_SECONDS", 0.01)
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    asked, sent, slow = Counter[str](), 0, asyncio.Event()
+
+    async def give(_: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        sent += 1
+        await slow.wait()
+        return web.FileResponse(folder.file(listed.digest))
+
+    operator = web.Application()
+    operator.add_routes([web.get("/{path:.*}", give)])
+    address = await serve(operator)
+    urls, fetchers = [manifest_url(address=address, digest=listed.digest)], list[ManifestFetcher]()
+    for name in "abc":  # each is to get it from the one before it
+        own = ManifestFolder(tmp_path / name)
+        fetcher = ManifestFetcher(folder=own, session=session)
+
+        @web.middleware
+        async def count(
+            request: web.Request,
+            handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+            name: str = name,
+        ) -> web.StreamResponse:
+            asked[name] += 1
+            return await handler(request)
+
+        agent = web.Application(middlewares=[count])
+        agent.add_routes(manifest_routes(own, coming=fetcher.fetches))
+        fetchers.append(fetcher)
+        urls = [f"{manifest_url(address=await serve(agent), digest=listed.digest)}?wait=8", *urls]
+    first, second, third = (
+        fetcher.fetch(digest=listed.digest, urls=urls[3 - place :]) for place, fetcher in enumerate(fetchers)
+    )
+    fetching = [asyncio.create_task(first)]
+    await eventually_async(lambda: sent == 1, deadline=5)
+    fetching.append(asyncio.create_task(second))
+    await eventually_async(lambda: asked["a"], deadline=5)
+    fetching.append(asyncio.create_task(third))
+    await eventually_async(lambda: min(asked["a"], asked["b"]) >= 3, deadline=5)
+    slow.set()
+    await asyncio.gather(*fetching)
+    assert sent == 1
+    assert all(ManifestFolder(tmp_path / name).digests() == {listed.digest} for name in "abc")
+
+
+async def test_an_agent_that_never_gets_the_manifest_is_asked_for_a_bounded_time(
+    tmp_path: Path,
+    folder: ManifestFolder,
+    serve: Serve,
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tdcs.listing.transfer.AWAITED_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs.listing.transfer._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("tdcs.listing.transfer.COMING_SECONDS", 0.1)
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    stuck, operator = web.Application(), web.Application()
+    stuck.add_routes(manifest_routes(ManifestFolder(tmp_path / "stuck"), coming=lambda _: True))
+    operator.add_routes(manifest_routes(folder))
+    first = f"{manifest_url(address=await serve(stuck), digest=listed.digest)}?wait=8"
+    taken = ManifestFolder(tmp_path / "taken")
+    async with asyncio.timeout(5):
+        await ManifestFetcher(folder=taken, session=session).fetch(
+            digest=listed.digest,
+            urls=[first, first, manifest_url(address=await serve(operator), digest=listed.digest)],
+        )
+    assert taken.digests() == {listed.digest}
+
+
+async def test_content_with_another_digest_is_refused_and_not_kept(
+    tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    listed = await LocalLister(engine=await mounted({"a": 5}), folder=folder).list(path=MOUNT)
+    damaged = bytearray(folder.file(listed.digest).read_bytes())
+    damaged[-1] ^= 1
+    folder.file(listed.digest).write_bytes(damaged)
+    application = web.Application()
+    application.add_routes(manifest_routes(folder))
+    other = ManifestFolder(tmp_path / "other")
+    url = manifest_url(address=await serve(application), digest=listed.digest)
+
+    with pytest.raises(ManifestUnavailableError, match="another digest"):
+        await ManifestFetcher(folder=other, session=session).fetch(digest=listed.digest, urls=[url])
+    assert os.listdir(other.path) == []
+
+
+async def test_a_server_that_breaks_off_or_hangs_leaves_nothing_behind(
+    folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    async def breaks_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000000"})
+        await response.prepare(request)
+        await response.write(b"x" * 1000)
+        if "hang" in request.path:
+            await asyncio.sleep(60)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    application = web.Application()
+    application.add_routes([web.get("/{how}", breaks_off)])
+    address = await serve(application)
+    fetcher = ManifestFetcher(folder=folder, session=session, idle_seconds=0.3)
+
+    with pytest.raises(
+        ManifestUnavailableError, match=r"/breaks.*/hang.*no answer|/breaks.*/hang.*[Tt]imeout"
+    ):
+        await fetcher.fetch(digest="0" * 32, urls=[f"http://{address}/breaks", f"http://{address}/hang"])
+    assert os.listdir(folder.path) == []
+
+
+async def test_a_url_asks_for_digests_alone(folder: ManifestFolder, serve: Serve) -> None:
+    folder.path.mkdir()
+    (folder.path / "secret").write_text("secret")
+    application = web.Application()
+    application.add_routes(manifest_routes(folder))
+    address = await serve(application)
+    async with aiohttp.ClientSession() as session:
+        for name in ("secret", "..%2Fsecret", "0" * 32):
+            async with session.get(f"http://{address}/v1/manifests/{name}") as response:
+                assert response.status == 404
+
+
+async def test_an_operator_with_an_empty_disk_takes_a_manifest_that_is_asked_for_from_an_agent(
+    tmp_path: Path, folder: ManifestFolder, serve: Serve, session: aiohttp.ClientSession
+) -> None:
+    engine = await mounted({"a": 5})
+    listed = await LocalLister(engine=engine, folder=folder).list(path=MOUNT)
+    agent = web.Application()
+    agent.add_routes(manifest_routes(folder))
+    states = {
+        node: AgentState(
+            node=node,
+            instance="1",
+            revision=1,
+            url=f"http://{address}",
+            mounts={MOUNT: MountState(mount=MOUNT, manifest=listed.digest)},
+        )
+        for node, address in (("gone", "127.0.0.1:9"), ("there", await serve(agent)))
+    }
+    empty = ManifestFolder(tmp_path / "empty")
+    cache = Cache(engine=engine, agents=Followed(states), lister=LocalLister(engine=engine, folder=empty))
+    pool = CachePool(
+        make=lambda _: cache, folder=empty, fetcher=ManifestFetcher(folder=empty, session=session)
+    )
+    pool.get(cluster="default")
+    lost: list[str] = []
+    pool.on_lost = lost.append
+    operator = web.Application()
+    operator.add_routes(manifest_routes(empty, obtain=pool.obtain))
+    address = await serve(operator)
+
+    async with session.get(manifest_url(address=address, digest=listed.digest)) as response:
+        assert response.status == 200
+        assert await response.read() == folder.file(listed.digest).read_bytes()
+    async with session.get(manifest_url(address=address, digest="0" * 32)) as response:
+        assert response.status == 404
+    assert empty.digests() == {listed.digest}
+    assert lost == ["0" * 32]
+
+
+class Followed:
+    """Agents with these last states."""
+
+    def __init__(self, states: dict[str, AgentState]) -> None:
+        self._states = states
+
+    def states(self) -> dict[str, AgentState]:
+        return self._states
+
+    async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None: ...
+
+    async def forget(self, *, node: str, mounts: Sequence[str]) -> None: ...
+
+    async def close(self) -> None: ...
