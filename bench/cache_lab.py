@@ -191,6 +191,7 @@ def lab(
     capacity: int,
     overrides: Mapping[str, str] | None = None,
     authority: TestAuthority | None = None,
+    master_heap: int | None = None,
 ) -> Iterator[Lab]:
     """Both of them, started.
 
@@ -199,6 +200,7 @@ def lab(
         capacity: of each, in bytes.
         overrides: Alluxio properties that differ from the product's.
         authority: signs a certificate for every process; without it connections are plain.
+        master_heap: bytes; None: as much as a few thousand files need.
     """
     tidy_when_ended()
     folder = Path(tempfile.mkdtemp(prefix="cache-lab-"))
@@ -210,6 +212,7 @@ def lab(
         workers={f"node-{number}": capacity for number in range(1, workers + 1)},
         overrides=overrides or {},
         authority=authority,
+        master_heap=master_heap,
     )
     try:
         store.start()

@@ -7,8 +7,9 @@ workers and their agents, and a real S3 server; all of these are processes of th
 Dataset is replicated on both nodes. Prints one line of JSON:
 
 * seconds until it is mounted and listed, until it is Ready (readable) and until the master knows all copies
-* the longest pause of the operator's event loop, and the memory of its process that is its own (the API server in
-  memory and the handles of the other processes are in it)
+* the longest pause of the operator's event loop, whose thread has precedence over the processes beside it, which share
+  its processors here alone; and the memory of its process that is its own (the API server in memory and the handles of
+  the other processes are in it)
 * bytes a file on the operator's TCP connections, both ways: until it is listed, when it counts the names of the source
   at the store, and from then on, with the manifest that it gives to the agents
 * the ledger: one node's worker is killed alone, and then with its agent, as when their pod dies; seconds until the
@@ -37,16 +38,20 @@ from tests.support.ports import free_ports
 from tests.unit.controllers.cluster import Cluster
 
 from tdcs.cli.caches import serve_manifests
+from tdcs.controllers.access.limits import FILE_BYTES
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.controllers.context import Settings
+from tdcs.engine.alluxio import profile
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.resources import CACHE_CLUSTERS
 from tdcs.listing.lister import ProcessLister
 from tdcs.listing.source_size import SourceSize
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 NAME = "pictures"
 DEADLINE = 280.0
+COPY_SECONDS = 0.02
+"""So much longer each copy of a file may take."""
 
 
 class Watch:
@@ -63,9 +68,24 @@ class Watch:
             self.longest = max(self.longest, time.monotonic() - began - every)
 
 
+def take_precedence() -> bool:
+    """Have this thread run whenever it can, as that of an operator on another node than its caches; what it starts has
+    no precedence. Whether the kernel allows it: elsewhere pauses tell how busy the machine is."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except PermissionError:
+        return False
+    return True
+
+
+def master_heap(files: int) -> int:
+    """Bytes of a master's heap that has room for so many files, and for what the product's own has room for else."""
+    return profile.heap_bytes(profile.java_options(role=profile.Role.MASTER)) + files * FILE_BYTES
+
+
 @asynccontextmanager
-async def operator_on(place: Lab, agents: AgentCluster) -> AsyncIterator[Cluster]:
-    """The controllers on a cache with its agents."""
+async def operator_on(place: Lab, agents: AgentCluster, *, heap: int) -> AsyncIterator[Cluster]:
+    """The controllers on a cache with its agents. `heap`: of its master, in bytes."""
     (port,) = free_ports(1)
     cache = Cache(
         engine=agents.engine,
@@ -86,7 +106,7 @@ async def operator_on(place: Lab, agents: AgentCluster) -> AsyncIterator[Cluster
     ):
         await cluster.create_keys(account=KEYS.access_key_id, key=KEYS.secret_access_key)
         store = {"name": "store", "endpoints": [place.store.options["endpoint"]]}
-        await cluster.create_cache(sources=[store])
+        await cluster.create_cache(sources=[store], master={"jvmOptions": [f"-Xmx{heap // MIB}m"]})
         yield cluster
 
 
@@ -98,21 +118,28 @@ async def seconds_until(cluster: Cluster, holds: Callable[[], object]) -> float:
 
 
 async def loaded(
-    cluster: Cluster, agents: AgentCluster, *, uri: str, options: dict[str, Any], registers: bool
+    cluster: Cluster,
+    agents: AgentCluster,
+    *,
+    uri: str,
+    options: dict[str, Any],
+    expected: int,
+    registers: bool,
 ) -> dict[str, Any]:
-    """Make the Dataset, and follow it until all of it is readable, or also registered."""
+    """Make the Dataset, and follow it until all of it is readable, or also registered. `expected`: its files."""
     watch, sockets, began = Watch(), SocketBytes(), time.monotonic()
     watching = [asyncio.create_task(watch.follow()), asyncio.create_task(sockets.follow())]
     nodes = len(agents.nodes)
+    deadline = DEADLINE + expected * nodes * COPY_SECONDS
     await cluster.create_dataset(
         NAME,
         source={"uri": uri, "options": options, "checkInterval": "0s"},
         placement={"mode": "Replicate", "nodeCount": nodes},
     )
-    await cluster.until(lambda: cluster.status().get("totalFiles"), deadline=DEADLINE)
+    await cluster.until(lambda: cluster.status().get("totalFiles"), deadline=deadline)
     files, size = cluster.status()["totalFiles"], cluster.status()["totalBytes"]
     listed, of_listing = time.monotonic() - began, sockets.total
-    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=DEADLINE)
+    await cluster.until(lambda: cluster.status().get("state") == "Ready", deadline=deadline)
     ready = time.monotonic() - began
     path = cluster.status()["mountPath"]
 
@@ -122,7 +149,7 @@ async def loaded(
 
     found: dict[str, Any] = {}
     if registers:
-        await cluster.until(lambda: registered() == nodes * size, deadline=DEADLINE)
+        await cluster.until(lambda: registered() == nodes * size, deadline=deadline)
         found["registered_seconds"] = round(time.monotonic() - began, 1)
     sockets.look()
     for task in watching:
@@ -177,14 +204,24 @@ async def killed(cluster: Cluster, place: Lab, agents: AgentCluster) -> dict[str
 
 async def run(*, files: int, size: int, copies: int, registers: bool, kills: bool) -> dict[str, Any]:
     """All of it, on a cluster of its own."""
-    with lab(workers=copies, capacity=4 * GIB) as place:
+    heap, capacity = master_heap(files), 4 * GIB + files * size
+    with lab(workers=copies, capacity=capacity, master_heap=heap) as place:
         source = place.store.fill("bench", files=files, size=size)
         options = {**source.options, "pathStyle": True}
         folder = place.cache.folder / "manifests"
-        async with agents_of(place.cache, folder=folder, capacity=4 * GIB) as agents:
+        async with agents_of(place.cache, folder=folder, capacity=capacity) as agents:
             spare_lasting_objects()  # as the operator's command does
-            async with operator_on(place, agents) as cluster:
-                found = await loaded(cluster, agents, uri=source.uri, options=options, registers=registers)
+            precedence = take_precedence()
+            async with operator_on(place, agents, heap=heap) as cluster:
+                found = await loaded(
+                    cluster,
+                    agents,
+                    uri=source.uri,
+                    options=options,
+                    expected=files,
+                    registers=registers,
+                )
+                found["precedence"] = precedence
                 if kills:
                     found["ledger"] = await killed(cluster, place, agents)
                 return found

@@ -133,6 +133,7 @@ class AlluxioCluster:
         overrides: Alluxio properties that differ from the product's.
         profile_kind: Which settings of reading it has.
         authority: Signs a certificate for every process; None: there are none.
+        master_heap: The master's largest heap in bytes, for sources of many files; None: one for a few thousand.
     """
 
     def __init__(
@@ -145,8 +146,10 @@ class AlluxioCluster:
         overrides: Mapping[str, str],
         profile_kind: Profile = Profile.TUNED,
         authority: TestAuthority | None = None,
+        master_heap: int | None = None,
     ) -> None:
         self.authority = authority
+        self._heaps = _HEAP if master_heap is None else {**_HEAP, Role.MASTER: master_heap}
         self.folder = folder
         self.master_host = f"{network}.1"
         self.target = f"{self.master_host}:{names.MASTER_RPC_PORT}"
@@ -300,7 +303,7 @@ class AlluxioCluster:
             "ALLUXIO_MASTER_HOSTNAME": self.master_host,
             "ALLUXIO_JAVA_OPTS": " ".join(
                 [
-                    *profile.java_options(role=role, heap_bytes=_HEAP[role], processors=2),
+                    *profile.java_options(role=role, heap_bytes=self._heaps[role], processors=2),
                     f"-Djava.io.tmpdir={self.folder}",  # the FUSE client unpacks its native library there
                     *options,
                 ]
