@@ -125,7 +125,7 @@ async def one_node(place: Lab, agents: AgentCluster, version: Version, files: in
     result["agent"]["cpu_ms_until_readable"] = per_file(cpu.report(), files)
     await agents.holds(node, version)
     await emptied(agents, version)
-    with job_service(place.cache) as jobs:
+    async with job_service(place.cache) as jobs:
         ways: dict[str, Callable[[], Awaitable[float]]] = {
             "master_driven": lambda: master_driven(place.cache, path),
             "distributed_load": lambda: distributed(jobs, path, batch=1),

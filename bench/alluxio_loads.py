@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
@@ -116,12 +116,12 @@ class JobService:
         )
 
 
-@contextmanager
-def job_service(cluster: AlluxioCluster) -> Iterator[JobService]:
-    """One that runs until the block ends."""
-    service = JobService(cluster=cluster)
+@asynccontextmanager
+async def job_service(cluster: AlluxioCluster) -> AsyncIterator[JobService]:
+    """One that runs until the block ends. It takes a while to start, in which agents are followed on."""
+    service = await asyncio.to_thread(lambda: JobService(cluster=cluster))
     try:
-        service.start()
+        await asyncio.to_thread(service.start)
         yield service
     finally:
         service.stop()

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tdcs_local import programs
+
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = ":".join(str(ROOT / part) for part in ("", "deploy/local", "operator"))
 
@@ -47,8 +49,15 @@ def test_an_agent_is_fed_by_a_peer_and_over_a_link() -> None:
     assert 1 <= shaped["source_ratio"] <= 1.02
 
 
+@pytest.fixture(scope="module")
+def _job_service_is_installed() -> None:
+    """To fetch it takes longer than the benchmark."""
+    programs.ensure("alluxio-job")
+
+
 @SLOW
-@pytest.mark.timeout(360)
+@pytest.mark.usefixtures("_job_service_is_installed")
+@pytest.mark.timeout(360, func_only=True)
 def test_agents_load_beside_alluxios_own_ways() -> None:
     (found,) = lines("bench/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
     ways = ("master_driven", "distributed_load", "distributed_load_batch_20")
