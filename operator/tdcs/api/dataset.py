@@ -352,6 +352,9 @@ class DatasetStatus(Model):
     """The generation of the spec that this status is about."""
     state: DatasetState | None = None
     """The conditions in one word, for display only."""
+    reason: str | None = None
+    """Why it is not simply Ready, as the reason of a condition; left out where the state says it already. For display
+    only."""
     conditions: Conditions = Field(default=[])
     """Mounted: the source can be read through the cache. SourceReachable: the last look at the source and its keys
     succeeded. Placed: as many nodes as asked for hold it, and all of it found room. Loaded: what was to be cached

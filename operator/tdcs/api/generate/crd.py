@@ -103,6 +103,7 @@ KINDS: tuple[Kind, ...] = (
         rules=(dataset.NAME_RULE,),
         columns=(
             Column(name="State", path=".status.state", description="The conditions in one word."),
+            Column(name="Reason", path=".status.reason", description="Why it is not simply Ready."),
             Column(name="Loaded", path=".status.loaded", description="Share of the wanted bytes in place."),
             Column(
                 name="Rate", path=".status.rate", description="What the source sends, and what nodes copy."

@@ -255,11 +255,15 @@ class Publisher:
         *,
         beside: Collection[str] = (),
     ) -> Object:
+        reason = status.reason  # without findings it stands, as the state does
+        if findings:
+            reason = conditions.reason_of(findings, state=status.state or "Pending")
+        filled = {"selector": report.selector_of(obj["metadata"]["name"]), "reason": reason}
         return await publish_status(
             context=self._world.context,
             resource=DATASETS,
             obj=obj,
-            status=status.model_copy(update={"selector": report.selector_of(obj["metadata"]["name"])}),
+            status=status.model_copy(update=filled),
             findings=findings,
             beside=beside,
         )

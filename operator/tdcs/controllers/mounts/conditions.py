@@ -24,6 +24,9 @@ from tdcs.planning.placement import WantPlacement
 
 ROOM = "Add cache capacity or nodes (spec.storage, spec.replicas of the CacheCluster), or ask for less"
 
+PLAIN = frozenset({"Loaded", "Mounted"})
+"""Reasons of Datasets that are ready, and as they were asked for."""
+
 
 def mounted(uri: str) -> Finding:
     """The source can be read."""
@@ -273,7 +276,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         if ready.reason in {EVICTED, EXPIRED}:
             return "Evicted"
         reached = source is None or source.status != "False"
-        return "Ready" if ready.reason in {"Loaded", "Mounted"} and reached else "Degraded"
+        return "Ready" if ready.reason in PLAIN and reached else "Degraded"
     early: dict[str, DatasetState] = {
         "Mounting": "Mounting",
         "Scheduled": "Scheduled",
@@ -283,6 +286,19 @@ def state_of(findings: list[Finding]) -> DatasetState:
         "CacheUnavailable": "Pending",
     }
     return early.get(ready.reason if ready is not None else "", "Failed")
+
+
+def reason_of(findings: Sequence[Finding], *, state: DatasetState) -> str | None:
+    """Why a Dataset is in this state, in one word; None when the state says it already, or there is nothing to say."""
+    by_type = {found.type: found for found in findings}
+    ready = by_type.get(names.READY)
+    reason = ready.reason if ready is not None else None
+    if state in {"Ready", "Degraded"} and reason in PLAIN:
+        wrong = (by_type.get(kind) for kind in (names.SOURCE_REACHABLE, names.GRANTED))
+        reason = next(
+            (found.reason for found in wrong if found is not None and found.status == "False"), None
+        )
+    return None if reason == state else reason
 
 
 def _partial(placement: WantPlacement) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.controllers.builders import dataset_object
 from tests.unit.planning.builders import totals_of
 
+from tdcs.api.conditions import Finding, finding
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.failures import printable
 from tdcs.controllers.dataset import report
@@ -76,6 +77,36 @@ def test_loaded_means_all_that_was_asked_for(placement: WantPlacement, reason: s
     assert (by_type["Loaded"].status, by_type["Ready"].status) == ("True", "True")
     assert by_type["Placed"].status == ("True" if state == "Ready" else "False")
     assert (findings[-1].reason, conditions.state_of(findings)) == (reason, state)
+
+
+def shown(*findings: Finding) -> tuple[str, str | None]:
+    """The columns STATE and REASON."""
+    state = conditions.state_of(list(findings))
+    return state, conditions.reason_of(findings, state=state)
+
+
+def test_people_see_beside_the_state_why_it_is_not_simply_ready() -> None:
+    loaded = conditions.loaded(held=HELD, uri=URI, placement=placement_of("a"), progress=PROGRESS)
+    short = conditions.loaded(
+        held=HELD, uri=URI, placement=placement_of("a", copies=2, eligible=1), progress=PROGRESS
+    )
+    loading = {"progress": PROGRESS, "uri": URI, "placement": placement_of("a")}
+    refused = conditions.reachable(("SourceRefused", "why"))
+    granted, no_room = (
+        finding("Granted", one, reason) for one, reason in ((True, "Granted"), (False, "Full"))
+    )
+    assert shown(*loaded, conditions.reachable(), granted) == ("Ready", None)
+    assert shown(*loaded, conditions.reachable(), no_room) == ("Ready", "Full")
+    assert shown(*loaded, refused, no_room) == ("Degraded", "SourceRefused")
+    assert shown(*short, conditions.reachable(), granted) == ("Degraded", "TooFewNodes")
+    assert shown(*conditions.loading(**loading), refused) == ("Loading", None)  # type: ignore[arg-type]
+    assert shown(*conditions.loading(**loading, cause="none")) == ("Failed", "LoadFailed")  # type: ignore[arg-type]
+    assert shown(*conditions.mounting(URI)) == ("Mounting", None)
+    assert shown(*conditions.blocked(reason="SecretNotFound", message="why")) == ("Failed", "SecretNotFound")
+    assert shown(*conditions.blocked(reason="CacheUnavailable", message="why")) == (
+        "Pending",
+        "CacheUnavailable",
+    )
 
 
 def test_a_source_that_is_out_of_reach_degrades_what_serves() -> None:
