@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from tdcs.api import names
 from tdcs.api.conditions import WARNINGS
+from tdcs.api.durations import seconds_between
 from tdcs.kube.api import Object
 
 _BY_ITSELF: Final = frozenset({"", "PodsStarting", "PodFailed", "EarlierJobGoing"})
@@ -25,12 +26,16 @@ class ObjectProblem:
     message: str
 
 
-def problems(objects: Mapping[str, Sequence[Object]]) -> Iterator[ObjectProblem]:
-    """What needs a person, in the objects of each kind."""
+LASTS_SECONDS: Final = 300.0
+"""An object that is still there so long after it was deleted waits for something that a person may want to end."""
+
+
+def problems(objects: Mapping[str, Sequence[Object]], *, now: str) -> Iterator[ObjectProblem]:
+    """What needs a person, in the objects of each kind; `now`: the time."""
     for kind, found in objects.items():
         for obj in found:
             metadata = obj["metadata"]
-            for message in dict.fromkeys((*_complaints(obj), *_hindrances(kind, obj))):
+            for message in dict.fromkeys((*_complaints(obj), *_hindrances(kind, obj), *_remains(obj, now))):
                 yield ObjectProblem(
                     kind=kind,
                     namespace=str(metadata.get("namespace", "")),
@@ -70,6 +75,21 @@ def _hindrances(kind: str, obj: Object) -> list[str]:
     else:
         return []
     return [str(source.get("message") or source.get("reason") or state)] if needed else []
+
+
+def _remains(obj: Object, now: str) -> list[str]:
+    """Why an object is still there that was deleted a while ago."""
+    metadata = obj["metadata"]
+    since = metadata.get("deletionTimestamp")
+    if not since or seconds_between(str(since), now) < LASTS_SECONDS:
+        return []
+    ready = _condition(obj, names.READY)
+    if _status(obj).get("state") == "Deleting" and ready.get("message"):
+        why = str(ready["message"])
+    else:
+        kept = ", ".join(metadata.get("finalizers") or ()) or "none"
+        why = f"its finalizers ({kept}) are not removed: see its events, and whether the operator runs"
+    return [f"deleted at {since}, and still there: {why}"]
 
 
 def _holds_up(state: str | None, reason: str) -> bool:

@@ -98,7 +98,7 @@ def show(world: World, *, namespace: str | None, console: Console, now: str = ""
             table.columns = [column for column in table.columns if column.header != _BARS]
         console.print(table if table.row_count else f"  [dim]{escape(nothing)}[/dim]")
         console.print()
-    for line in troubles(world):
+    for line in troubles(world, now=now):
         console.print(line, soft_wrap=True)
 
 
@@ -230,15 +230,15 @@ def _workers(job: Object) -> str:
     return f"{done} of {workers} succeeded"
 
 
-def troubles(world: World) -> Iterator[str]:
-    """A line for each object that needs a person: what is wrong, and what to do."""
+def troubles(world: World, *, now: str) -> Iterator[str]:
+    """A line for each object that needs a person: what is wrong, and what to do; `now`: the time."""
     objects = {
         "CacheCluster": world.clusters,
         "Dataset": world.datasets,
         "Preload": world.preloads,
         "TrainingJob": world.jobs,
     }
-    for found in problems(objects):
+    for found in problems(objects, now=now):
         title = f"{found.namespace}/{found.name}" if found.namespace else found.name
         yield f"[red]![/red] {found.kind} {escape(title)}: {escape(found.message)}"
 

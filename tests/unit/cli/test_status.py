@@ -122,6 +122,28 @@ def test_what_is_granted_with_a_warning_is_said() -> None:
     assert complaints(World(datasets=datasets)) == ["! Dataset n/one: a longer ttl"]
 
 
+def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
+    deleted = obj(
+        "old", state="Deleting", conditions=[condition("Ready", "False", "still used by pod reader")]
+    )
+    stuck = obj("stuck", state="Ready", conditions=[condition("Ready", "True", "all of it")])
+    for one in (deleted, stuck):
+        one["metadata"] |= {"deletionTimestamp": "2026-01-01T10:00:00Z", "finalizers": ["tdcs.io/finalizer"]}
+
+    def told(now: str) -> list[str]:
+        console = Console(file=io.StringIO(), width=160, color_system=None)
+        show(World(datasets=[deleted, stuck]), namespace="n", console=console, now=now)
+        assert isinstance(console.file, io.StringIO)
+        return [line for line in console.file.getvalue().splitlines() if line.startswith("!")]
+
+    silent = "its finalizers (tdcs.io/finalizer) are not removed: see its events, and whether the operator runs"
+    assert told("2026-01-01T10:00:40Z") == []
+    assert told("2026-01-01T10:07:00Z") == [
+        "! Dataset n/old: deleted at 2026-01-01T10:00:00Z, and still there: still used by pod reader",
+        f"! Dataset n/stuck: deleted at 2026-01-01T10:00:00Z, and still there: {silent}",
+    ]
+
+
 def test_nothing_is_said_in_a_line() -> None:
     text = shown(World(), namespace=None)
     assert "no Dataset in any namespace" in text

@@ -12,6 +12,7 @@ import msgspec
 from tdcs.api import names
 from tdcs.cli.live.pods import PodRow
 from tdcs.cli.problems import problems
+from tdcs.controllers.clock import utc_now
 from tdcs.kube.api import Object
 from tdcs.policy.copies import CopyOnNodes, merged
 from tdcs_scheduler.view import copies_of
@@ -133,7 +134,7 @@ Document = Mapping[Section, Mapping[str, _Row]]
 class World:
     """The objects that could be read, nodes and pods in part only (`trimmed_node`, `PodRow`); None: they may not be.
 
-    `limits`: by kind, why its objects cannot be read, or only those of a namespace.
+    `limits`: by kind, why its objects cannot be read, or only those of a namespace. `now`: when this was so.
     """
 
     nodes: Sequence[Object] | None = None
@@ -143,6 +144,7 @@ class World:
     preloads: Sequence[Object] = ()
     jobs: Sequence[Object] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
+    now: str = field(default_factory=utc_now)
 
 
 def trimmed_node(node: Object) -> Object:
@@ -169,7 +171,7 @@ def document(world: World) -> Document:
     }
     found = [
         ProblemRow(kind=each.kind, namespace=each.namespace, name=each.name, message=each.message)
-        for each in problems(objects)
+        for each in problems(objects, now=world.now)
     ]
     return {
         "clusters": {row.name: row for row in map(_cluster, world.clusters)},
