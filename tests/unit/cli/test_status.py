@@ -136,7 +136,9 @@ def test_what_was_deleted_a_while_ago_and_is_still_there_says_why() -> None:
         assert isinstance(console.file, io.StringIO)
         return [line for line in console.file.getvalue().splitlines() if line.startswith("!")]
 
-    silent = "its finalizers (tdcs.io/finalizer) are not removed: see its events, and whether the operator runs"
+    silent = (
+        "its finalizers (tdcs.io/finalizer) are not removed: see its events, and whether the operator runs"
+    )
     assert told("2026-01-01T10:00:40Z") == []
     assert told("2026-01-01T10:07:00Z") == [
         "! Dataset n/old: deleted at 2026-01-01T10:00:00Z, and still there: still used by pod reader",

@@ -253,10 +253,10 @@ def placed(placement: WantPlacement) -> Finding:
 def no_node(selector: Mapping[str, str]) -> str:
     """No worker can take a byte: which nodes were meant, and what to do."""
     labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    which = f"the labels of spec.placement.nodeSelector ({labels})" if labels else "a live cache worker"
+    which = f" with the labels of spec.placement.nodeSelector ({labels})" if labels else ""
     return (
-        f"no node with {which} has a live cache worker with free space: see kubectl get cacheclusters -o wide, "
-        "free or add cache capacity, or change the selector"
+        f"no node{which} has a live cache worker with free space: see kubectl get cacheclusters -A -o wide, "
+        f"and free or add cache capacity{', or change the selector' if labels else ''}"
     )
 
 
@@ -328,10 +328,10 @@ def _too_few(placement: WantPlacement) -> str:
     asked = each if want.copies == 1 else f"{want.copies} copies of {each} each"
     own = want.key.startswith(names.KIND_DATASET)
     who = "spec.placement asks" if own else "spec.copies, or its Dataset's spec.placement, asks"
+    labels = " and the labels of spec.placement.nodeSelector" if want.node_selector else ""
     return (
         f"it lies on {counted(got, 'node')}, and {who} for {asked}: only {placement.eligible} live cache "
-        f"{'node has' if placement.eligible == 1 else 'nodes have'} room and the labels of "
-        "spec.placement.nodeSelector. Add cache nodes, or ask for fewer"
+        f"{'node has' if placement.eligible == 1 else 'nodes have'} room{labels}. Add cache nodes, or ask for fewer"
     )
 
 

@@ -79,6 +79,16 @@ def test_loaded_means_all_that_was_asked_for(placement: WantPlacement, reason: s
     assert (findings[-1].reason, conditions.state_of(findings)) == (reason, state)
 
 
+def test_a_selector_is_spoken_of_where_one_is_set() -> None:
+    for selector in ({}, {"zone": "1"}):
+        few = conditions.placed(placement_of("a", node_count=2, eligible=1, node_selector=selector))
+        none = conditions.unplaced(uri=URI, selector=selector)[-1]
+        assert few.reason == "TooFewNodes"
+        assert none.message.startswith("no node has a live" if not selector else "no node with the labels of")
+        for text in (few.message, none.message):
+            assert ("elector" in text) is bool(selector)
+
+
 def shown(*findings: Finding) -> tuple[str, str | None]:
     """The columns STATE and REASON."""
     state = conditions.state_of(list(findings))
