@@ -32,7 +32,22 @@ ACCESS_RULES = (
 class Access(Model):
     """How many jobs may read the data at once."""
 
-    max_concurrent_jobs: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    max_concurrent_jobs: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                le=10_000,
+                json_schema_extra=rules(
+                    rule(
+                        "self >= 1",
+                        "must be at least 1: leave it out for no limit; to let no job read it, suspend the jobs",
+                    )
+                ),
+            ),
+        ]
+        | None
+    ) = None
     """How many TrainingJobs may read each copy at once, those of other Datasets with the same source counted; further
     ones wait in the queue for a place. Left out, there is no limit; to let no job read it, suspend the jobs."""
     on_limit: OnLimit = "Suspend"

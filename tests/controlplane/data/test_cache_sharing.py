@@ -52,11 +52,19 @@ def test_jobs_take_turns_at_a_dataset_that_lets_one_read_also_over_a_restart(job
         jobs.wait(lambda: jobs.dataset()["status"].get("waitingJobs") == 0)
 
 
-@pytest.mark.parametrize("limit", [0, -1, "many"])
-def test_a_limit_that_lets_no_job_read_is_refused(jobs: JobWorld, limit: object) -> None:
+@pytest.mark.parametrize(
+    ("limit", "remedy"),
+    [
+        (0, "leave it out for no limit"),
+        (-1, "leave it out for no limit"),
+        ("many", "must be of type integer"),
+    ],
+)
+def test_a_limit_that_lets_no_job_read_is_refused(jobs: JobWorld, limit: object, remedy: str) -> None:
     with pytest.raises(KubeRequestError) as refused:
         jobs.create_dataset(access={"maxConcurrentJobs": limit})
     assert "spec.access.maxConcurrentJobs" in str(refused.value)
+    assert remedy in str(refused.value)
 
 
 def copies(jobs: JobWorld) -> dict[str, dict[str, int]]:
