@@ -88,6 +88,9 @@ def shorten(message: str) -> str:
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
 
 
+CACHE_STARTING = "CacheStarting"
+"""A cache is new, and its master has not answered yet."""
+
 CLONES_NEED_PRELOAD = "ClonesNeedPreload"
 """A Dataset is to be cloned for jobs and preloads nothing, so that there is nothing to clone."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tdcs.api import names
-from tdcs.api.conditions import WARNINGS
+from tdcs.api.conditions import CACHE_STARTING, WARNINGS
 from tdcs.api.durations import seconds_between
 from tdcs.kube.api import Object
 
@@ -55,7 +55,12 @@ def _complaints(obj: Object) -> list[str]:
             or (kind in {names.PLACED, names.GRANTED} and status == "False" and state != "Evicted")
             or (kind == names.GRANTED and status == "True" and condition.get("reason") in WARNINGS)
             or (kind == names.FAILED and status == "True")
-            or (kind == names.READY and status == "False" and state in {"Failed", "Pending", ""})
+            or (
+                kind == names.READY
+                and status == "False"
+                and state in {"Failed", "Pending", ""}
+                and condition.get("reason") != CACHE_STARTING
+            )
         )
         if wrong and condition.get("message"):
             bad[str(condition["message"])] = None

@@ -115,6 +115,15 @@ def test_what_needs_a_person_is_said_and_what_is_on_its_way_is_not() -> None:
     ]
 
 
+def test_a_new_cache_that_starts_needs_nobody() -> None:
+    starts, away = (
+        {**condition("Ready", "False", reason), "reason": reason}
+        for reason in ("CacheStarting", "CacheUnavailable")
+    )
+    told = complaints(World(clusters=[obj("new", conditions=[starts]), obj("old", conditions=[away])]))
+    assert told == ["! CacheCluster n/old: CacheUnavailable"]
+
+
 def test_what_is_granted_with_a_warning_is_said() -> None:
     warned = {**condition("Granted", "True", "a longer ttl"), "reason": "TtlShorterThanLoad"}
     fine = {**condition("Granted", "True", "all of it"), "reason": "Granted"}

@@ -3,8 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tdcs.api import names
+from tdcs.api.conditions import CACHE_STARTING
+from tdcs.api.durations import seconds_between
 from tdcs.engine.agents import AgentState
 from tdcs.engine.protocol import EngineError, WorkerInfo
+from tdcs.kube.api import Object
+
+STARTING_SECONDS = 300.0
+"""A master that has answered nobody so long after its cache was made needs a person: its image is pulled by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +69,24 @@ class WantedBytes:
     bytes: int = 0
     complete: bool = True
     beyond: Mapping[str, int] = field(default_factory=dict)
+
+
+def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
+    """Whether a cache is new, and its master has not answered anybody yet.
+
+    Args:
+        view: what it said of itself.
+        cluster: the CacheCluster; None when there is none.
+        now: the time of day.
+    """
+    created = cluster["metadata"].get("creationTimestamp") if cluster is not None else None
+    if cluster is None or not created or view.journal:
+        return False
+    told = (cluster.get("status") or {}).get("conditions") or ()
+    before = next((one.get("reason") for one in told if one.get("type") == names.READY), CACHE_STARTING)
+    return before == CACHE_STARTING and seconds_between(str(created), now) < STARTING_SECONDS
+
+
+def starting_text(failure: object) -> str:
+    """Why nothing can be done with a cache that starts."""
+    return f"the cache is starting, and its master does not answer yet: {failure}"

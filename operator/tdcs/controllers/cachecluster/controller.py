@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster, CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.api.conditions import Finding, finding
-from tdcs.controllers.cache.view import CacheView, WantedBytes
+from tdcs.controllers.cache.view import CacheView, WantedBytes, is_starting
 from tdcs.controllers.cachecluster import children, cleaning, plan, pods, trust
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.draining import Drain, HeldSince, cut_off, is_dead, node_of
@@ -142,6 +142,7 @@ class CacheClusterController:
             fuse=self._fuse(key.name, cluster.spec),
             namespace=self._context.settings.namespace,
             failure=failure,
+            starting=is_starting(view, obj, now=self._context.now()),
             draining=draining,
         )
         status = plan.status_of(

@@ -6,7 +6,8 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import CACHE_STARTING, Finding, finding
+from tdcs.controllers.cache.view import starting_text
 from tdcs.controllers.humanize import human_binary
 from tdcs.controllers.resources import amounts
 from tdcs.engine.protocol import WorkerInfo
@@ -172,6 +173,7 @@ def readiness(
     fuse: FuseView,
     namespace: str,
     failure: str = "",
+    starting: bool = False,
     draining: Sequence[CacheWorker] = (),
 ) -> Finding:
     """The Ready condition.
@@ -182,7 +184,10 @@ def readiness(
         fuse: the clients.
         namespace: where the cache's pods are.
         failure: why the engine could not be asked; empty when it answered.
+        starting: whether it has never answered, and is not expected to yet.
     """
+    if failure and starting:
+        return finding(names.READY, False, CACHE_STARTING, starting_text(failure))
     if failure:
         return finding(names.READY, False, "CacheUnavailable", failure)
     if not workers:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tdcs.api import names
 from tdcs.api.conditions import (
+    CACHE_STARTING,
     COPIES_WRONG,
     EVICTED,
     EXPIRED,
@@ -283,6 +284,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         "Loading": "Loading",
         "CacheClusterDeleting": "Pending",
         "CacheClusterNotFound": "Pending",
+        CACHE_STARTING: "Pending",
         "CacheUnavailable": "Pending",
     }
     return early.get(ready.reason if ready is not None else "", "Failed")

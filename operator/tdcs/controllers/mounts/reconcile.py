@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.conditions import CACHE_STARTING
 from tdcs.api.quantities import to_bytes
 from tdcs.controllers.access.limits import listing_limit
-from tdcs.controllers.cache.view import CacheView
+from tdcs.controllers.cache.view import CacheView, is_starting, starting_text
 from tdcs.controllers.cachemanager import claimants
 from tdcs.controllers.cachemanager.bandwidth import store_of, worth
 from tdcs.controllers.cachemanager.quotas import counting, payers, quota_bytes
@@ -96,6 +97,9 @@ class MountPass:
         view = world.observer.view(mount.cluster)
         if view.failure is not None:
             cause = of_engine(view.failure, mounted=before.listed is not None)
+            cluster = self.stores.cache_cluster(mount.cluster)
+            if is_starting(view, cluster, now=now):
+                cause = replace(cause, reason=CACHE_STARTING, message=starting_text(view.failure))
             return replace(before, problem=cause)
         if not view.answered:
             return replace(before, problem=None)

@@ -80,6 +80,13 @@ def test_a_worker_is_pending_ready_or_lost() -> None:
     assert status.selector == "tdcs.io/cache-cluster=default,tdcs.io/component=worker"
 
 
+def test_a_cache_that_has_never_answered_starts() -> None:
+    states = worker_states(wanted=["a"], workers=[])
+    found = readiness(workers=states, fuse=FuseView(), namespace="n", failure="no route", starting=True)
+    assert (found.status, found.reason) == ("False", "CacheStarting")
+    assert found.message.endswith("does not answer yet: no route")
+
+
 READINESS = {
     "AllReady": ([worker("a")], FuseView(wanted=1, ready=1), ""),
     "ClientsStarting": ([worker("a")], FuseView(wanted=1, ready=0), ""),

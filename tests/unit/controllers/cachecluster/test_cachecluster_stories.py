@@ -7,8 +7,9 @@ import pytest
 from tests.unit.controllers.cluster import QUICK, Cluster
 
 from tdcs.api import names
+from tdcs.controllers.clock import utc_now
 from tdcs.engine.memory import MemoryEngine
-from tdcs.kube.resources import CACHE_CLUSTERS, DAEMON_SETS, DATASETS, JOBS, STATEFUL_SETS
+from tdcs.kube.resources import CACHE_CLUSTERS, DAEMON_SETS, DATASETS, EVENTS, JOBS, STATEFUL_SETS
 
 NODES = ("a", "b", "c")
 
@@ -217,3 +218,33 @@ async def test_fuse_clients_go_when_every_node_plugin_leads_to_the_remote_read_c
         assert FUSE in cluster.server.store(DAEMON_SETS)
         put_plugin(cluster, ready=2)
         await cluster.until(lambda: FUSE not in cluster.server.store(DAEMON_SETS))
+
+
+async def test_a_cache_that_starts_warns_nobody_and_one_that_never_starts_does() -> None:
+    engine = MemoryEngine(sources={"s3://pictures": {"x": 1000}}, workers={"a": 10**9})
+    engine.available = False
+    async with Cluster(engine=engine, nodes={"a": {}}) as cluster:
+        await cluster.create_keys()
+        await cluster.create_cache()
+        await cluster.create_dataset()
+
+        def reasons() -> list[str]:
+            found = (
+                cluster.condition("Ready", "default", resource=CACHE_CLUSTERS),
+                cluster.condition("Ready"),
+            )
+            return [one.get("reason", "") for one in found]
+
+        await cluster.until(lambda: reasons() == ["CacheStarting"] * 2)
+        assert cluster.status()["state"] == "Pending"
+        assert "Warning" not in {event["type"] for event in cluster.server.store(EVENTS).values()}
+        # One that has had its time is away, and so is one that has answered before.
+        made = cluster.server.store(CACHE_CLUSTERS)["tdcs-system", "default"]
+        made["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z"
+        await cluster.until(lambda: reasons() == ["CacheUnavailable"] * 2)
+        assert {event["type"] for event in cluster.events("CacheUnavailable")} == {"Warning"}
+        made["metadata"]["creationTimestamp"] = utc_now()
+        engine.available = True
+        await cluster.until_state("Ready")
+        engine.available = False
+        await cluster.until(lambda: reasons() == ["CacheUnavailable"] * 2)
