@@ -85,13 +85,14 @@ class QueuedJob:
         return self.data_ready and self.possible and self.short is None
 
     @property
-    def order(self) -> tuple[int, bool, float, str]:
+    def order(self) -> tuple[int, bool, float, Key]:
         """Sorts the queue: priority; of one priority who waits to start before who grows; age.
 
-        Times of creation are whole seconds: of jobs that came at once the order must outlive a restart all the same.
+        Times of creation are whole seconds: jobs that came at once are in the order of their names, which outlives a
+        restart, and in which users number them.
         """
         priority, age = queue_key(self)
-        return (priority, self.runs, age, self.uid)
+        return (priority, self.runs, age, self.key)
 
     @property
     def scarce(self) -> str:

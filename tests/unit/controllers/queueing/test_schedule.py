@@ -82,10 +82,11 @@ def test_a_job_that_no_node_can_ever_hold_is_not_counted_ahead() -> None:
     assert "position 2 in the queue; behind team/before" in waiting_admission(found, "mine").message
 
 
-def test_jobs_of_one_second_stay_in_one_order_however_they_are_found() -> None:
-    one, other = job("one", group(8)), job("other", group(8))
+def test_jobs_of_one_second_enter_by_name_however_they_are_found() -> None:
+    one = replace(job("train-1", group(8)), uid="f00d")
+    other = replace(job("train-2", group(8)), uid="beef")
     for found in (line(one, other, free=nodes(8)), line(other, one, free=nodes(8))):
-        assert enters(found) == "one"
+        assert enters(found) == one.uid
 
 
 def test_one_node_is_not_called_nodes() -> None:
