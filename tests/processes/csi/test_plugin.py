@@ -23,6 +23,13 @@ def code_and_text(error: Any) -> tuple[grpc.StatusCode, str]:
     return error.code(), error.details()
 
 
+def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    """How the plugin refuses a call: the status, and what it says."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return code_and_text(caught.value)
+
+
 def test_a_pod_reads_the_folder_and_nobody_can_write_to_it(running: Node) -> None:
     running.mount_cluster(files=FILES)
     target = running.target()
@@ -111,10 +118,8 @@ def test_without_a_fuse_mount_kubelet_is_told_to_try_again_and_why(running: Node
     (running.fuse_root / "default/datasets/abc").mkdir(parents=True)  # a folder, but no mount
     target = running.target()
 
-    with pytest.raises(grpc.RpcError) as caught:
-        running.publish(target)
+    code, text = refused(lambda: running.publish(target))
 
-    code, text = code_and_text(caught.value)
     assert code == grpc.StatusCode.UNAVAILABLE
     assert f"cache cluster default is not mounted on node {NODE}" in text
     assert not running.inside(target).exists()
@@ -124,10 +129,8 @@ def test_a_folder_without_any_file_is_not_published_for_its_mount_may_have_faile
     running.mount_cluster(files=FILES)
     running.inside(running.fuse_root / "default/datasets/hollow").mkdir()
 
-    with pytest.raises(grpc.RpcError) as caught:
-        running.publish(running.target(), path="/datasets/hollow")
+    code, text = refused(lambda: running.publish(running.target(), path="/datasets/hollow"))
 
-    code, text = code_and_text(caught.value)
     assert code == grpc.StatusCode.UNAVAILABLE
     assert "folder /datasets/hollow of cache cluster default is empty" in text
 
@@ -135,19 +138,15 @@ def test_a_folder_without_any_file_is_not_published_for_its_mount_may_have_faile
 def test_without_the_datasets_folder_kubelet_is_told_to_try_again_and_why(running: Node) -> None:
     running.mount_cluster(files=FILES)
 
-    with pytest.raises(grpc.RpcError) as caught:
-        running.publish(running.target(), path="/datasets/missing")
+    code, text = refused(lambda: running.publish(running.target(), path="/datasets/missing"))
 
-    code, text = code_and_text(caught.value)
     assert code == grpc.StatusCode.UNAVAILABLE
     assert "folder /datasets/missing is not in cache cluster default" in text
 
 
 def test_the_event_of_a_pod_names_its_dataset_the_reason_and_what_to_look_at(running: Node) -> None:
     def told(**volume: str) -> str:
-        with pytest.raises(grpc.RpcError) as caught:
-            running.publish(running.target(), **volume)  # type: ignore[arg-type]
-        return code_and_text(caught.value)[1]
+        return refused(lambda: running.publish(running.target(), **volume))[1]  # type: ignore[arg-type]
 
     without_client = told()
     running.mount_cluster(files=FILES)
@@ -187,9 +186,7 @@ def test_bad_requests_are_refused_for_good(running: Node) -> None:
     }
 
     for sentence, call in bad.items():
-        with pytest.raises(grpc.RpcError) as caught:
-            call()
-        code, text = code_and_text(caught.value)
+        code, text = refused(call)
         assert code == grpc.StatusCode.INVALID_ARGUMENT
         assert sentence in text
     assert not (running.root / "elsewhere").exists()
@@ -230,9 +227,7 @@ def test_a_dead_fuse_client_is_named_and_its_volume_can_be_taken_away_and_comes_
     client.kill()
     client.wait()
 
-    with pytest.raises(grpc.RpcError) as caught:
-        running.publish(target)
-    code, text = code_and_text(caught.value)
+    code, text = refused(lambda: running.publish(target))
     assert code == grpc.StatusCode.UNAVAILABLE
     assert "its FUSE client has died" in text
 
@@ -276,10 +271,8 @@ def test_files_in_the_target_folder_are_never_deleted(running: Node) -> None:
     target.mkdir()
     (target / "precious").write_text("kept")
 
-    with pytest.raises(grpc.RpcError) as caught:
-        running.unpublish(target)
+    code, text = refused(lambda: running.unpublish(target))
 
-    code, text = code_and_text(caught.value)
     assert code == grpc.StatusCode.INTERNAL
     assert "it holds files that no volume put there" in text
     assert (target / "precious").read_text() == "kept"

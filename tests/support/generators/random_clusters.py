@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tdcs_scheduler.demand import Demand, waiting_pod
@@ -59,13 +59,17 @@ class Cluster:
         return sum(finds_room(job, set()) for job, (_, pods) in enumerate(self.jobs) for _ in range(pods))
 
 
+def shares(draw: random.Random, *, nodes: Sequence[str]) -> Iterator[list[str]]:
+    """The nodes of each cluster of a group: all of NODES are shared out."""
+    cuts = [0, *sorted(draw.sample(range(2, NODES - 2), GROUP - 1)), NODES]
+    return (list(nodes[begin:end]) for begin, end in itertools.pairwise(cuts))
+
+
 def random_clusters(*, first: int, nodes: Sequence[str]) -> list[Cluster]:
     """Clusters that share out the nodes; sizes, free GPUs, datasets and jobs are drawn from the first's number."""
     draw = random.Random(first)
-    cuts = [0, *sorted(draw.sample(range(2, NODES - 2), GROUP - 1)), NODES]
     found = []
-    for number, (begin, end) in enumerate(itertools.pairwise(cuts), start=first):
-        own = list(nodes[begin:end])
+    for number, own in enumerate(shares(draw, nodes=nodes), start=first):
         pod_gpus = draw.choice([1, 1, 2, 4])
         free = {node: draw.choice([0, 2, 4, 8, 8, 8]) for node in own}
         room = sum(gpus // pod_gpus for gpus in free.values())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.support.generators.random_clusters import GB, GROUP, NODES
+from tests.support.generators.random_clusters import GB, shares
 
 from tdcs_scheduler.demand import Demand, waiting_pod
 from tdcs_scheduler.protocol import Candidates, PrioritizeRequest
@@ -64,10 +63,8 @@ class Pipeline:
 def random_pipelines(*, first: int, nodes: Sequence[str]) -> list[Pipeline]:
     """Clusters that share out the nodes, drawn from the first's number; in most, those that read no data come first."""
     draw = random.Random(first)
-    cuts = [0, *sorted(draw.sample(range(2, NODES - 2), GROUP - 1)), NODES]
     found = []
-    for number, (begin, end) in enumerate(itertools.pairwise(cuts), start=first):
-        own = list(nodes[begin:end])
+    for number, own in enumerate(shares(draw, nodes=nodes), start=first):
         pod_gpus = draw.choice([1, 1, 2, 4])
         free = {node: draw.choice([0, 2, 4, 4, 8, 8]) for node in own}
         free[own[0]] = free[own[-1]] = 8
