@@ -52,27 +52,11 @@ class JobWorld(World):
     def end_pod(self, pod: Object, *, code: int = 0) -> None:
         """Let a pod end."""
         ended = {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": _now()}
-        container = {
-            "name": "main",
-            "image": "train:test",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"terminated": ended},
-        }
-        self._say(pod, phase="Failed" if code else "Succeeded", containerStatuses=[container])
+        self._stop(pod, phase="Failed" if code else "Succeeded", state={"terminated": ended})
 
     def hold_up(self, pod: Object, *, reason: str, message: str) -> None:
         """Let a pod's container wait for this."""
-        container = {
-            "name": "main",
-            "image": "train:test",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"waiting": {"reason": reason, "message": message}},
-        }
-        self._say(pod, phase="Pending", containerStatuses=[container])
+        self._stop(pod, phase="Pending", state={"waiting": {"reason": reason, "message": message}})
 
     def gpu_job(self, name: str, *, pods: int, gpus: int = 1, framework: str = "None", **spec: Any) -> Object:
         """A TrainingJob without datasets, of so many workers with so many GPUs each."""
@@ -117,6 +101,18 @@ class JobWorld(World):
     def _run(self, pod: Object) -> None:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
         self._say(pod, phase="Running", conditions=[*pod["status"]["conditions"], ready])
+
+    def _stop(self, pod: Object, *, phase: str, state: Object) -> None:
+        """Say of a pod that its container does not run."""
+        container = {
+            "name": "main",
+            "image": "train:test",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": state,
+        }
+        self._say(pod, phase=phase, containerStatuses=[container])
 
     def _say(self, pod: Object, **status: Any) -> None:
         self.kube.patch(
