@@ -14,6 +14,7 @@ from tdcs_train.peers import frames
 from tdcs_train.peers.connection import OWED, REGISTERS, SMALL, Connection
 from tdcs_train.peers.errors import PeerError
 from tdcs_train.peers.frames import Frame, Kind
+from tdcs_train.peers.rendezvous import abort
 
 NAME = "rank 1 (stage 1)"
 
@@ -276,3 +277,18 @@ def test_the_reason_of_a_peer_is_found_while_the_rest_of_a_packet_leaves(
     connection._threads[1].join(5.0)
     with pytest.raises(PeerError, match=r"ended: its disk is full$"):
         connection.put({"batch": 1}, None)
+
+
+def test_a_peer_that_does_not_read_keeps_no_other_from_the_reason() -> None:
+    (here, stalled_peer), (other, live_peer) = tcp_pair(), tcp_pair()
+    stalled, live = (Connection(end, peer=NAME, timeout=5.0) for end in (here, other))
+    stalled.put({"batch": 0}, torch.zeros(1 << 20))
+    assert stalled_peer.recv(1, socket.MSG_PEEK), "it has begun to send"
+    ending = threading.Thread(target=abort, args=([stalled, live], "its disk is full"))
+    ending.start()
+    told = Peer(live_peer).next()
+    assert (told.kind, told.header) == (Kind.ABORT, {"reason": "its disk is full"})
+    assert stalled._socket.fileno() != -1, "the one that does not read was waited for"
+    stalled_peer.close()
+    live_peer.close()
+    ending.join()

@@ -68,6 +68,19 @@ def test_a_job_that_lost_a_worker_resumes_and_ends_as_the_undisturbed_one(
     assert [results[-1] for results in resumed] == [results[-1] for results in calm]
 
 
+def test_every_worker_of_a_long_pipeline_names_the_one_that_ended_first(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    stages = [FRONT[:2], FRONT[2:], BACK[:2], BACK[2:]]
+    plan.write_text(json.dumps({"stages": [{"nodes": nodes, "replicas": 1} for nodes in stages]}))
+    with Job(SCRIPT, 4, tmp_path, ["--plan", str(plan), "--rounds", "100000"]) as job:
+        job.workers[1].await_line('"done": 12')
+        job.workers[3].process.kill()
+        assert job.end(within=30) == [2, 2, 2, -signal.SIGKILL]
+        for worker in job.workers[:3]:
+            assert "rank 3 (stage 3) ended" in worker.errors
+            assert "Traceback" not in worker.errors
+
+
 def test_a_worker_that_stalls_ends_the_others_with_its_name_within_the_timeout(
     plan: Path, tmp_path: Path
 ) -> None:

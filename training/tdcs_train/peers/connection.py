@@ -126,13 +126,21 @@ class Connection:
                 raise self._silent(awaited)
         return frames.decode(arrived, peer=self.peer, layouts=self._layouts)
 
-    def close(self, *, reason: str = "") -> None:
-        """Sends what is queued and ends the connection; with a reason the peer fails with it instead."""
+    def announce_abort(self, reason: str) -> None:
+        """Begins to send the reason with which the peer is to fail, instead of what is queued; close it next."""
         with self._outgoing:
             self._closing = True
-            if reason:
-                self._outbox.clear()
-                self._outbox.append(frames.encode(Frame(Kind.ABORT, {"reason": reason})))
+            self._outbox.clear()
+            self._outbox.append(frames.encode(Frame(Kind.ABORT, {"reason": reason})))
+            self._outgoing.notify_all()
+            self._unread.notify_all()
+
+    def close(self, *, reason: str = "") -> None:
+        """Sends what is queued and ends the connection; with a reason the peer fails with it instead."""
+        if reason and not self._closing:
+            self.announce_abort(reason)
+        with self._outgoing:
+            self._closing = True
             self._outgoing.notify_all()
             self._unread.notify_all()
         self._threads[1].join(min(self._timeout, 5.0 if reason else self._timeout))

@@ -235,6 +235,11 @@ def _own_address(master: str) -> str:
 
 
 def abort(connections: Sequence[Connection], reason: str) -> None:
-    """Ends connections such that each peer fails with the reason."""
+    """Ends connections such that each peer fails with the reason.
+
+    All peers are told first: closing waits for the one that has stalled, and the others would take this worker for it.
+    """
+    for connection in connections:
+        connection.announce_abort(reason)
     for connection in connections:
         connection.close(reason=reason)
