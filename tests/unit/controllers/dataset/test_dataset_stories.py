@@ -1,9 +1,7 @@
 """What a user of Datasets sees, from the spec to the bytes, on an API server and a cache in memory."""
 
-import asyncio
 import errno
 import itertools
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,163 +9,16 @@ from typing import Any
 import pytest
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.controllers.dataset.conftest import MB, TOTAL, ZONES, engine_of, slow
 from tests.unit.kube.fake import error
 
 from tdcs.controllers.context import WorkKey
-from tdcs.engine.memory import MemoryEngine, Operation
+from tdcs.engine.memory import Operation
 from tdcs.engine.protocol import WorkerInfo
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
-
-MB = 1_000_000
-TOTAL = 20 * MB
-ZONES = {"a": "1", "b": "1", "c": "2", "d": "2"}
-
-
-def engine_of(**more: Any) -> MemoryEngine:
-    return MemoryEngine(
-        sources={"s3://pictures": {f"{'train' if n % 2 else 'val'}/{n:03d}.jpg": MB for n in range(20)}},
-        workers=dict.fromkeys(ZONES, 10 * TOTAL),
-        **more,
-    )
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    async with Cluster(
-        engine=engine_of(), nodes={name: {"zone": zone} for name, zone in ZONES.items()}
-    ) as made:
-        await made.create_cache()
-        await made.create_keys()
-        yield made
-
-
-def slow(cluster: Cluster, seconds: float) -> None:
-    """Each block takes so long from now on."""
-
-    async def pace(operation: Operation) -> None:
-        if operation.name == "put" and operation.length:
-            await asyncio.sleep(seconds)
-
-    cluster.engine.before = pace
-
-
-async def test_datasets_of_one_source_each_have_their_placement_and_share_blocks(cluster: Cluster) -> None:
-    await cluster.create_dataset("one", placement={"mode": "Replicate", "nodeCount": 1})
-    await cluster.until_state("Ready", "one")
-    await cluster.create_dataset("three", placement={"mode": "Replicate", "nodeCount": 3})
-    await cluster.until_state("Ready", "three")
-    assert len(cluster.nodes("one")) == 1
-    assert len(cluster.nodes("three")) == 3
-    assert cluster.status("one")["mountPath"] == cluster.status("three")["mountPath"]
-    assert sum(cluster.held().values()) == 3 * TOTAL
-    assert cluster.engine.source_bytes_read == TOTAL  # nodes give each other what one of them has
-
-    await cluster.server.delete(DATASETS, name="three", namespace="n")
-    await cluster.until(lambda: cluster.held() == cluster.nodes("one") != {})
-    assert cluster.status("one")["state"] == "Ready"
-    await cluster.server.delete(DATASETS, name="one", namespace="n")
-    await cluster.until(lambda: not cluster.server.store(DATASETS))
-    assert cluster.held() == {}
-
-
-async def test_deleting_the_oldest_does_not_move_the_blocks_of_the_others(cluster: Cluster) -> None:
-    await cluster.create_dataset("old", placement={"nodeSelector": {"zone": "1"}})
-    await cluster.until_state("Ready", "old")
-    await cluster.create_dataset("young", placement={"nodeSelector": {"zone": "2"}})
-    await cluster.until_state("Ready", "young")
-    mine = cluster.nodes("young")
-    assert set(mine) <= {"c", "d"}
-    read = cluster.engine.source_bytes_read
-    await cluster.server.delete(DATASETS, name="old", namespace="n")
-    await cluster.until(lambda: cluster.held() == mine)
-    assert cluster.engine.source_bytes_read == read
-
-
-async def test_more_nodes_than_there_are_is_said(cluster: Cluster) -> None:
-    await cluster.create_dataset(
-        placement={"mode": "Replicate", "nodeCount": 3, "nodeSelector": {"zone": "2"}}
-    )
-    await cluster.until(lambda: cluster.condition("Placed").get("reason") == "TooFewNodes")
-    await cluster.until_state("Degraded")
-    told = cluster.condition("Ready")
-    assert told["status"] == "True"
-    assert (
-        "on 2 nodes, and spec.placement asks for 3 nodes: only 2 live cache nodes have room"
-        in told["message"]
-    )
-    assert cluster.events("TooFewNodes")
-
-
-async def test_the_loaded_ratio_counts_every_copy(cluster: Cluster) -> None:
-    slow(cluster, 0.03)
-    seen: set[tuple[bool, bool]] = set()
-    await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
-
-    def done() -> bool:
-        status = cluster.status()
-        if status.get("wantedBytes"):
-            assert status["wantedBytes"] == 2 * TOTAL
-            assert status["loadedBytes"] <= status["physicalBytes"] + 1
-            seen.add((status["loadedRatio"] < 1, status["cachedRatio"] < 1))
-        return bool(status.get("state") == "Ready")
-
-    await cluster.until(done)
-    assert (True, True) in seen
-    assert (cluster.status()["loadedRatio"], cluster.status()["loaded"]) == (1.0, "100%")
-
-
-async def test_the_nodes_that_data_is_on_its_way_to_are_told_from_the_start(cluster: Cluster) -> None:
-    slow(cluster, 0.03)
-    seen: list[list[tuple[int, int]]] = []
-    await cluster.create_dataset(placement={"mode": "Replicate", "nodeCount": 2})
-
-    def done() -> bool:
-        nodes = [node for copy in cluster.status().get("copies", ()) for node in copy["nodes"]]
-        seen.append([(node["bytes"], node.get("arriving", 0)) for node in nodes])
-        return bool(cluster.status().get("state") == "Ready")
-
-    await cluster.until(done)
-    loading = [nodes for nodes in seen if any(coming for _, coming in nodes)]
-    assert loading
-    assert all(len(nodes) == 2 and held + coming == TOTAL for nodes in loading for held, coming in nodes)
-    assert seen[-1] == [(TOTAL, 0)] * 2
-
-
-async def test_copies_have_nodes_of_their_own(cluster: Cluster) -> None:
-    await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2, "copies": 2})
-    await cluster.until_state("Ready")
-    copies = cluster.status()["copies"]
-    assert [one["id"] for one in copies] == ["0", "1"]
-    first, second = ({node["name"] for node in one["nodes"]} for one in copies)
-    assert not first & second
-    assert all(sum(node["bytes"] for node in one["nodes"]) == TOTAL for one in copies)
-
-
-async def test_a_fraction_of_some_folders_is_held_and_no_more(cluster: Cluster) -> None:
-    await cluster.create_dataset(preload={"paths": ["train"], "percent": 50}, placement={"nodeCount": 1})
-    await cluster.until_state("Ready")
-    assert list(cluster.held().values()) == [5 * MB]
-    assert (cluster.status()["cachedRatio"], cluster.status()["loadedRatio"]) == (0.25, 1.0)
-    await cluster.change(DATASETS, "pictures", preload={"percent": None, "amount": "2M"})
-    await cluster.until(lambda: list(cluster.held().values()) == [2 * MB])
-    await cluster.until_state("Ready")
-    assert cluster.engine.source_bytes_read == 5 * MB  # the smaller part is among the larger one
-
-
-async def test_a_path_without_files_is_named(cluster: Cluster) -> None:
-    await cluster.create_dataset(preload={"paths": ["train", "tset"]})
-    await cluster.until(lambda: cluster.condition("Placed").get("reason") == "PathNotFound")
-    assert "no file under 'tset'" in cluster.condition("Placed")["message"]
-    await cluster.until_state("Degraded")
-    assert sum(cluster.held().values()) == TOTAL // 2
-
-
-async def test_an_amount_below_one_file_is_told(cluster: Cluster) -> None:
-    await cluster.create_dataset(preload={"amount": "1k"})
-    await cluster.until(lambda: cluster.condition("Placed").get("reason") == "AmountTooSmall")
 
 
 @pytest.mark.parametrize(
@@ -182,22 +33,6 @@ async def test_a_start_time_is_waited_for_and_a_past_one_means_now(
     if state == "Scheduled":
         await cluster.change(DATASETS, "pictures", preload={"startTime": None})
         await cluster.until_state("Ready")
-
-
-async def test_what_does_not_fit_is_left_out_with_numbers(cluster: Cluster) -> None:
-    await cluster.set_capacity(TOTAL // 4, *ZONES)
-    await cluster.create_dataset(placement={"mode": "Partition", "nodeCount": 2})
-    await cluster.until(lambda: cluster.condition("Loaded").get("status") == "True")
-    await cluster.until_state("Degraded")
-    placed = cluster.condition("Placed")
-    assert (placed["reason"], placed["status"]) == ("NotAllFits", "False")
-    assert placed["message"].startswith("8.0 MB of 20.0 MB is all that the chosen nodes have room for")
-    assert (cluster.condition("Loaded")["status"], cluster.status()["loadedRatio"]) == ("True", 1.0)
-    held = cluster.held()
-    await asyncio.sleep(0)
-    await cluster.annotate("pictures", refresh="now")
-    await cluster.until(lambda: cluster.status().get("refreshed") == "now")
-    assert cluster.held() == held  # the same subset stays
 
 
 async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: Cluster) -> None:
@@ -219,19 +54,6 @@ async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: C
         return await cluster.engine.versions() != first
 
     await eventually_async(told, deadline=30)
-
-
-async def test_a_cache_smaller_than_a_block_says_so(cluster: Cluster) -> None:
-    await cluster.set_capacity(MB // 2, *ZONES)
-    await cluster.create_dataset()
-    await cluster.until_state("Degraded")
-    assert "smaller than a block" in cluster.condition("Ready")["message"]
-
-
-async def test_no_node_with_the_labels_is_an_error_that_names_them(cluster: Cluster) -> None:
-    await cluster.create_dataset(placement={"nodeSelector": {"zone": "9"}})
-    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "NoCacheNode")
-    assert "spec.placement.nodeSelector (zone=9)" in cluster.condition("Ready")["message"]
 
 
 async def test_other_keys_endpoints_and_prefixes_of_a_mounted_bucket_are_mounts_of_their_own(

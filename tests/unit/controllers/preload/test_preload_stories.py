@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.controllers.cluster import Cluster
-from tests.unit.controllers.dataset.test_dataset_stories import slow
+from tests.unit.controllers.dataset.conftest import slow
 
 from tdcs.api.dataset import KEPT_PRELOADS
 from tdcs.controllers.mounts.path_settings import READ_TYPE
