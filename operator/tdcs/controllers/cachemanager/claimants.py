@@ -12,7 +12,7 @@ from tdcs.controllers.publish import conditions_of
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 from tdcs.planning import wants
-from tdcs.planning.clones import Clone, clones
+from tdcs.planning.clones import Clone, clones, jobs_served
 from tdcs.planning.standing import Claimant
 from tdcs.planning.wants import Want
 
@@ -81,7 +81,11 @@ def clones_of(
             copies=spec.placement.copies,
             known=status.copies if status is not None else (),
             readers=_readers(context.stores, user, mine.active),
-            jobs=len(active) + len(mine.waiting),
+            jobs=jobs_served(
+                reading=len(mine.active),
+                waiting=len(mine.waiting),
+                others=len(active.difference(mine.active)),
+            ),
             now=context.now(),
             idle_seconds=context.settings.clone_idle_seconds,
         )

@@ -203,6 +203,27 @@ async def test_a_clone_is_made_from_peers_for_a_job_that_waits_and_goes_when_it_
     await cluster.until(lambda: on_disk(cluster, "one") == SIZE)
 
 
+async def test_jobs_of_another_dataset_of_the_source_call_for_a_clone_only_while_a_job_waits(
+    cluster: Cluster,
+) -> None:
+    whole = {"mode": "Replicate", "nodeCount": 1}
+    access = {"maxConcurrentJobs": 1, "onLimit": "Clone"}
+    await create(cluster, "one", placement=whole, access=access)
+    await cluster.create_dataset("twin", source={"uri": "s3://one"}, placement=whole)
+    for name in ("one", "twin"):
+        await cluster.until_state("Ready", name)
+    assert cluster.status("one")["mountPath"] == cluster.status("twin")["mountPath"]
+    for name in ("first", "second"):
+        job(cluster, name, "twin", copy="0")
+    await cluster.until(lambda: counts(cluster, "twin") == (2, 0))
+    cluster.context.queue.add(WorkKey(DATASETS, "n", "one"))
+    await cluster.quiet()
+    assert (granted(cluster, "one"), len(cluster.status("one")["copies"])) == ("Granted", 1)
+    # A job that waits for a place needs as many copies as all of them.
+    job(cluster, "third", "one")
+    await cluster.until(lambda: len(cluster.status("one")["copies"]) == 3)
+
+
 @pytest.mark.parametrize("lacks", ["nodes", "room"])
 async def test_a_clone_without_nodes_or_room_is_refused_in_words_and_nothing_is_lost(
     cluster: Cluster, lacks: str
