@@ -134,6 +134,13 @@ def state(world: World, name: str) -> Object:
     return found
 
 
+def quota(world: World, name: str) -> Object:
+    """The condition of a Workload about its quota."""
+    status = world.kube.get("Workload", name, namespace=world.namespace)["status"]
+    found: Object = next(each for each in status["conditions"] if each["type"] == "QuotaReserved")
+    return found
+
+
 def admit(world: World, name: str, *, flavor: str) -> None:
     """What Kueue's scheduler does once all checks are ready: every pod set has a flavor."""
     workload = world.kube.get("Workload", name, namespace=world.namespace)
@@ -227,7 +234,7 @@ def preempted_and_admitted_again(world: World) -> None:
     world.wait(lambda: is_true(world, name, "Finished"))
 
 
-def test_a_workload_starts_with_its_data_and_without_it_is_tried_again(
+def test_a_workload_starts_with_its_data_and_waits_without_quota_until_it_is_there(
     world: World, release: str, rights: list[Object], tmp_path: Path
 ) -> None:
     kube, namespace = world.kube, world.namespace
@@ -257,19 +264,18 @@ def test_a_workload_starts_with_its_data_and_without_it_is_tried_again(
     reserve(world, "warm")
     world.wait(lambda: state(world, "warm")["state"] == "Ready")
 
-    # It had quota at once, and never waited for it: nothing is loaded for it, and it is to be tried again.
+    # It had quota at once, and nothing says how fast its data comes: it gives its quota back after two seconds. Then it
+    # waits as others do, and its data is loaded.
     put_workload(world, "cold", claim="cold")
     reserve(world, "cold")
-    world.wait(lambda: state(world, "cold")["state"] == "Retry")
-    assert state(world, "cold")["requeueAfterSeconds"] >= 1
-    assert "Kueue is to try it again in" in state(world, "cold")["message"]
-
-    # Waiting for quota, it has its data loaded ahead.
-    put_workload(world, "next", claim="cold")
+    world.wait(lambda: quota(world, "cold")["reason"] == "OnHold")
+    assert quota(world, "cold")["status"] == "False"
     world.wait(lambda: kube.find("Preload", "ahead-cold", namespace=namespace) is not None)
     world.wait(lambda: world.dataset("cold")["status"].get("loadedRatio") == 1.0)
-    reserve(world, "next")
-    world.wait(lambda: state(world, "next")["state"] == "Ready")
+    world.wait(lambda: quota(world, "cold")["reason"] == "Pending")
+    assert state(world, "cold")["state"] == "Pending"
+    reserve(world, "cold")
+    world.wait(lambda: state(world, "cold")["state"] == "Ready")
 
     preempted_and_admitted_again(world)
 

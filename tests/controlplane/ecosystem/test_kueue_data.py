@@ -10,12 +10,20 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.controlplane.ecosystem.kueue_world import HOSTNAME, Queues, kueue, plain, queued, unmade_queues
+from tests.controlplane.ecosystem.kueue_world import (
+    HOSTNAME,
+    Queues,
+    holds,
+    kueue,
+    plain,
+    queued,
+    unmade_queues,
+)
 from tests.controlplane.job_world import JobWorld, jobs
 from tests.controlplane.operator_process import paced_engine
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL
 from tests.support.ecosystem.kueue import KUEUE_API
-from tests.support.kube import Object
+from tests.support.kube import Object, condition
 
 __all__ = ["jobs", "kueue", "unmade_queues"]
 
@@ -32,7 +40,7 @@ def check(jobs: JobWorld) -> Iterator[str]:
             "apiVersion": "tdcs.io/v1alpha2",
             "kind": "DataCheck",
             "metadata": {"name": name},
-            "spec": {},
+            "spec": {"holdQuota": "2s", "lookAhead": 0},
         }
     )
     kube.create(
@@ -76,6 +84,33 @@ def test_jobs_with_warm_data_start_at_once_and_each_reads_a_copy_of_its_own(
             jobs.run_pods(name, count=4)
         copies = [{copy_read(pod) for pod in jobs.pods(name)} for name in ("first", "second")]
         assert sorted(map(sorted, copies)) == [["0"], ["1"]]
+
+
+def test_a_job_with_warm_data_passes_a_cold_one_that_came_first_and_gives_its_quota_back(
+    jobs: JobWorld, unmade_queues: Queues, check: str
+) -> None:
+    two_sources(jobs)
+    queues = unmade_queues
+    with jobs.operator(kueue=True):
+        queues.create(checks=[check])
+        jobs.create_dataset()
+        jobs.wait_ready()
+        # Nothing loads it until the test says so.
+        jobs.create_dataset("cold", source={"uri": COLD}, preload={"startTime": "2035-01-01T00:00:00Z"})
+        plain(jobs, "cold", pods=4, gpus=2, claims=["cold"])
+        jobs.wait(lambda: holds(queues.workload_of("cold")))
+        plain(jobs, "warm", pods=4, gpus=2, claims=["pictures"])
+        jobs.wait(lambda: holds(queues.workload_of("warm")))
+        assert not holds(queues.workload_of("cold"))
+        jobs.run_pods("warm", count=4)
+        assert not jobs.pods("cold")
+        for pod in jobs.pods("warm"):
+            jobs.end_pod(pod)
+        jobs.wait(lambda: queues.used() == 0)
+        jobs.kube.patch("DataCheck", check, {"spec": {"lookAhead": 1}})
+        jobs.run_pods("cold", count=4)
+        # It has given it back without an eviction: it had never started.
+        assert condition(queues.workload_of("cold"), "Evicted") is None
 
 
 def nodes_of(jobs: JobWorld, name: str) -> set[str]:

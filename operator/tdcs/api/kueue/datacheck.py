@@ -15,8 +15,7 @@ class DataCheckSpec(Model):
     """Share of each Dataset that must be cached, in whole percent of what its spec asks to be cached."""
     hold_quota: Duration = "5m"
     """How long a Workload with quota is Pending while the rest arrives, before it becomes Retry. One that would need
-    longer becomes Retry at once: Kueue is to try it again when the data is expected. When the quota is given back is
-    Kueue's decision."""
+    longer becomes Retry at once: it gives its quota back, and is queued again when its data is there."""
     max_wait: Duration | None = None
     """How long after its creation a Workload waits for data at all; then it starts with what is there. Left out, it
     waits as long as it takes."""

@@ -7,7 +7,7 @@ cannot be seen yet: a restart reads the states from the Workloads.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from tdcs.api.kueue.datacheck import DataCheckSpec
 from tdcs.controllers.context import Context
 from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.kueue.copy_assignments import CopyAssignments, pod_set_updates
+from tdcs.controllers.kueue.hold import hold_status, is_on_hold, queue_status
 from tdcs.controllers.kueue.verdict import DataState, KnownDataset, Verdict, to_load_ahead, verdict
 from tdcs.controllers.kueue.workload import CheckedWorkload, checked_workload
 from tdcs.kube.api import Object
@@ -114,9 +115,13 @@ class KueueChecks:
             KubeError: the API server gives no answer. What it refuses for one object is logged, and holds up no other.
         """
         self._copies.begin(self._workloads.store.values())
-        for (_, name), check in sorted(self._checks.store.items()):
-            if (check.get("spec") or {}).get("controllerName") != names.KUEUE_CONTROLLER:
-                continue
+        checks = {
+            name: check
+            for (_, name), check in sorted(self._checks.store.items())
+            if (check.get("spec") or {}).get("controllerName") == names.KUEUE_CONTROLLER
+        }
+        await self._free_unchecked(checks)
+        for name, check in checks.items():
             spec, problem = self._spec_of(check)
             await self._report_active(check, problem=problem)
             if spec is None:
@@ -211,12 +216,55 @@ class KueueChecks:
             copies = self._copies.of(workload, datasets=own)
             if updates := pod_set_updates(workload, copies=copies):
                 state["podSetUpdates"] = updates
-        metadata = {"namespace": namespace, "name": name, "uid": workload.uid}
-        await self._write(WORKLOADS, metadata, {"admissionChecks": [state]})
+        if workload.reserved_since is None or (found.state is DataState.RETRY and workload.may_hold):
+            await self._hold_or_queue(workload, found, state=state)
+        else:
+            metadata = {"namespace": namespace, "name": name, "uid": workload.uid}
+            await self._write(WORKLOADS, metadata, {"admissionChecks": [state]})
         self._said[check, workload.uid] = self._clock()
+
+    async def _hold_or_queue(
+        self, workload: CheckedWorkload, found: Verdict, *, state: Mapping[str, Any]
+    ) -> None:
+        obj = self._workloads.store.get(workload.key)
+        if obj is None:
+            return
+        if found.state is DataState.RETRY:
+            status = hold_status(obj, check=state, now=self._context.now())
+        else:
+            status = queue_status(obj, check=state, message=found.message, now=self._context.now())
+        await self._replace_status(obj, status)
+
+    async def _free_unchecked(self, checks: Collection[str]) -> None:
+        """Have Kueue queue those that are on hold, and have none of these checks any more."""
+        for obj in list(self._workloads.store.values()):
+            status = obj.get("status") or {}
+            if not is_on_hold(obj) or {
+                each.get("name") for each in status.get("admissionChecks") or ()
+            } & set(checks):
+                continue
+            text = f"it has no AdmissionCheck with the controller {names.KUEUE_CONTROLLER} any more"
+            await self._replace_status(
+                obj, queue_status(obj, check=None, message=text, now=self._context.now())
+            )
+
+    async def _replace_status(self, obj: Object, status: Mapping[str, Any]) -> None:
+        """Write what others have written too, unless they have written meanwhile."""
+        metadata = obj["metadata"]
+        patch = {"metadata": {"resourceVersion": metadata.get("resourceVersion")}, "status": status}
+        try:
+            await self._context.api.merge_status(
+                WORKLOADS, name=metadata["name"], namespace=metadata["namespace"], patch=patch
+            )
+        except (ConflictError, NotFoundError) as error:
+            _log.info("%s; it is gone, or has been written to: the next pass looks at it again", error)
+        except KubeError as error:
+            self._log_refusal(error)
 
     def _is_news(self, workload: CheckedWorkload, found: Verdict, *, check: str) -> bool:
         if found.state != workload.state:
+            return True
+        if workload.reserved_since is None and workload.on_hold != (found.state is DataState.RETRY):
             return True
         last = self._said.get((check, workload.uid))
         return found.message != workload.message and (

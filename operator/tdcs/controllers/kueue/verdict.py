@@ -21,8 +21,7 @@ LONGEST_SECONDS = 3600
 
 
 class DataState(StrEnum):
-    """What the check says to Kueue: admit the Workload, wait, or try it again later. When quota is given back is
-    Kueue's decision."""
+    """What the check says: admit the Workload, wait with its quota, or wait without."""
 
     READY = "Ready"
     PENDING = "Pending"
@@ -31,7 +30,8 @@ class DataState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A state, a sentence that says why, and with Retry the seconds until the Workload comes again."""
+    """A state, and a sentence that says why; with Retry of a Workload that cannot be held, the seconds until Kueue is
+    to try it again."""
 
     state: DataState
     message: str
@@ -49,7 +49,7 @@ class KnownDataset:
 def verdict(
     workload: CheckedWorkload, *, spec: DataCheckSpec, datasets: Mapping[str, KnownDataset], now: str
 ) -> Verdict | None:
-    """What to say of a Workload; None: nothing, for it holds no quota, or the answer stands.
+    """What to say of a Workload; None: nothing, for it waits for quota, or the answer stands.
 
     Args:
         workload: as it is.
@@ -57,25 +57,25 @@ def verdict(
         datasets: those of its namespace, by name. Claims of other names are other volumes.
         now: the time.
     """
-    if (
-        workload.closed
-        or workload.reserved_since is None
-        or workload.state in (DataState.READY, DataState.RETRY)
-    ):
+    if workload.closed:
+        return None
+    if workload.reserved_since is None:
+        if not workload.on_hold and workload.state != DataState.RETRY:
+            return None
+    elif workload.state in (DataState.READY, DataState.RETRY):
         return None
     mounted = [name for name in workload.claims if name in datasets]
     if not mounted:
-        return Verdict(state=DataState.READY, message="its pods mount no Dataset")
+        return _ready(workload, "its pods mount no Dataset")
     found = [_readiness(name, datasets[name], percent=spec.percent) for name in mounted]
     answer = decide(suspended=False, datasets=found)
     if answer.admitted:
-        return Verdict(state=DataState.READY, message=answer.message)
+        return _ready(workload, answer.message)
     waited = seconds_between(workload.created, now)
     most = spec.max_wait_seconds
     if most is not None and waited >= most:
         text = f"it has waited for {spec.max_wait} (maxWait), and starts with what is there: {answer.message}"
-        return Verdict(state=DataState.READY, message=text)
-    left = spec.hold_seconds - seconds_between(workload.reserved_since, now)
+        return _ready(workload, text)
     missing = [
         name
         for name, each in zip(mounted, found, strict=True)
@@ -84,13 +84,28 @@ def verdict(
     expected = seconds_to_load([datasets[name].dataset for name in missing], percent=spec.percent)
     if most is not None and expected is not None:
         expected = min(expected, most - waited)
-    if left > 0 and (expected is None or expected <= left):
-        when = "" if expected is None else f", in about {math.ceil(expected)} s"
-        text = f"{answer.message}{when}; it is Pending for at most {spec.hold_quota} (holdQuota)"
-        return Verdict(state=DataState.PENDING, message=text)
+    when = "" if expected is None else f", in about {math.ceil(expected)} s"
+    if workload.reserved_since is not None:
+        left = spec.hold_seconds - seconds_between(workload.reserved_since, now)
+        if left > 0 and (expected is None or expected <= left):
+            text = f"{answer.message}{when}; it is Pending for at most {spec.hold_quota} (holdQuota)"
+            return Verdict(state=DataState.PENDING, message=text)
+    if workload.may_hold:
+        text = f"{answer.message}; it holds no quota, and is queued again once its data is there{when}"
+        return Verdict(state=DataState.RETRY, message=text)
     again = UNKNOWN_SECONDS if expected is None else min(max(math.ceil(expected), 1), LONGEST_SECONDS)
     text = f"{answer.message}; Kueue is to try it again in {again} s"
     return Verdict(state=DataState.RETRY, message=text, requeue_after_seconds=again)
+
+
+def _ready(workload: CheckedWorkload, message: str) -> Verdict:
+    """Its data lets it start: with quota it is admitted, on hold it is queued again first."""
+    if workload.reserved_since is not None:
+        return Verdict(state=DataState.READY, message=message)
+    if workload.on_hold:
+        return Verdict(state=DataState.PENDING, message=f"{message}; it is queued again")
+    # Kueue has passed it over for its state, and forgets that only when it comes back from a hold.
+    return Verdict(state=DataState.RETRY, message=f"{message}; it is about to be queued again")
 
 
 def seconds_to_load(datasets: Sequence[Dataset | None], *, percent: int) -> float | None:

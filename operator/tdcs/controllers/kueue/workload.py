@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
+from tdcs.controllers.kueue.hold import RETRY, is_on_hold
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 
@@ -36,6 +37,8 @@ class CheckedWorkload:
         priority: larger is admitted first.
         pod_sets: its pods.
         reserved_since: when its quota was reserved; None while it is not.
+        on_hold: whether it waits outside of the queue for its data, see `tdcs.controllers.kueue.hold`.
+        may_hold: whether it stays there until it is queued again: Kueue queues those of StatefulSets at once.
         closed: whether there is nothing to say about it: it is admitted, being evicted, ended, not active, or being
             deleted.
         state: of the check, as it stands there; empty before anything was said.
@@ -49,6 +52,8 @@ class CheckedWorkload:
     priority: int = 0
     pod_sets: tuple[MountingPodSet, ...] = ()
     reserved_since: str | None = None
+    on_hold: bool = False
+    may_hold: bool = True
     closed: bool = False
     state: str = ""
     message: str = ""
@@ -82,6 +87,10 @@ def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
         priority=int(spec.get("priority") or 0),
         pod_sets=tuple(map(_pod_set, spec.get("podSets") or ())),
         reserved_since=None if reserved is None else str(reserved.get("lastTransitionTime", "")),
+        on_hold=is_on_hold(obj) and (own.get("state") == RETRY or not _any_retries(status)),
+        may_hold=not any(
+            owner.get("kind") == "StatefulSet" for owner in metadata.get("ownerReferences") or ()
+        ),
         # Evicted it stays until it has quota again: without quota it waits as any other does.
         closed=bool(true & {"Admitted", "Finished"})
         or {"Evicted", "QuotaReserved"} <= true
@@ -91,6 +100,10 @@ def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
         message=str(own.get("message", "")),
         since=str(own.get("lastTransitionTime", "")),
     )
+
+
+def _any_retries(status: Mapping[str, Any]) -> bool:
+    return any(each.get("state") == RETRY for each in status.get("admissionChecks") or ())
 
 
 def is_finished(obj: Object) -> bool:

@@ -129,20 +129,78 @@ class World:
         return found
 
 
-def test_a_warm_job_is_ready_while_a_cold_one_before_it_is_to_be_tried_again() -> None:
-    world = World()
-    world.dataset("cold", 10)
-    world.dataset("warm", 100)
+def hold_soon(world: World) -> None:
+    """Quota is held for five seconds."""
     world.put(DATA_CHECKS, {"metadata": {"name": "soon"}, "spec": {"holdQuota": "5s"}})
     parameters = {"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "soon"}
     world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["parameters"] = parameters
-    world.put(WORKLOADS, workload("first", "cold"))
+
+
+def reserved(world: World, name: str) -> Object:
+    """The condition of a Workload about its quota."""
+    conditions = world.server.store(WORKLOADS)["n", name]["status"]["conditions"]
+    found: Object = next(each for each in conditions if each["type"] == "QuotaReserved")
+    return found
+
+
+def test_a_warm_job_is_ready_while_a_cold_one_before_it_waits_without_quota() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    world.dataset("warm", 100)
+    hold_soon(world)
+    first = workload("first", "cold")
+    first["status"]["admission"] = {"clusterQueue": "gpu"}
+    others = first["status"]["admissionChecks"]
+    others.append({"name": "machines", "state": "Ready", "podSetUpdates": [{"name": "main"}]})
+    world.put(WORKLOADS, first)
     world.put(WORKLOADS, workload("second", "warm"))
     world.look()
 
-    assert (world.state("first")["state"], world.state("first")["requeueAfterSeconds"]) == ("Retry", 60)
+    assert world.state("first")["state"] == "Retry"
+    assert "requeueAfterSeconds" not in world.state("first")
+    assert (reserved(world, "first")["status"], reserved(world, "first")["reason"]) == ("False", "OnHold")
+    status = world.server.store(WORKLOADS)["n", "first"]["status"]
+    assert "admission" not in status
+    assert status["admissionChecks"][1]["state"] == "Pending"
+    assert "podSetUpdates" not in status["admissionChecks"][1]
     assert world.state("second")["state"] == "Ready"
     assert world.active()["status"] == "True"
+    # Without quota its data is loaded, as of any that waits.
+    world.look()
+    assert ("n", "ahead-cold") in world.server.store(PRELOADS)
+    assert world.look() == []
+
+    world.dataset("cold", 100)
+    world.look()
+    assert world.state("first")["state"] == "Pending"
+    assert (reserved(world, "first")["status"], reserved(world, "first")["reason"]) == ("False", "Pending")
+    assert world.look() == []
+
+
+def test_without_its_check_a_held_workload_is_queued_again_and_holds_of_kueue_stay() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    for name in ("ours", "kueues"):
+        world.put(WORKLOADS, workload(name, "cold", reserved=None, state="Retry", held=True))
+        world.server.store(WORKLOADS)["n", name]["status"]["admissionChecks"] = []
+    reserved(world, "kueues")["message"] = "StatefulSet scaled to zero; workload on hold"
+    world.look()
+    assert reserved(world, "ours")["reason"] == "Pending"
+    assert reserved(world, "kueues")["reason"] == "OnHold"
+
+
+def test_what_kueue_has_written_meanwhile_is_not_overwritten_by_a_hold() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    hold_soon(world)
+    world.put(WORKLOADS, workload("first", "cold"))
+    stale = dict(world.server.store(WORKLOADS))
+    world.put(WORKLOADS, workload("first", "cold", true=("Finished",)))
+    world.server.store(WORKLOADS)["n", "first"]["metadata"]["resourceVersion"] = "2"
+    world.checks._workloads.store = stale
+    world.look()
+    assert world.state("first")["state"] == "Pending"
+    assert reserved(world, "first")["status"] == "True"
 
 
 def test_a_pass_over_answered_checks_writes_nothing_and_sentences_seldom() -> None:

@@ -34,16 +34,28 @@ def workload(
     created: int = 0,
     state: str = "Pending",
     true: tuple[str, ...] = (),
+    held: bool = False,
+    owner: str = "Job",
     **spec: Any,
 ) -> Object:
-    """A Workload that mounts these claims; `reserved`: when it got its quota, None: it has none."""
+    """A Workload that mounts these claims; `reserved`: when it got its quota, None: it has none; `held`: on hold."""
     volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     conditions = [{"type": kind, "status": "True", "lastTransitionTime": at(0)} for kind in true]
     if reserved is not None:
         conditions.append({"type": "QuotaReserved", "status": "True", "lastTransitionTime": at(reserved)})
+    if held:
+        on_hold = {"status": "False", "reason": "OnHold", "message": "tdcs.io/data: cold"}
+        conditions.append({"type": "QuotaReserved", **on_hold, "lastTransitionTime": at(0)})
     check = {"name": CHECK, "state": state, "message": "", "lastTransitionTime": at(reserved or 0)}
     return {
-        "metadata": {"namespace": "n", "name": name, "uid": f"uid-{name}", "creationTimestamp": at(created)},
+        "metadata": {
+            "namespace": "n",
+            "name": name,
+            "uid": f"uid-{name}",
+            "creationTimestamp": at(created),
+            "resourceVersion": "1",
+            "ownerReferences": [{"kind": owner, "name": name}],
+        },
         "spec": {
             "podSets": [{"name": "main", "count": 2, "template": {"spec": {"volumes": volumes}}}],
             **spec,
@@ -94,11 +106,44 @@ def test_what_arrives_within_hold_quota_is_waited_for() -> None:
     )
 
 
-def test_what_takes_longer_is_to_be_tried_again_when_it_is_expected() -> None:
+def test_what_takes_longer_waits_without_quota_until_its_data_is_there() -> None:
     found = judged(workload("w", "pictures"), {"pictures": known(40, rate=1)}, holdQuota="30s")
+    assert found == Verdict(
+        state=DataState.RETRY,
+        message="Dataset pictures has 40% of its bytes cached, the job waits for 100%; it holds no quota, and is "
+        "queued again once its data is there, in about 60 s",
+    )
+    held = workload("w", "pictures", reserved=None, state="Retry", held=True)
+    assert judged(held, {"pictures": known(40, rate=1)}, now=500) == found
+    there = judged(held, {"pictures": known(100)}, now=500)
+    assert there == Verdict(state=DataState.PENDING, message="1 dataset ready; it is queued again")
+    for gone in ({}, {"other": known(0)}):
+        assert getattr(judged(held, gone), "state", None) is DataState.PENDING
+
+
+def test_kueue_takes_stateful_sets_from_hold_so_they_are_tried_again_after_a_time() -> None:
+    obj = workload("w", "pictures", owner="StatefulSet")
+    found = judged(obj, {"pictures": known(40, rate=1)}, holdQuota="30s")
     assert found is not None
     assert (found.state, found.requeue_after_seconds) == (DataState.RETRY, 60)
     assert found.message.endswith("Kueue is to try it again in 60 s")
+
+
+def test_one_that_has_lost_its_hold_gets_it_back_before_it_is_queued_again() -> None:
+    """Kueue writes another reason when the LocalQueue is gone; and it has forgotten a Workload only that was held."""
+    obj = workload("w", "pictures", reserved=None, state="Retry")
+    for cached in (40, 100):
+        assert getattr(judged(obj, {"pictures": known(cached)}), "state", None) is DataState.RETRY
+    # Evicted by its user meanwhile, and activated again: its state was reset, it is held still.
+    reset = workload("w", "pictures", reserved=None, state="Pending", held=True)
+    assert getattr(judged(reset, {"pictures": known(40)}), "state", None) is DataState.RETRY
+    assert getattr(judged(reset, {"pictures": known(100)}), "state", None) is DataState.PENDING
+
+
+def test_of_two_checks_the_one_that_has_put_it_on_hold_queues_it_again() -> None:
+    obj = workload("w", "pictures", reserved=None, state="Pending", held=True)
+    obj["status"]["admissionChecks"].append({"name": "strict", "state": "Retry", "message": ""})
+    assert judged(obj, {"pictures": known(100)}) is None
 
 
 def test_no_workload_is_pending_longer_than_hold_quota_at_whatever_speed() -> None:
@@ -108,7 +153,7 @@ def test_no_workload_is_pending_longer_than_hold_quota_at_whatever_speed() -> No
         late = judged(obj, there, now=130, holdQuota="30s")
         assert late is not None
         assert late.state is DataState.RETRY
-        assert late.requeue_after_seconds == (60 if rate == 0 else 1)
+        assert ("in about" in late.message) is (rate > 0)
 
 
 def test_after_max_wait_it_starts_with_what_is_there() -> None:
@@ -116,12 +161,15 @@ def test_after_max_wait_it_starts_with_what_is_there() -> None:
     assert found is not None
     assert found.state is DataState.READY
     assert found.message.startswith("it has waited for 200s (maxWait), and starts with what is there: ")
-    # It comes again no later than that.
+    held = workload("w", "pictures", reserved=None, state="Retry", held=True)
+    again = judged(held, {"pictures": known(40)}, now=200, maxWait="200s")
+    assert again is not None
+    assert again.state is DataState.PENDING
     soon = judged(
         workload("w", "pictures"), {"pictures": known(40, rate=1)}, now=110, maxWait="130s", holdQuota="5s"
     )
     assert soon is not None
-    assert soon.requeue_after_seconds == 20
+    assert soon.message.endswith("in about 20 s")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +248,7 @@ def test_for_the_first_that_wait_for_quota_what_lacks_is_loaded_ahead_once() -> 
     percent=st.integers(0, 100),
     most=st.none() | st.integers(0, 900),
 )
-def test_whatever_is_there_quota_is_held_in_bounds_and_no_workload_waits_for_ever(
+def test_whatever_is_there_quota_is_held_in_bounds_and_a_held_workload_is_queued_again(
     cached: int, rate: int, held: int, hold: int, percent: int, most: int | None
 ) -> None:
     spec = {"percent": percent, "holdQuota": f"{hold}s", **({} if most is None else {"maxWait": f"{most}s"})}
@@ -213,5 +261,8 @@ def test_whatever_is_there_quota_is_held_in_bounds_and_no_workload_waits_for_eve
         assert found.requeue_after_seconds is None
     else:
         assert found.state is DataState.RETRY
-        assert found.requeue_after_seconds is not None
-        assert 1 <= found.requeue_after_seconds <= 3600
+    # Without quota it is queued again exactly when its data, or its time, lets it start.
+    off = workload("w", "pictures", reserved=None, state="Retry", held=True)
+    without = judged(off, {"pictures": known(cached, rate=rate)}, now=100 + held, **spec)
+    assert without is not None
+    assert without.state is (DataState.PENDING if found.state is DataState.READY else DataState.RETRY)
