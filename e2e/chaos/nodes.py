@@ -1,8 +1,9 @@
 """The nodes of the local cluster, which are containers of this machine: their processes, disks and power."""
 
-import time
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from tests.support.waiting import eventually
 
 from e2e.chaos.checks import Belongings, belongings_of
 from tdcs_local import shell
@@ -102,14 +103,14 @@ class Node:
 
     def insist(self, script: str, *words: str) -> str:
         """Run a script that undoes something, again for a while when the node does not answer."""
-        end = time.monotonic() + UNDO_SECONDS
-        while True:
-            try:
-                return self.run(script, *words)
-            except LocalError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(1)
+        answer = eventually(
+            lambda: [self.run(script, *words)],  # what it prints may be empty
+            deadline=UNDO_SECONDS,
+            retry_on=(LocalError,),
+            interval=1.0,
+            describe=f"node {self.name} was asked for: {script}",
+        )
+        return answer[0]
 
     def prepare_results(self) -> None:
         """Make the folder of what pods have read, empty, and for every user."""

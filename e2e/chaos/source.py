@@ -1,8 +1,9 @@
 """The source of a run's Datasets: the local store behind a proxy that can be made slow or false."""
 
 import json
-import time
 from pathlib import Path
+
+from tests.support.waiting import eventually
 
 from e2e.chaos import source_proxy
 from e2e.test_cluster import NOBODY, UNPRIVILEGED
@@ -54,32 +55,17 @@ class Source:
 
     def set_mode(self, mode: str) -> None:
         """From now on answers are treated so, see `e2e.chaos.source_proxy`."""
-        words = (
-            "exec",
-            f"deploy/{NAME}",
-            "-n",
-            self._namespace,
-            "--",
-            "python3",
-            "-c",
-            WRITE,
-            MODE_FILE,
-            mode,
-        )
-        self._kubectl(*words, timeout=30)
+        program = ("python3", "-c", WRITE, MODE_FILE, mode)
+        self._kubectl("exec", f"deploy/{NAME}", "-n", self._namespace, "--", *program, timeout=30)
 
     def reset(self) -> None:
         """Answers are the store's again. A new pod of the proxy begins so, too."""
-        end = time.monotonic() + READY_SECONDS
-        while True:
-            try:
-                self.set_mode("")
-            except LocalError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(1)
-            else:
-                return
+
+        def reset() -> bool:
+            self.set_mode("")
+            return True
+
+        eventually(reset, deadline=READY_SECONDS, retry_on=(LocalError,), interval=1.0)
 
     def _rules(self) -> list[Object]:
         cluster = self._kubectl.get(

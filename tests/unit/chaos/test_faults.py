@@ -1,10 +1,12 @@
 """A fault of a chaos run is undone, however the run goes on."""
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
+from e2e.chaos import nodes
 from e2e.chaos.faults import Faults
 from e2e.chaos.nodes import FILL, SIGNAL, Node
 from e2e.chaos.plan import Kind, Part
@@ -106,3 +108,47 @@ def test_what_is_away_already_cannot_fail_and_is_no_failure_of_the_run(
     (line,) = faults.run(step(Kind.PAUSE, Part.WORKER))
     assert line == ("not possible: pause worker for 60.0 s: worker of worker-0 does not run")
     assert faults.done == []
+
+
+@pytest.mark.parametrize("printed", ["", "active"])
+def test_a_node_that_does_not_answer_is_asked_again(printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[str | LocalError] = [LocalError(what="away"), LocalError(what="away"), printed]
+
+    def capture(_: Sequence[str], **__: object) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, LocalError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(shell, "capture", capture)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert Node("node").insist("true") == printed
+    assert answers == []
+
+
+def test_a_node_that_never_answers_is_named_with_what_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capture(_: Sequence[str], **__: object) -> str:
+        raise LocalError(what="docker exec failed", why="the container is not running")
+
+    monkeypatch.setattr(shell, "capture", capture)
+    monkeypatch.setattr(nodes, "UNDO_SECONDS", 0.0)
+    with pytest.raises(
+        AssertionError, match=r"(?s)the container is not running.*node was asked for: rm -f x"
+    ):
+        Node("node").insist("rm -f x")
+
+
+def test_a_source_whose_pod_is_away_is_asked_again_until_it_answers_as_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def kubectl(*words: str, **_: object) -> str:
+        asked.append(words[-1])
+        if len(asked) < 3:
+            raise LocalError(what="no pod")
+        return ""
+
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    Source(kubectl=cast(Kubectl, kubectl), namespace="n", image="python").reset()
+    assert asked == ["", "", ""]
