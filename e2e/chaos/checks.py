@@ -1,12 +1,15 @@
 """What must hold during and after a run, whatever failed. Pure."""
 
+import errno
 import json
-from collections.abc import Mapping, Sequence, Set
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.read_on import WRONG
-
+AWAY = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED})
+"""Errors of data on other nodes: nobody can give it, its source has another version, its file system has ended."""
+_ERROR_NUMBER = re.compile(r": \[Errno (\d+)\] ")
 STABLE_FIELDS = (
     *("state", "totalFiles", "totalBytes", "cachedBytes", "physicalBytes", "wantedBytes", "loadedBytes"),
     *("mountPath", "claimName"),
@@ -15,58 +18,119 @@ STABLE_FIELDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class FailedRead:
+    """A read that gave an error, or other bytes than the source has.
+
+    Attributes:
+        at: when its round of reads ended, in seconds since 1970.
+        what: the file, and what was wrong.
+    """
+
+    at: float
+    what: str
+
+    @property
+    def may_be_elsewhere(self) -> bool:
+        """Whether a read of data on other nodes may fail so while parts fail. That a file does not exist, or may not
+        be read, is never true."""
+        number = _ERROR_NUMBER.search(self.what)
+        return number is not None and int(number[1]) in AWAY
+
+    def __str__(self) -> str:
+        return f"{self.at:.0f} {self.what}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reads:
     """What a pod has read.
 
     Attributes:
         files: how many reads of a file.
-        wrong: reads that gave other bytes than the source has.
-        failed: reads that gave an error, with the time, in seconds since 1970.
-        longest: the seconds of the longest one.
+        failed: those that gave an error or wrong bytes.
+        printed: what else its program has printed: why it ended by itself.
+        longest: the seconds of the longest read.
         last: when the last round of reads ended, in seconds since 1970.
     """
 
     files: int = 0
-    wrong: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    failed: tuple[FailedRead, ...] = ()
+    printed: tuple[str, ...] = ()
     longest: float = 0.0
     last: float = 0.0
 
 
+ReadsByNode = Mapping[str, Mapping[str, Reads]]
+"""What pods have read, by node and pod: a pod that is made anew elsewhere has the same name there."""
+
+
 def reads_of(text: str) -> Reads:
     """What a pod has written, see `e2e.read_on`. A line that a kill or a power cut has broken counts for nothing."""
-    files, longest, last, wrong, failed = 0, 0.0, 0.0, list[str](), list[str]()
+    files, longest, last, failed, printed = 0, 0.0, 0.0, list[FailedRead](), list[str]()
     for line in text.splitlines():
+        if not line.startswith("{"):
+            printed.append(line)
+            continue
         try:
             found = json.loads(line)
         except ValueError:
             continue
         files += found["files"]
         longest, last = max(longest, found["longest"]), max(last, found["at"])
-        for one in found["failed"]:
-            (wrong if one.endswith(WRONG) else failed).append(f"{found['at']:.0f} {one}")
-    return Reads(files=files, wrong=tuple(wrong), failed=tuple(failed), longest=longest, last=last)
+        failed += [FailedRead(at=found["at"], what=one) for one in found["failed"]]
+    return Reads(files=files, failed=tuple(failed), printed=tuple(printed), longest=longest, last=last)
 
 
-def wrong_reads(reads: Mapping[str, Reads], *, native: Set[str]) -> list[str]:
-    """What was read that should not have been: wrong bytes anywhere, and errors of the pods that read natively."""
-    found = [f"{pod}: {one}" for pod, each in sorted(reads.items()) for one in each.wrong]
-    return found + [f"{pod}: {one}" for pod in sorted(native & reads.keys()) for one in reads[pod].failed]
+def wrong_reads(reads: ReadsByNode, *, native: Set[str]) -> list[str]:
+    """What pods have met that they should not have, jobs' pods, too.
+
+    That is any error on the nodes that hold the data; elsewhere wrong bytes, errors that say more than that the data
+    is away, and what has ended the program.
+    """
+    return [
+        f"{pod} on {node}: {one}"
+        for node, pod, each in _in_order(reads)
+        for one in (*each.failed, *each.printed)
+        if node in native or not (isinstance(one, FailedRead) and one.may_be_elsewhere)
+    ]
 
 
-def silent_readers(reads: Mapping[str, Reads], *, readers: Set[str], since: float) -> list[str]:
+def failed_since(reads: ReadsByNode, *, since: float) -> list[str]:
+    """Reads that failed in rounds that ended after a time, in seconds since 1970, on whatever node."""
+    return [
+        f"{pod} on {node}: {one}"
+        for node, pod, each in _in_order(reads)
+        for one in each.failed
+        if one.at > since
+    ]
+
+
+def silent_readers(reads: ReadsByNode, *, readers: Set[str], since: float) -> list[str]:
     """The pods that have ended no round of reads since a time, in seconds since 1970: no line tells of a read that
     hangs."""
-    return sorted(pod for pod in readers if reads.get(pod, Reads()).last <= since)
+    heard = {pod for _, pod, each in _in_order(reads) if each.last > since}
+    return sorted(readers - heard)
 
 
-def slow_reads(reads: Mapping[str, Reads], *, native: Set[str], most: float) -> list[str]:
-    """Pods that read natively and for which a read took longer than so many seconds."""
+def slow_reads(reads: ReadsByNode, *, native: Set[str], most: float) -> list[str]:
+    """Pods on the nodes that hold the data for which a read took longer than so many seconds."""
     return [
-        f"{pod}: a read of {reads[pod].longest:.1f} s, over {most:.0f} s"
-        for pod in sorted(native & reads.keys())
-        if reads[pod].longest > most
+        f"{pod} on {node}: a read of {each.longest:.1f} s, over {most:.0f} s"
+        for node, pod, each in _in_order(reads)
+        if node in native and each.longest > most
     ]
+
+
+def told(reads: ReadsByNode) -> Iterator[str]:
+    """What pods have read and met, a line for each."""
+    for node, pod, each in _in_order(reads):
+        met = [str(one) for one in (*each.failed, *each.printed)]
+        yield f"{pod} on {node}: {each.files} reads, the longest {each.longest:.1f} s, {len(met)} errors: {met[:20]}"
+
+
+def _in_order(reads: ReadsByNode) -> Iterator[tuple[str, str, Reads]]:
+    for node, pods in sorted(reads.items()):
+        for pod, each in sorted(pods.items()):
+            yield node, pod, each
 
 
 def placed_bytes(status: Mapping[str, Any]) -> dict[str, int]:

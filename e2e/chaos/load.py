@@ -13,7 +13,7 @@ from typing import Any
 from e2e import dataset
 from e2e.chaos import objects
 from e2e.chaos.checks import (
-    Reads,
+    ReadsByNode,
     dataset_state,
     differences,
     missing_of,
@@ -131,9 +131,9 @@ class Load:
         )
 
     def holders(self) -> set[str]:
-        """The pods on the nodes that hold the Dataset that never changes: they read natively."""
+        """The nodes that hold the Dataset that never changes: pods there read natively."""
         held = placed_bytes(self._status(DATASETS, STEADY))
-        return {reader_of(node) for node in self._nodes if node.name in held}
+        return {node.name for node in self._nodes if node.name in held}
 
     def change(self, change: Change) -> str:
         """Do what a user does; what it was, or why the cluster did not let it."""
@@ -183,9 +183,11 @@ class Load:
                 state, since = now, time.monotonic()
         return state
 
-    def reads(self) -> dict[str, Reads]:
+    def reads(self) -> ReadsByNode:
         """What each pod has read so far, jobs' pods that are gone, too."""
-        return {pod: reads_of(text) for node in self._nodes for pod, text in node.results().items()}
+        return {
+            node.name: {pod: reads_of(text) for pod, text in node.results().items()} for node in self._nodes
+        }
 
     def wrong_datasets(self) -> list[str]:
         """The Datasets of which a new pod reads other names or bytes than the source has."""

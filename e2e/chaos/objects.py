@@ -26,9 +26,10 @@ _VOLUMES = [
 
 
 def reading_script(rounds: int) -> str:
-    """Read and compare the files of a Dataset, and write down what was found; 0: without end."""
+    """Read and compare the files of a Dataset, and write down what was found, and what the program dies of;
+    0: without end."""
     program = "python3 /checks/read_on.py /checks/expected.json /data"
-    return f"{program} {rounds} {PAUSE_SECONDS} >> /results/$HOSTNAME.jsonl"
+    return f"{program} {rounds} {PAUSE_SECONDS} >> /results/$HOSTNAME.jsonl 2>&1"
 
 
 def checks(sums: dict[str, str]) -> Object:

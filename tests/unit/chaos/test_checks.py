@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 from e2e.chaos.checks import (
     Belongings,
+    FailedRead,
     Reads,
     belongings_of,
     dataset_state,
     differences,
+    failed_since,
     left_over,
     missing_of,
     reads_of,
     silent_readers,
     slow_reads,
+    told,
     wrong_reads,
 )
 
@@ -35,27 +38,37 @@ def round_of(*failed: str, longest: float = 0.5) -> str:
     return json.dumps({"files": 4, "failed": list(failed), "longest": longest, "at": 1700000000.4})
 
 
+AWAY = "/data/b: [Errno 5] Input/output error: '/data/b'"
+ABSENT = "/data/b: [Errno 2] No such file or directory: '/data/b'"
+WRONG = "/data/a: wrong bytes"
+
+
+def failed(*what: str, at: float = 1.0) -> tuple[FailedRead, ...]:
+    return tuple(FailedRead(at=at, what=one) for one in what)
+
+
 def test_what_a_pod_has_read_is_summed_up_over_kills_of_it() -> None:
     text = "\n".join(
         [
             round_of(),
-            round_of("/data/a: wrong bytes", "/data/b: [Errno 5] Input/output error", longest=7.0),
+            round_of(WRONG, AWAY, longest=7.0),
             '{"files": 4, "fai',
-            "not json",
+            '{"files": 4, "fai' + round_of(),
+            "MemoryError",
             round_of(),
         ]
     )
     assert reads_of(text) == Reads(
         files=12,
-        wrong=("1700000000 /data/a: wrong bytes",),
-        failed=("1700000000 /data/b: [Errno 5] Input/output error",),
+        failed=failed(WRONG, AWAY, at=1700000000.4),
+        printed=("MemoryError",),
         longest=7.0,
         last=1700000000.4,
     )
 
 
 def test_a_pod_whose_read_hangs_is_seen_by_the_line_that_does_not_come() -> None:
-    reads = {"reads": Reads(files=4, last=20.0), "hangs": Reads(files=400, last=10.0)}
+    reads = {"node-1": {"reads": Reads(files=4, last=20.0), "hangs": Reads(files=400, last=10.0)}}
     readers = {"reads", "hangs", "never read"}
     assert silent_readers(reads, readers=readers, since=15.0) == ["hangs", "never read"]
     assert silent_readers(reads, readers={"reads"}, since=15.0) == []
@@ -63,18 +76,44 @@ def test_a_pod_whose_read_hangs_is_seen_by_the_line_that_does_not_come() -> None
 
 
 def test_a_read_that_waited_longer_than_any_fault_counts_where_the_data_lies() -> None:
-    reads = {"here": Reads(longest=31.0), "elsewhere": Reads(longest=90.0)}
-    assert slow_reads(reads, native={"here"}, most=30.0) == ["here: a read of 31.0 s, over 30 s"]
+    reads = {"here": {"pod": Reads(longest=31.0)}, "elsewhere": {"pod": Reads(longest=90.0)}}
+    assert slow_reads(reads, native={"here"}, most=30.0) == ["pod on here: a read of 31.0 s, over 30 s"]
     assert slow_reads(reads, native={"here"}, most=31.0) == []
 
 
-def test_wrong_bytes_count_everywhere_and_errors_where_the_data_lies() -> None:
+def test_every_error_of_any_pod_counts_where_the_data_lies() -> None:
+    reads = {"here": {"job": Reads(failed=failed(AWAY)), "reads-on": Reads(failed=failed(ABSENT))}}
+    assert wrong_reads(reads, native={"here"}) == [f"job on here: 1 {AWAY}", f"reads-on on here: 1 {ABSENT}"]
+
+
+@pytest.mark.parametrize("what", [WRONG, ABSENT, "/data/b: [Errno 13] Permission denied: '/data/b'"])
+def test_elsewhere_wrong_bytes_count_and_what_says_more_than_that_data_is_away(what: str) -> None:
+    reads = {"elsewhere": {"job": Reads(failed=failed(AWAY, what))}}
+    assert wrong_reads(reads, native={"here"}) == [f"job on elsewhere: 1 {what}"]
+
+
+def test_the_name_of_a_file_is_not_taken_for_what_was_wrong_with_it() -> None:
+    reads = {"elsewhere": {"job": Reads(failed=failed("/data/[Errno 5] : wrong bytes"))}}
+    assert wrong_reads(reads, native=set())
+
+
+def test_what_ended_the_program_of_a_pod_counts_everywhere() -> None:
+    reads = {"elsewhere": {"job": Reads(printed=("MemoryError",))}}
+    assert wrong_reads(reads, native=set()) == ["job on elsewhere: MemoryError"]
+
+
+def test_a_pod_that_was_made_anew_on_another_node_has_read_on_both() -> None:
     reads = {
-        "here": Reads(failed=("1 EIO",)),
-        "elsewhere": Reads(failed=("2 EIO",), wrong=("3 wrong",)),
+        "node-1": {"job": Reads(failed=failed(WRONG))},
+        "node-2": {"job": Reads(files=60)},
     }
-    assert wrong_reads(reads, native={"here"}) == ["elsewhere: 3 wrong", "here: 1 EIO"]
-    assert wrong_reads(reads, native=set()) == ["elsewhere: 3 wrong"]
+    assert wrong_reads(reads, native=set()) == [f"job on node-1: 1 {WRONG}"]
+    assert [line.partition(":")[0] for line in told(reads)] == ["job on node-1", "job on node-2"]
+
+
+def test_once_all_is_well_again_no_read_fails_anywhere() -> None:
+    reads = {"elsewhere": {"pod": Reads(failed=(*failed(AWAY, at=10.0), *failed(AWAY, at=20.0)))}}
+    assert failed_since(reads, since=10.0) == [f"pod on elsewhere: 20 {AWAY}"]
 
 
 @pytest.mark.parametrize(
