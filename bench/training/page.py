@@ -60,7 +60,8 @@ the bottleneck, or more where transfers are too long to be hidden by the mini-ba
 Four stages that sleep 20 ms forward and backward and compute nothing; of the bound of one mini-batch in 40 ms, from an
 empty pipeline to an empty one. In mode `stash` with the published number in flight the way of a mini-batch has no
 slack, so whatever passes between the end of one stage's act and the beginning of the next one's is lost. One more in
-flight for each stage behind a worker (`--ahead 1`) is to hide it; that is not measured on this page yet.
+flight for each stage behind a worker (`stash, one ahead`: `--ahead 1`) hides a part of it. Filling and emptying takes
+120 ms of a run; `full_of_bound` is without that. What is left are the workers' own steps: four share two cores here.
 Flushing 8 micro-batches can reach 8/11 = 0.727 at most, PyTorch's Schedule1F1B too.""",
     ),
     "digits": (
@@ -108,7 +109,8 @@ is 0.9884 in the second; the former row was replaced. ResNet32 was measured at r
 0.9945.""",
     "classes": "Measured on 2026-11-23.",
     "links": f"One run on 2026-11-23, {OLD_PROTOCOL}.",
-    "bubbles": f"One run on 2026-11-23, {OLD_PROTOCOL}.",
+    "bubbles": """\
+Two runs of each way in turn on 2026-11-23, on a machine with much other work, which these workers preempt.""",
     "digits": f"""\
 One run on 2026-11-23, {OLD_PROTOCOL}.
 Three seeds say little: seed by seed, `stash` took 0.89, 0.70 and 1.50 times the epochs of data parallel.""",
