@@ -2,7 +2,7 @@
 
 A cluster is a group of nodes that its pods select; four of them share out 32 nodes, and ten such groups are looked at
 together. Nodes are partly taken by other pods, datasets lie on some of the nodes, and several jobs want them at once.
-``TDCS_LOCALITY_CLUSTERS=200`` looks at so many.
+``TDCS_LOCALITY_CLUSTERS=200`` looks at so many, and also has pods there that have nothing but a claim.
 """
 
 import os
@@ -14,10 +14,12 @@ import pytest
 from tests.controlplane.extender_world import (
     SCHEDULER,
     Extender,
+    put_claim,
     put_dataset,
     start_extender,
     start_scheduler,
 )
+from tests.support.claimed_pods import volumes
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.describe import describe
@@ -83,7 +85,34 @@ def test_on_random_clusters_pods_land_on_their_data_as_long_as_there_is_room(
     pods: float,
     optima: float,
 ) -> None:
-    groups = list(range(0, CLUSTERS, GROUP))
+    tally = looked_at(world, fake_nodes, count=CLUSTERS, held=held, parts=parts)
+    measured(str(tally))
+    assert tally.on_data >= pods * tally.possible
+    assert tally.at_optimum >= optima * tally.clusters
+
+
+@pytest.mark.skipif("TDCS_LOCALITY_CLUSTERS" not in os.environ, reason="set TDCS_LOCALITY_CLUSTERS=100")
+@pytest.mark.timeout(900, func_only=True)
+@pytest.mark.parametrize("held", [True, False], ids=["that-wait-together", "that-come-one-by-one"])
+def test_pods_that_only_mount_a_claim_land_on_their_data_as_those_of_training_jobs_do(
+    world: World, fake_nodes: FakeNodes, measured: Measured, held: bool
+) -> None:
+    tally = looked_at(world, fake_nodes, count=CLUSTERS, held=held, parts=alike, by_claim=True)
+    measured(f"by the claim alone: {tally}")
+    assert tally.on_data >= 0.95 * tally.possible
+
+
+def looked_at(
+    world: World,
+    fake_nodes: FakeNodes,
+    *,
+    count: int,
+    held: bool,
+    parts: Callable[[Cluster], Cluster],
+    by_claim: bool = False,
+) -> Tally:
+    """What becomes of so many clusters; no pod of them is off its data beside a node that holds it and has room."""
+    groups = list(range(0, count, GROUP))
     nodes = fake_nodes(count=NODES * min(len(groups), GROUPS_AT_ONCE), gpus=GPUS)
     tally = Tally()
     for begin in range(0, len(groups), GROUPS_AT_ONCE):
@@ -93,20 +122,19 @@ def test_on_random_clusters_pods_land_on_their_data_as_long_as_there_is_room(
             for place, first in enumerate(firsts)
             for cluster in random_clusters(first=first, nodes=nodes[NODES * place : NODES * (place + 1)])
         ]
-        for cluster, placed in run(world, held=held, clusters=clusters):
+        for cluster, placed in run(world, held=held, clusters=clusters, by_claim=by_claim):
             assert not off_data_beside_room(cluster, placed), (cluster, placed)
             tally.add(cluster, placed)
-    measured(str(tally))
-    assert tally.on_data >= pods * tally.possible
-    assert tally.at_optimum >= optima * tally.clusters
+    return tally
 
 
 def run(
-    world: World, *, held: bool, clusters: Sequence[Cluster]
+    world: World, *, held: bool, clusters: Sequence[Cluster], by_claim: bool
 ) -> list[tuple[Cluster, list[tuple[int, str]]]]:
     """Schedule the jobs of these clusters; for each the (job, node) of its pods. Leaves no pod behind.
 
-    With `held` the scheduler is let go when all of them wait, else it places them while they come.
+    With `held` the scheduler is let go when all of them wait, else it places them while they come. `by_claim`: pods
+    have no annotation and mount the claim of their Dataset; every other job is a ReplicaSet, the others are bare pods.
     """
     extender, kube, namespace = world.extender, world.kube, world.namespace
     others: list[Object] = []
@@ -123,6 +151,9 @@ def run(
             lambda name: put_dataset(extender, kube, namespace=namespace, held=parts[name], name=name), parts
         )
         annotations = dict(zip(parts, put, strict=True))
+        if by_claim:
+            list(pool.map(lambda name: put_claim(kube, namespace=namespace, name=name), parts))
+    count = 0
     for cluster in clusters:
         for node, free in cluster.free.items():
             if free < GPUS:
@@ -130,51 +161,79 @@ def run(
                 others.append({**pod, "spec": {**pod["spec"], "nodeName": node}})
         for job, (_, pods) in enumerate(cluster.jobs):
             name = f"set-{cluster.number}-{job}"
-            wanted += [
-                gpu_pod(
-                    name=f"{name}-{pod}",
-                    namespace=namespace,
-                    gpus=cluster.pod_gpus,
-                    scheduler=SCHEDULER,
-                    labels={"set": name},
-                    annotations={"tdcs.io/datasets": annotations[name]},
-                    spec={"nodeSelector": {LABEL: str(cluster.number)}},
-                )
-                for pod in range(pods)
-            ]
+            spec: Object = {"nodeSelector": {LABEL: str(cluster.number)}}
+            read = {} if by_claim else {"tdcs.io/datasets": annotations[name]}
+            pod = gpu_pod(
+                name=name,
+                namespace=namespace,
+                gpus=cluster.pod_gpus,
+                scheduler=SCHEDULER,
+                labels={"set": name},
+                annotations=read,
+                spec={**spec, "volumes": volumes(name)} if by_claim else spec,
+            )
+            count += pods
+            if by_claim and job % 2 == 0:
+                wanted.append(replica_set(pod, pods=pods))
+            else:
+                wanted += [
+                    {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{number}"}}
+                    for number in range(pods)
+                ]
     kube.create_many(others)
     if held:
         world.scheduler.pause()
     try:
         kube.create_many(wanted)
         if held:
-            eventually(lambda: extender.waiting_pods() == len(wanted), deadline=120)
+            eventually(lambda: extender.waiting_pods() == count, deadline=120)
     finally:
         if held:
             world.scheduler.resume()
 
-    def places() -> dict[str, str]:
+    def places() -> list[tuple[str, str]]:
+        """The set and the node of each pod that has one; of other pods the set is empty."""
         found = kube.list("Pod", namespace=namespace)
-        return {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found if pod["spec"].get("nodeName")
-        }
+        return [
+            (pod["metadata"].get("labels", {}).get("set", ""), pod["spec"]["nodeName"])
+            for pod in found
+            if pod["spec"].get("nodeName")
+        ]
 
     eventually(
-        lambda: len(places()) == len(others) + len(wanted),
+        lambda: len(places()) == len(others) + count,
         deadline=120,
         describe=lambda: describe(kube, namespace=namespace),
     )
     found = places()
+    if by_claim:
+        kube.delete_all("ReplicaSet", namespace=namespace)
     kube.delete_all("Pod", namespace=namespace, grace_seconds=0)
     eventually(lambda: not kube.list("Pod", namespace=namespace), deadline=120)
     return [
         (
             cluster,
             [
-                (job, found[f"set-{cluster.number}-{job}-{pod}"])
-                for job, (_, pods) in enumerate(cluster.jobs)
-                for pod in range(pods)
+                (job, node)
+                for job in range(len(cluster.jobs))
+                for name, node in found
+                if name == f"set-{cluster.number}-{job}"
             ],
         )
         for cluster in clusters
     ]
+
+
+def replica_set(pod: Object, *, pods: int) -> Object:
+    """A controller of so many such pods."""
+    metadata = pod["metadata"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "spec": {
+            "replicas": pods,
+            "selector": {"matchLabels": metadata["labels"]},
+            "template": {"metadata": {"labels": metadata["labels"]}, "spec": pod["spec"]},
+        },
+    }
