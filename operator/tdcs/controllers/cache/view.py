@@ -82,8 +82,8 @@ def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
     created = cluster["metadata"].get("creationTimestamp") if cluster is not None else None
     if cluster is None or not created or view.journal:
         return False
-    told = (cluster.get("status") or {}).get("conditions") or ()
-    before = next((one.get("reason") for one in told if one.get("type") == names.READY), CACHE_STARTING)
+    conditions = (cluster.get("status") or {}).get("conditions") or ()
+    before = next((one.get("reason") for one in conditions if one.get("type") == names.READY), CACHE_STARTING)
     return before == CACHE_STARTING and seconds_between(str(created), now) < STARTING_SECONDS
 
 
