@@ -160,24 +160,24 @@ async def test_a_job_that_waits_for_nodes_keeps_them_while_an_agent_is_away(
 
     async def looked_at() -> None:
         before = jobs.passes
-        jobs.context.queue.add(WorkKey(TRAINING_JOBS, "n", "large"))
+        jobs.context.queue.add(WorkKey(TRAINING_JOBS, "n", "big"))
         await jobs.until(lambda: jobs.passes > before, deadline=10)
 
     async with jobs:
         await jobs.create("long", workers=2, gpus=2)
         await jobs.until(lambda: jobs.bound("long") == 2, deadline=10)
-        await jobs.create("large", workers=2, gpus=4, datasets=[reads])
-        await jobs.until(lambda: jobs.status("large").get("state") == "Queued", deadline=4)
+        await jobs.create("big", workers=2, gpus=4, datasets=[reads])
+        await jobs.until(lambda: jobs.status("big").get("state") == "Queued", deadline=4)
         await jobs.create("first", workers=1)
         await jobs.until(lambda: jobs.bound("first") == 1, deadline=10)
         await leave(cluster, gone)
         clock.now += 5 * ABSENCE / 3  # 5 s of 3
         await cluster.until(lambda: cluster.nodes() == {gone: 0, other: SIZE}, deadline=5)
         await looked_at()
-        assert jobs.status("large")["state"] == "Queued"
+        assert jobs.status("big")["state"] == "Queued"
         await jobs.create("second", workers=1)
         await jobs.until(lambda: jobs.status("second").get("state") == "Queued", deadline=4)
-        assert "set aside for n/large" in jobs.status("second")["message"]
+        assert "set aside for n/big" in jobs.status("second")["message"]
 
 
 async def test_a_load_time_is_not_that_of_an_agent_that_was_away(cluster: Cluster, clock: Clock) -> None:
