@@ -181,7 +181,7 @@ class OverlaySupport:
     async def look(self, dataset: DatasetFolder) -> None:
         """Find out, once, whether the kernel and the disk of a dataset's views can show placeholders.
 
-        Raises OSError when neither can be told for now: the next call tries again.
+        Raises OSError when the trial fails for now: the next call tries again.
         """
         views = os.path.dirname(dataset.path)
         if not self._wanted or views in self._reasons:
