@@ -123,7 +123,8 @@ def test_no_descriptors_for_blocks_ahead_cost_no_connection(
         found = read(client, wanted)
         assert found == [giver.contents[SMALL], None, giver.contents[LARGE][:70_000]] * 4
         assert len(asked) > len(wanted), "some were tried ahead"
-        eventually(lambda: len(os.listdir("/proc/self/fd")) == before, deadline=20)
+        # Fewer: what an earlier test left may be closed meanwhile.
+        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before, deadline=20)
 
 
 def test_a_second_request_is_sent_before_the_first_is_answered(giver: Giver) -> None:
