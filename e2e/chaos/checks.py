@@ -1,14 +1,13 @@
 """What must hold during and after a run, whatever failed. Pure."""
 
-import errno
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-AWAY = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED})
-"""Errors of data on other nodes: nobody can give it, its source has another version, its file system has ended."""
+from e2e.read_on import AWAY
+
 _ERROR_NUMBER = re.compile(r": \[Errno (\d+)\] ")
 STABLE_FIELDS = (
     *("state", "totalFiles", "totalBytes", "cachedBytes", "physicalBytes", "wantedBytes", "loadedBytes"),

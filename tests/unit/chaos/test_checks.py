@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from e2e import read_on
 from e2e.chaos.checks import (
     Belongings,
     FailedRead,
@@ -32,6 +33,12 @@ def status(**changed: Any) -> dict[str, Any]:
 
 def missing(found: dict[str, Any], *, nodes: int | None = 2) -> str | None:
     return missing_of(found, refreshed="3", files=2, size=10, nodes=nodes)
+
+
+def test_what_nothing_excuses_is_said_first_of_the_reads_that_failed() -> None:
+    away = [f"/data/{n}: [Errno 5] Input/output error: '/data/{n}'" for n in range(59)]
+    absent, wrong = "/data/z: [Errno 2] No such file or directory: '/data/z'", f"/data/zz: {read_on.WRONG}"
+    assert sorted([*away, absent, wrong], key=read_on.excuse)[:3] == [wrong, absent, away[0]]
 
 
 def round_of(*failed: str, longest: float = 0.5) -> str:
