@@ -48,7 +48,8 @@ class KeyedQueue(Generic[K]):
         self._urgent: dict[Hashable, dict[K, float]] = {}
         self._lanes: dict[Hashable, dict[K, float]] = {}
         self._working: set[K] = set()
-        self._again: dict[K, bool] = {}
+        self._again: set[K] = set()
+        self._pressing: set[K] = set()  # urgent until a pass of it succeeds
         self._later: dict[K, tuple[float, asyncio.TimerHandle]] = {}
         self._failures: dict[K, int] = {}
         self._filled = asyncio.Event()
@@ -57,15 +58,17 @@ class KeyedQueue(Generic[K]):
         return sum(len(waiting) for lanes in (self._urgent, self._lanes) for waiting in lanes.values())
 
     def add(self, key: K, *, urgent: bool = False) -> None:
-        """Hand the key out soon; one that is urgent before all others of its lane that are not."""
+        """Hand the key out soon. One that is urgent comes before all that are not, until the work on it succeeds."""
+        if urgent:
+            self._pressing.add(key)
         if key in self._working:
-            self._again[key] = urgent or self._again.get(key, False)
+            self._again.add(key)
             return
         lane = self._lane(key)
-        if urgent:
+        if key in self._pressing:
             since = self._lanes.get(lane, {}).pop(key, self._clock())
             self._urgent.setdefault(lane, {}).setdefault(key, since)
-        elif key not in self._urgent.get(lane, ()):
+        else:
             self._lanes.setdefault(lane, {}).setdefault(key, self._clock())
         self._filled.set()
 
@@ -99,8 +102,11 @@ class KeyedQueue(Generic[K]):
             self.add_after(key, pause)
         else:
             self._failures.pop(key, None)
+            if key not in self._again:
+                self._pressing.discard(key)
         if key in self._again:
-            self.add(key, urgent=self._again.pop(key))
+            self._again.discard(key)
+            self.add(key)
 
     def oldest_age(self) -> float:
         """Seconds that the first waiting key has waited; 0 when none waits."""

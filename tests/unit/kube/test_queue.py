@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.waiting import eventually_async
 
 from tdcs.kube.queue import KeyedQueue
 
@@ -37,6 +38,20 @@ async def test_urgent_keys_are_handed_out_before_others_in_their_own_order() -> 
     assert len(queue) == 3
     assert [await queue.get() for _ in range(3)] == ["late", "b", "a"]
     assert len(queue) == 0
+
+
+async def test_an_urgent_key_stays_urgent_until_the_work_on_it_succeeds() -> None:
+    queue: KeyedQueue[str] = KeyedQueue(retry_first=0.0)
+    queue.add("a", urgent=True)
+    assert await queue.get() == "a"
+    for key in "bcd":
+        queue.add(key)
+    queue.done("a", failed=True)
+    await eventually_async(lambda: len(queue) == 4, deadline=20)
+    assert await queue.get() == "a"
+    queue.done("a")
+    queue.add("a")
+    assert [await queue.get() for _ in range(4)] == ["b", "c", "d", "a"]
 
 
 async def test_a_key_that_becomes_urgent_while_it_is_worked_on_comes_first_afterwards() -> None:

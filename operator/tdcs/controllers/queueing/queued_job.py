@@ -85,14 +85,15 @@ class QueuedJob:
         return self.data_ready and self.possible and self.short is None
 
     @property
-    def order(self) -> tuple[int, bool, float, Key]:
+    def order(self) -> tuple[int, bool, float, str, str]:
         """Sorts the queue: priority; of one priority who waits to start before who grows; age.
 
         Times of creation are whole seconds: jobs that came at once are in the order of their names, which outlives a
-        restart, and in which users number them.
+        restart.
         """
         priority, age = queue_key(self)
-        return (priority, self.runs, age, self.key)
+        namespace, name = self.key
+        return (priority, self.runs, age, name, namespace)
 
     @property
     def scarce(self) -> str:
