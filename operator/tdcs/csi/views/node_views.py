@@ -128,8 +128,7 @@ class NodeViews:
         except OSError as error:
             raise SourceNotReadyError(
                 f"node {self._settings.node} cannot tell in which form to show dataset {volume.path}: "
-                f"{error.strerror or error} ({error.filename or self._cache_root}); it is tried again; see whether "
-                f"the disk of {self._cache_root} is full"
+                f"{error}; it is tried again; see whether the disk of {self._cache_root} is full"
             ) from error
 
     async def _make_ready(self, view: View) -> None:

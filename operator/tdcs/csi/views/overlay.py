@@ -34,10 +34,21 @@ _REDIRECT: Final = "trusted.overlay.redirect"
 _MARK: Final = "tdcs-view"
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_TRIAL: Final = ".overlay-trial"
-# What a kernel or a file system answers to what it does not have, or not for this process.
-_REFUSALS: Final = frozenset(
-    {errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES}
+_TRIALS: Final = ".overlay-"
+_POINT: Final = "shown"
+# What passes, or what another process does at the same moment; any other error says that it cannot be.
+_PASSING: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EBUSY,
+        errno.EEXIST,
+        errno.EAGAIN,
+        errno.EINTR,
+    }
 )
 
 
@@ -215,11 +226,12 @@ class OverlaySupport:
 def unsupported(folder: str) -> str:
     """Why the kernel, or the file system of a folder, cannot show placeholders; empty when both can. Tries it: one call
     at a time for a folder, which is made if it is not there. Raises OSError for what can pass, such as a full disk."""
-    trial = os.path.join(folder, _TRIAL)
-    tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", "shown"))
+    trial = os.path.join(folder, f"{_TRIALS}trial")
+    tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", _POINT))
     content = b"data"
     try:
-        _clear_trial(trial, point=point)  # of a process that was killed
+        os.makedirs(folder, exist_ok=True)
+        _clear_trials(folder)  # of processes that were killed
         for each in (tree, data, point):
             os.makedirs(each, mode=0o700)
         Path(data, "7").write_bytes(content)
@@ -234,15 +246,20 @@ def unsupported(folder: str) -> str:
         finally:
             os.close(below)
     except OSError as error:
-        if error.errno not in _REFUSALS:
+        if error.errno in _PASSING:
             raise
         return str(error)
     finally:
-        _clear_trial(trial, point=point)
+        try:
+            _clear_trials(folder)
+        except OSError as error:
+            _log.warning("%s cannot be removed; the next trial does it: %s", trial, error)
     return ""
 
 
-def _clear_trial(trial: str, *, point: str) -> None:
-    if os.path.isdir(trial):
-        mount.detach(target=point)
+def _clear_trials(folder: str) -> None:
+    with os.scandir(folder) as entries:
+        trials = [entry.path for entry in entries if entry.name.startswith(_TRIALS)]
+    for trial in trials:
+        mount.detach(target=os.path.join(trial, _POINT))
         shutil.rmtree(trial)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -235,16 +236,42 @@ async def test_a_volume_that_is_asked_for_again_joins_the_trial_of_the_call_that
     assert len(trials) == 1
 
 
-async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [".overlay-trial", ".overlay-1"])
+async def test_what_a_killed_process_left_of_its_trial_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
+    """`.overlay-1` is what earlier versions named it."""
     views = tmp_path / "views"
-    left = views / ".overlay-trial"
-    for name in ("tree", "data", "shown"):
-        (left / name).mkdir(parents=True)
-    make_placeholder(os.fsencode(left / "tree/file"), number=7, length=4, mode=0o444)
+    left = views / name
+    tree, data, point = (left / part for part in ("tree", "data", "shown"))
+    for folder in (tree, data, point):
+        folder.mkdir(parents=True)
+    make_placeholder(os.fsencode(tree / "file"), number=7, length=4, mode=0o444)
+    below = os.open(data, os.O_PATH)
+    Overlay(version=str(left), tree=str(tree), point=str(point)).show(data=below, device="trial")
+    os.close(below)
     support = OverlaySupport(wanted=True)
     await support.look(DatasetFolder(path=str(views / "d")))
     assert support.merged(DatasetFolder(path=str(views / "d")), version="v")
     assert os.listdir(views) == []
+
+
+async def test_a_trial_that_cannot_be_removed_at_once_has_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", Mock(side_effect=OSError(errno.EBUSY, "Device or resource busy")))
+        await support.look(dataset)
+    assert support.merged(dataset, version="v")
+    assert "cannot be removed; the next trial does it" in caplog.text
+
+
+async def test_an_error_that_nothing_is_known_of_gives_links_and_no_volume_that_never_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, support = DatasetFolder(path=str(tmp_path / "views/d")), OverlaySupport(wanted=True)
+    monkeypatch.setattr(mount, "overlay_with_data", Mock(side_effect=OSError(errno.ELOOP, "Too many levels")))
+    await support.look(dataset)
+    assert not support.merged(dataset, version="v")
 
 
 async def test_a_disk_that_fails_for_a_moment_is_tried_again(
