@@ -19,7 +19,14 @@ from tdcs.controllers.context import Context
 from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.kueue.copy_assignments import CopyAssignments, pod_set_updates
 from tdcs.controllers.kueue.hold import hold_status, is_on_hold, queue_status
-from tdcs.controllers.kueue.verdict import DataState, KnownDataset, Verdict, to_load_ahead, verdict
+from tdcs.controllers.kueue.verdict import (
+    DataState,
+    KnownDataset,
+    Verdict,
+    to_load_ahead,
+    verdict,
+    verdict_without_spec,
+)
 from tdcs.controllers.kueue.workload import CheckedWorkload, checked_workload
 from tdcs.kube.api import Object
 from tdcs.kube.errors import ConflictError, KubeError, NotFoundError
@@ -124,17 +131,24 @@ class KueueChecks:
         for name, check in checks.items():
             spec, problem = self._spec_of(check)
             await self._report_active(check, problem=problem)
-            if spec is None:
-                continue
             workloads = [
                 found
                 for obj in self._workloads.store.values()
-                if (found := checked_workload(obj, check=name)) is not None
+                if (found := checked_workload(obj, check=name, ours=checks)) is not None
             ]
+            if spec is None:
+                for workload in workloads:
+                    blocked = verdict_without_spec(workload, problem=problem)
+                    await self._answer(workload, blocked, check=name, datasets={})
+                continue
             datasets = self._datasets(workloads)
             for workload in workloads:
-                await self._answer(workload, check=name, spec=spec, datasets=datasets)
-            for workload, dataset in to_load_ahead(workloads, spec=spec, datasets=datasets):
+                namespace, now = workload.key[0], self._context.now()
+                own = {key[1]: known for key, known in datasets.items() if key[0] == namespace}
+                answer = verdict(workload, spec=spec, datasets=own, now=now)
+                await self._answer(workload, answer, check=name, datasets=own)
+            failed = [key for key in datasets if self._has_failed(key)]
+            for workload, dataset in to_load_ahead(workloads, spec=spec, datasets=datasets, failed=failed):
                 await self._load_ahead(workload, dataset=dataset)
             there = {each.uid for each in workloads}
             self._said = {key: at for key, at in self._said.items() if key[0] != name or key[1] in there}
@@ -193,14 +207,13 @@ class KueueChecks:
     async def _answer(
         self,
         workload: CheckedWorkload,
+        found: Verdict | None,
         *,
         check: str,
-        spec: DataCheckSpec,
-        datasets: Mapping[Key, KnownDataset],
+        datasets: Mapping[str, KnownDataset],
     ) -> None:
+        """Write a verdict that says something new; `datasets` are those of the Workload's namespace."""
         namespace, name = workload.key
-        own = {key[1]: found for key, found in datasets.items() if key[0] == namespace}
-        found = verdict(workload, spec=spec, datasets=own, now=self._context.now())
         if found is None or not self._is_news(workload, found, check=check):
             return
         same = found.state == workload.state and workload.since
@@ -213,7 +226,7 @@ class KueueChecks:
         if found.requeue_after_seconds is not None:
             state["requeueAfterSeconds"] = found.requeue_after_seconds
         if found.state is DataState.READY:
-            copies = self._copies.of(workload, datasets=own)
+            copies = self._copies.of(workload, datasets=datasets)
             if updates := pod_set_updates(workload, copies=copies):
                 state["podSetUpdates"] = updates
         if workload.reserved_since is None or (found.state is DataState.RETRY and workload.may_hold):
@@ -227,8 +240,8 @@ class KueueChecks:
         self, workload: CheckedWorkload, found: Verdict, *, state: Mapping[str, Any]
     ) -> None:
         obj = self._workloads.store.get(workload.key)
-        if obj is None:
-            return
+        if obj is None or str(obj["metadata"].get("resourceVersion", "")) != workload.version:
+            return  # it is not the one that was judged: the next pass judges what is there now
         if found.state is DataState.RETRY:
             status = hold_status(obj, check=state, now=self._context.now())
         else:
@@ -294,9 +307,15 @@ class KueueChecks:
             self._refusals[text] = now
             _log.warning("%s; it is tried again, and holds up no other", text)
 
+    def _has_failed(self, dataset: Key) -> bool:
+        """Whether a Dataset was loaded ahead in vain."""
+        preload = self._context.stores.preloads.get(_preload_key(dataset)) or {}
+        conditions = (preload.get("status") or {}).get("conditions") or ()
+        return any(each.get("type") == names.FAILED and each.get("status") == "True" for each in conditions)
+
     async def _load_ahead(self, workload: CheckedWorkload, *, dataset: str) -> None:
         """A Preload of a Dataset, which makes it one that is waited for; it goes with its Workload."""
-        namespace, name = workload.key[0], f"ahead-{dataset}"[:63].rstrip("-")
+        namespace, name = _preload_key((workload.key[0], dataset))
         if (namespace, name) in self._context.stores.preloads:
             return
         owner = {
@@ -319,3 +338,9 @@ class KueueChecks:
             self._log_refusal(error)
             return
         _log.info("Dataset %s/%s is loaded ahead for Workload %s", namespace, dataset, workload.key[1])
+
+
+def _preload_key(dataset: Key) -> Key:
+    """The Preload that loads a Dataset ahead."""
+    namespace, name = dataset
+    return namespace, f"ahead-{name}"[:63].rstrip("-")

@@ -1,7 +1,7 @@
 """Whether a Workload's data lets it start: the states of the AdmissionCheck tdcs.io/data. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +11,7 @@ from tdcs.api.kueue.datacheck import DataCheckSpec
 from tdcs.api.trainingjob import DatasetUse, Readiness
 from tdcs.controllers.kueue.workload import CheckedWorkload
 from tdcs.controllers.trainingjob.decision import readiness
+from tdcs.kube.objects import Key
 from tdcs.policy.admission import DatasetReadiness, decide
 
 UNKNOWN_SECONDS = 60
@@ -98,6 +99,16 @@ def verdict(
     return Verdict(state=DataState.RETRY, message=text, requeue_after_seconds=again)
 
 
+def verdict_without_spec(workload: CheckedWorkload, *, problem: str) -> Verdict | None:
+    """What to say of a Workload while its check's parameters are missing or wrong; None: nothing.
+
+    Kueue gives no quota for such a check. A Workload on hold stays there, and says whose mistake it is.
+    """
+    if workload.closed or not workload.on_hold:
+        return None
+    return Verdict(state=DataState.RETRY, message=f"{problem}; until then the Workload stays on hold")
+
+
 def _ready(workload: CheckedWorkload, message: str) -> Verdict:
     """Its data lets it start: with quota it is admitted, on hold it is queued again first."""
     if workload.reserved_since is not None:
@@ -124,22 +135,39 @@ def to_load_ahead(
     workloads: Sequence[CheckedWorkload],
     *,
     spec: DataCheckSpec,
-    datasets: Mapping[tuple[str, str], KnownDataset],
+    datasets: Mapping[Key, KnownDataset],
+    failed: Collection[Key],
 ) -> list[tuple[CheckedWorkload, str]]:
-    """What of the Datasets of the first Workloads that wait for quota is to be loaded meanwhile, each once."""
+    """What to load of the Datasets of the first Workloads that wait for quota, each once.
+
+    The first `look_ahead` in the queue are loaded for, and as many on hold: these wait for their data only, and must
+    not keep others from theirs. Workloads that wait for data that cannot be loaded are not counted.
+
+    Args:
+        workloads: with this check.
+        spec: of the DataCheck.
+        datasets: that they mount.
+        failed: Datasets that were loaded ahead in vain.
+    """
     waiting = sorted(
         (each for each in workloads if not each.closed and each.reserved_since is None),
         key=lambda each: each.order,
     )
-    found: dict[tuple[str, str], CheckedWorkload] = {}
-    for workload in waiting[: spec.look_ahead]:
-        for name in workload.claims:
-            key = (workload.key[0], name)
-            known = datasets.get(key)
-            if known is None or known.deleting or known.dataset is None or key in found:
-                continue
-            if _readiness(name, known, percent=spec.percent).lacks:
-                found[key] = workload
+    found: dict[Key, CheckedWorkload] = {}
+    left = dict.fromkeys((True, False), spec.look_ahead)
+    for workload in waiting:
+        if not left[workload.on_hold]:
+            continue
+        own = [(workload.key[0], name) for name in workload.claims]
+        states = {
+            key: _readiness(key[1], datasets[key], percent=spec.percent) for key in own if key in datasets
+        }
+        lacking = {key: each.mounted for key, each in states.items() if each.lacks}
+        for key, mounted in lacking.items():
+            if mounted:
+                found.setdefault(key, workload)
+        if all(mounted and key not in failed for key, mounted in lacking.items()):
+            left[workload.on_hold] -= 1
     return [(workload, name) for (_, name), workload in found.items()]
 
 

@@ -1,7 +1,7 @@
 """A Workload of Kueue as its check on data sees it, whichever kind of job it stands for. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ class CheckedWorkload:
     Attributes:
         key: its namespace and name.
         uid: of this incarnation of it.
+        version: the resourceVersion of what is seen here of it.
         created: when it was created.
         priority: larger is admitted first.
         pod_sets: its pods.
@@ -48,6 +49,7 @@ class CheckedWorkload:
 
     key: Key
     uid: str
+    version: str
     created: str
     priority: int = 0
     pod_sets: tuple[MountingPodSet, ...] = ()
@@ -70,8 +72,14 @@ class CheckedWorkload:
         return -self.priority, self.created, self.uid
 
 
-def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
-    """A Workload that has the check of this name; None for others."""
+def checked_workload(obj: Object, *, check: str, ours: Collection[str]) -> CheckedWorkload | None:
+    """A Workload that has the check of this name; None for others.
+
+    Args:
+        obj: the Workload.
+        check: the name.
+        ours: names of all checks that TDCS answers.
+    """
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
     own = next((each for each in status.get("admissionChecks") or () if each.get("name") == check), None)
     if own is None:
@@ -83,11 +91,12 @@ def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
     return CheckedWorkload(
         key=(metadata["namespace"], metadata["name"]),
         uid=str(metadata.get("uid", "")),
+        version=str(metadata.get("resourceVersion", "")),
         created=str(metadata.get("creationTimestamp", "")),
         priority=int(spec.get("priority") or 0),
         pod_sets=tuple(map(_pod_set, spec.get("podSets") or ())),
         reserved_since=None if reserved is None else str(reserved.get("lastTransitionTime", "")),
-        on_hold=is_on_hold(obj) and (own.get("state") == RETRY or not _any_retries(status)),
+        on_hold=is_on_hold(obj) and (own.get("state") == RETRY or not _any_retries(status, ours=ours)),
         may_hold=not any(
             owner.get("kind") == "StatefulSet" for owner in metadata.get("ownerReferences") or ()
         ),
@@ -102,8 +111,9 @@ def checked_workload(obj: Object, *, check: str) -> CheckedWorkload | None:
     )
 
 
-def _any_retries(status: Mapping[str, Any]) -> bool:
-    return any(each.get("state") == RETRY for each in status.get("admissionChecks") or ())
+def _any_retries(status: Mapping[str, Any], *, ours: Collection[str]) -> bool:
+    checks = status.get("admissionChecks") or ()
+    return any(each.get("state") == RETRY and each.get("name") in ours for each in checks)
 
 
 def is_finished(obj: Object) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, cast
 
@@ -201,6 +202,97 @@ def test_what_kueue_has_written_meanwhile_is_not_overwritten_by_a_hold() -> None
     world.look()
     assert world.state("first")["state"] == "Pending"
     assert reserved(world, "first")["status"] == "True"
+
+
+def on_first_hold(world: World, change: Callable[[], None]) -> None:
+    """Something changes, and is seen, while the write that puts the first Workload on hold is under way."""
+    real, rest = world.server.merge_status, [change]
+
+    async def merge_status(
+        resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        if rest:
+            rest.pop()()
+        return await real(resource, name=name, namespace=namespace, patch=patch)
+
+    world.server.merge_status = merge_status  # type: ignore[method-assign]
+
+
+def test_a_workload_that_kueue_admits_during_a_pass_keeps_its_quota() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    hold_soon(world)
+    for name in ("first", "second"):
+        world.put(WORKLOADS, workload(name, "cold"))
+
+    def admit() -> None:
+        """Its check is out of the ClusterQueue."""
+        obj = workload("second", "cold", true=("Admitted",))
+        obj["metadata"]["resourceVersion"] = "2"
+        obj["status"] |= {"admission": {"clusterQueue": "gpu"}, "admissionChecks": []}
+        world.put(WORKLOADS, obj)
+
+    on_first_hold(world, admit)
+    world.look()
+    assert reserved(world, "first")["reason"] == "OnHold"
+    assert reserved(world, "second")["status"] == "True"
+    assert "admission" in world.server.store(WORKLOADS)["n", "second"]["status"]
+
+
+def test_a_workload_made_anew_during_a_pass_is_not_held_for_the_data_of_the_old_one() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    world.dataset("warm", 100)
+    hold_soon(world)
+    for name in ("first", "second"):
+        world.put(WORKLOADS, workload(name, "cold"))
+
+    def make_anew() -> None:
+        obj = workload("second", "warm")
+        obj["metadata"] |= {"uid": "new", "resourceVersion": "2"}
+        world.put(WORKLOADS, obj)
+
+    on_first_hold(world, make_anew)
+    world.look()
+    assert reserved(world, "first")["reason"] == "OnHold"
+    assert reserved(world, "second")["status"] == "True"
+    world.look()
+    assert world.state("second")["state"] == "Ready"
+
+
+def test_without_its_data_check_a_held_workload_says_so_and_is_queued_again_when_it_is_back() -> None:
+    world = World()
+    world.dataset("cold", 10)
+    hold_soon(world)
+    world.put(WORKLOADS, workload("first", "cold"))
+    world.look()
+    parameters = world.server.store(DATA_CHECKS).pop(("", "soon"))
+    world.dataset("cold", 100)
+    world.seconds = 20.0
+    world.look()
+    assert reserved(world, "first")["reason"] == "OnHold"
+    assert "there is no DataCheck soon" in world.state("first")["message"]
+    assert "there is no DataCheck soon" in reserved(world, "first")["message"]
+    assert world.look() == []
+    world.put(DATA_CHECKS, parameters)
+    world.look()
+    assert reserved(world, "first")["reason"] == "Pending"
+
+
+def test_a_failed_preload_leaves_its_place_to_the_next_that_waits() -> None:
+    world = World()
+    world.put(DATA_CHECKS, {"metadata": {"name": "one"}, "spec": {"lookAhead": 1}})
+    parameters = {"apiGroup": "tdcs.io", "kind": "DataCheck", "name": "one"}
+    world.server.store(ADMISSION_CHECKS)["", "data"]["spec"]["parameters"] = parameters
+    for second, name in enumerate(("broken", "fine")):
+        world.dataset(name, 0)
+        world.put(WORKLOADS, workload(name, name, reserved=None, created=second))
+    world.look()
+    assert set(world.server.store(PRELOADS)) == {("n", "ahead-broken")}
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    world.server.store(PRELOADS)["n", "ahead-broken"]["status"] = failed
+    world.look()
+    assert set(world.server.store(PRELOADS)) == {("n", "ahead-broken"), ("n", "ahead-fine")}
 
 
 def test_a_pass_over_answered_checks_writes_nothing_and_sentences_seldom() -> None:

@@ -1,6 +1,6 @@
 """When a Workload of Kueue may start, by its data."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -65,7 +65,7 @@ def workload(
 
 
 def checked(obj: Object) -> CheckedWorkload:
-    found = checked_workload(obj, check=CHECK)
+    found = checked_workload(obj, check=CHECK, ours={CHECK, "strict"})
     assert found is not None
     return found
 
@@ -146,6 +146,13 @@ def test_of_two_checks_the_one_that_has_put_it_on_hold_queues_it_again() -> None
     assert judged(obj, {"pictures": known(100)}) is None
 
 
+def test_a_check_of_another_controller_that_retries_keeps_no_workload_on_hold() -> None:
+    obj = workload("w", "pictures", reserved=None, state="Pending", held=True)
+    obj["status"]["admissionChecks"].append({"name": "machines", "state": "Retry", "message": ""})
+    assert getattr(judged(obj, {"pictures": known(40)}), "state", None) is DataState.RETRY
+    assert getattr(judged(obj, {"pictures": known(100)}), "state", None) is DataState.PENDING
+
+
 def test_no_workload_is_pending_longer_than_hold_quota_at_whatever_speed() -> None:
     for rate in (0, 1_000_000):
         obj, there = workload("w", "pictures"), {"pictures": known(40, rate=rate)}
@@ -200,8 +207,9 @@ def test_nothing_is_said_of_a_workload_without_quota_or_with_an_answer(obj: Obje
 
 
 def test_a_workload_without_our_check_is_none_of_ours() -> None:
-    assert checked_workload(workload(), check="another") is None
-    assert checked_workload({"metadata": {"namespace": "n", "name": "w"}}, check=CHECK) is None
+    assert checked_workload(workload(), check="another", ours={CHECK}) is None
+    bare = {"metadata": {"namespace": "n", "name": "w"}}
+    assert checked_workload(bare, check=CHECK, ours={CHECK}) is None
 
 
 def test_the_slowest_dataset_says_how_long_it_takes() -> None:
@@ -227,17 +235,51 @@ def test_for_the_first_that_wait_for_quota_what_lacks_is_loaded_ahead_once() -> 
         ("n", "sounds"): known(0),
         ("other", "checkpoints"): known(0),
     }
+    assert ahead(waiting, datasets, look_ahead=3) == [("urgent", "pictures")]
+    assert ahead(waiting, datasets, look_ahead=4) == [("urgent", "pictures"), ("last", "sounds")]
+    assert not ahead(waiting, datasets, look_ahead=0)
+
+
+def ahead(
+    waiting: Sequence[Object],
+    datasets: Mapping[tuple[str, str], KnownDataset],
+    *,
+    failed: Collection[tuple[str, str]] = (),
+    look_ahead: int = 1,
+) -> list[tuple[str, str]]:
+    """For which Workloads which Datasets are loaded ahead."""
     found = to_load_ahead(
-        [checked(each) for each in waiting], spec=DataCheckSpec(look_ahead=3), datasets=datasets
+        [checked(each) for each in waiting],
+        spec=DataCheckSpec(look_ahead=look_ahead),
+        datasets=datasets,
+        failed=failed,
     )
-    assert [(each.key[1], name) for each, name in found] == [("urgent", "pictures")]
-    more = to_load_ahead(
-        [checked(each) for each in waiting], spec=DataCheckSpec(look_ahead=4), datasets=datasets
-    )
-    assert [(each.key[1], name) for each, name in more] == [("urgent", "pictures"), ("last", "sounds")]
-    assert not to_load_ahead(
-        [checked(each) for each in waiting], spec=DataCheckSpec(look_ahead=0), datasets=datasets
-    )
+    return [(each.key[1], name) for each, name in found]
+
+
+def test_workloads_on_hold_are_loaded_for_beside_the_first_in_the_queue() -> None:
+    waiting = [
+        workload("held", "pictures", reserved=None, state="Retry", held=True, created=1),
+        workload("held-later", "texts", reserved=None, state="Retry", held=True, created=2),
+        workload("queued", "sounds", reserved=None, created=3),
+        workload("queued-later", "films", reserved=None, created=4),
+    ]
+    datasets = {("n", name): known(0) for name in ("pictures", "texts", "sounds", "films")}
+    assert ahead(waiting, datasets) == [("held", "pictures"), ("queued", "sounds")]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_data_that_cannot_be_loaded_keeps_no_other_from_being_loaded_ahead(held: bool) -> None:
+    state = "Retry" if held else "Pending"
+    waiting = [
+        workload(name, name, reserved=None, state=state, held=held, created=second)
+        for second, name in enumerate(("failed", "unmounted", "fine", "late"))
+    ]
+    datasets = {
+        ("n", name): known(0, mounted=name != "unmounted") for name in ("failed", "unmounted", "fine", "late")
+    }
+    found = ahead(waiting, datasets, failed={("n", "failed")})
+    assert found == [("failed", "failed"), ("fine", "fine")]
 
 
 @given(
