@@ -141,13 +141,23 @@ def checks(*commands: tuple[str, ...]) -> TierResult:
 
 def pytest(folder: str, *arguments: str, again: bool = False) -> TierResult:
     """Run pytest on a folder; with `again`, what failed once more, in a process with fixtures of its own."""
-    outcome, failures, code = pytest_once(folder, *arguments)
+    first = pytest_once(folder, *arguments)
+    last = ("--last-failed", "--last-failed-no-failures=none")
+    return tried_again(
+        first, lambda _: pytest_once(folder, *arguments, *last, report="-again")[0], again=again
+    )
+
+
+def tried_again(
+    first: tuple[TierResult, list[str], int], retry: Callable[[list[str]], TierResult], *, again: bool
+) -> TierResult:
+    """What is to be said of a first run, with `again` by a second one of the tests that failed."""
+    outcome, failures, code = first
     # Of a run that was broken off, as by a file that cannot be imported, the other tests are not known.
     if not again or code != TESTS_FAILED or not 0 < len(failures) <= MOST_AGAIN:
         return outcome
     print(f"failed, tried again once: {', '.join(failures)}")
-    last = ("--last-failed", "--last-failed-no-failures=none")
-    second, _, _ = pytest_once(folder, *arguments, *last, report="-again")
+    second = retry(failures)
     if second.ok and second.passed >= len(failures):
         return TierResult(passed=outcome.passed + len(failures), skips=outcome.skips, flaky=failures)
     return outcome
@@ -214,18 +224,29 @@ def contracts(_: Wishes) -> TierResult:
     return checks(("lint-imports",))
 
 
-def training(_: Wishes) -> TierResult:
+def training(wishes: Wishes) -> TierResult:
     """What needs PyTorch, inside the root of the image that has it, with nothing but a loopback interface."""
-    junit = LOGS / "junit-tests-training.xml"
+
+    def failed(names: list[str]) -> TierResult:
+        files = (name.split(".", 1) for name in names)
+        return training_once(*(f"{file}.py::{test}" for file, test in files), report="-again")[0]
+
+    return tried_again(training_once(""), failed, again=wishes.again)
+
+
+def training_once(*tests: str, report: str = "") -> tuple[TierResult, list[str], int]:
+    """As `pytest_once`, for these of the tests below the folder of the tier."""
+    junit = LOGS / f"junit-tests-training{report}.xml"
     junit.unlink(missing_ok=True)
     code = status_of(
         # KILL: what ends a hanging test must not wait for it
         *("timeout", "--signal=KILL", str(TRAINING_SECONDS)),
         *(sys.executable, "-m", "tdcs_local", "torch", f"--results={LOGS}", "--"),
-        *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "tests/training", "--durations=5"),
-        f"--junitxml=/results/{junit.name}",
+        *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "--durations=5"),
+        *(f"--junitxml=/results/{junit.name}", *(f"tests/training/{test}" for test in tests)),
     )
-    return counted("tests/training", junit, code)[0]
+    outcome, failures = counted("tests/training", junit, code)
+    return outcome, failures, code
 
 
 def compiled(_: Wishes) -> TierResult:
