@@ -210,7 +210,8 @@ def lint(_: Wishes) -> TierResult:
     return checks(
         ("ruff", "check", "."),
         ("ruff", "format", "--check", "."),
-        ("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", str(ROOT / ".local" / "docs")),
+        # -E: a page that was read before gives its warnings again.
+        ("sphinx-build", "-qEW", "--keep-going", "-b", "html", "docs", str(ROOT / ".local" / "docs")),
     )
 
 
