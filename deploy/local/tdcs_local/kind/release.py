@@ -60,14 +60,16 @@ def install(
     """
     files = [LOCAL / "values.yaml", *values_files(), *values]
     helm = programs.ensure("helm", reporter=reporter) / "helm"
-    single = {"image.tag": tags["tdcs"], "alluxio.image.tag": tags["alluxio"], **(settings or {})}
+    pinned = {"image.tag": tags["tdcs"], "alluxio.image.tag": tags["alluxio"]}
     with reporter.step("install the chart"):
         run(
             [
                 *(helm, "upgrade", "--install", RELEASE, chart),
                 *("--kubeconfig", kubectl.kubeconfig, "--namespace", NAMESPACE, "--create-namespace"),
                 *(word for file in files for word in ("--values", file)),
-                *(word for name, value in single.items() for word in ("--set", f"{name}={value}")),
+                # As strings: a tag of digits alone would be a number.
+                *(word for name, value in pinned.items() for word in ("--set-string", f"{name}={value}")),
+                *(word for name, value in (settings or {}).items() for word in ("--set", f"{name}={value}")),
                 *("--wait", "--timeout", "5m"),
             ],
             what="installing the chart charts/tdcs failed",

@@ -116,3 +116,21 @@ def test_files_and_single_values_reach_helm_after_those_of_the_local_cluster(
         str(given),
     ]
     assert [word for option, word in pairs if option == "--set"][-1] == "k=v"
+
+
+def test_a_tag_of_digits_alone_stays_a_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag is the start of a digest, and Helm takes digits for a number, which the chart's schema refuses."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(programs, "ensure", lambda name, **_: Path(name))
+    monkeypatch.setattr(release, "run", lambda command, **_: commands.append([str(word) for word in command]))
+    monkeypatch.setattr(Cluster, "get", lambda *_, **__: READY)
+    release.install(
+        reporter=Reporter(),
+        kubectl=Cluster(),
+        tags={"tdcs": "524223664374", "alluxio": "61b11fed3fac"},
+        settings={"extender.enabled": "false"},
+    )
+    (command,) = commands
+    options = {value: word for word, value in pairwise(command)}
+    assert options["image.tag=524223664374"] == options["alluxio.image.tag=61b11fed3fac"] == "--set-string"
+    assert options["extender.enabled=false"] == "--set"
