@@ -171,7 +171,7 @@ def test_an_upgrade_from_the_chart_before_leaves_data_and_running_jobs_alone(
         found = demo.node_bytes(kubectl)
         return None if sorted(found.values()) == sorted(held.values()) else f"it is {found}, and was {held}"
 
-    # A worker that is away for over 20 seconds, on a busy machine, gives its copy to another node, from the other copy.
+    # A worker that is away for over a minute, on a busy machine, gives its copy to another node, from the other copy.
     kubectl.wait(whole, what="the Dataset is not as whole as it was", seconds=120)
     # The pod on the other node may have read from the source while the workers were away; nothing was loaded again.
     again = operations.payload_bytes_sent(bucket=demo.DATASET) - sent

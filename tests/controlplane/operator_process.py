@@ -146,6 +146,7 @@ class RunningOperator:
             progress_seconds=0.2,
             survey_seconds=2.0,
             return_seconds=0.5,
+            learning_seconds=0.5,
             handover_seconds=0.5,
             gang_patience_seconds=self._gang_patience,
             kueue=self._kueue,

@@ -112,6 +112,13 @@ from tdcs.trust.settings import TrustSettings
     "use a store there only by a rule that names it. May be given several times.",
 )
 @click.option(
+    "--worker-return-seconds",
+    type=click.FloatRange(min=1),
+    default=Settings().return_seconds,
+    show_default=True,
+    help="How long a cache worker may be away, as during a restart, before what it held is loaded on another node.",
+)
+@click.option(
     "--trust",
     type=click.Choice(["off", "selfSigned", "existing", "certManager"]),
     default="off",
@@ -207,6 +214,7 @@ def command(
     internal_networks: tuple[str, ...],
     trust: Literal["off", "selfSigned", "existing", "certManager"],
     trust_prefix: str,
+    worker_return_seconds: float,
     network_probe: bool,
     kueue: bool,
     lease: str,
@@ -258,6 +266,7 @@ def command(
             scheduler_name=scheduler_name,
             secrets_role=secrets_role,
             service_account=service_account,
+            return_seconds=worker_return_seconds,
             network_probe=network_probe,
             kueue=kueue,
             internal_networks=(

@@ -43,6 +43,7 @@ class Settings:
         revoked_seconds: after so long a Dataset with keys that its source refuses is taken off what is cached.
         return_seconds: how long a worker that holds data may be away before its data is planned elsewhere. One that
             restarts is back sooner, with what it held; and so are all of them after a restart of the master.
+        learning_seconds: a new operator assigns nothing before it knows all mounts, or for so long at most.
         absence_seconds: how long an agent may be away before what it holds stops to count as readable. A process that
             restarts at once is back sooner, and no status changes for it.
         handover_seconds: how long what moved to another node stays where it was, in pauses between two tables of
@@ -72,7 +73,8 @@ class Settings:
     survey_seconds: float = 30.0
     listing_seconds: float = 120.0
     revoked_seconds: float = 3600.0
-    return_seconds: float = 20.0
+    return_seconds: float = 60.0
+    learning_seconds: float = 20.0
     absence_seconds: float = 3.0
     handover_seconds: float = 4.0
     give_up_seconds: float = 30.0

@@ -196,6 +196,7 @@ QUICK = Settings(
     progress_seconds=0.05,
     survey_seconds=0.3,
     return_seconds=0.1,
+    learning_seconds=0.1,
     poll_seconds=0.05,
     resync_seconds=600.0,
     listing_seconds=0.3,

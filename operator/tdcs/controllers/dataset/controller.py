@@ -72,7 +72,7 @@ class DatasetController:
         self.observer = CacheObserver(
             caches=context.caches,
             poll_seconds=context.settings.poll_seconds,
-            patience=context.settings.return_seconds / 4,
+            patience=context.settings.learning_seconds / 4,
             on_cache=self._cache_changed,
             on_agents=self._agents_changed,
             on_room=self._room_changed,

@@ -141,7 +141,7 @@ class World:
                 before, known = known, len(self.manager.paths(cluster))
                 if self.is_complete(cluster) or (known and known == before):
                     break
-                await asyncio.sleep(self.context.settings.return_seconds / LOOKS)
+                await asyncio.sleep(self.context.settings.learning_seconds / LOOKS)
         except Exception:
             _log.exception("it is not known whether all mounts of CacheCluster %s were looked at", cluster)
         assigner.release()
