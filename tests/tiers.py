@@ -18,6 +18,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".local" / "logs"
@@ -43,6 +44,8 @@ class TierResult:
     skips: list[str] = field(default_factory=list)
     flaky: list[str] = field(default_factory=list)
     """Tests that failed, and passed in a second run: of that run's machine or of the code, a reader decides."""
+    reasons: dict[str, list[str]] = field(default_factory=dict)
+    """Of each test that failed, what each of its runs said of it."""
 
     def add(self, other: "TierResult") -> None:
         """Count another part of the same tier."""
@@ -51,6 +54,8 @@ class TierResult:
         self.failed += other.failed
         self.skips += other.skips
         self.flaky += other.flaky
+        for test, said in other.reasons.items():
+            self.reasons.setdefault(test, []).extend(said)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ def report(rows: Sequence[tuple[str, float, TierResult]], *, not_run: Sequence[s
             print(f"skipped in {name}: {skip}")
         for test in outcome.flaky:
             print(f"flaky in {name}, failed at first and passed when tried again: {test}")
+        for test, said in outcome.reasons.items():
+            print(f"failed in {name}: {test}", *(indent(text, "    ") for text in said), sep="\n")
     passed, failed = (sum(getattr(row[2], which) for row in rows) for which in ("passed", "failed"))
     skipped = sum(len(row[2].skips) for row in rows)
     print(f"\n{passed} passed, {failed} failed, {skipped} skipped", flush=True)
@@ -149,41 +156,48 @@ def pytest(folder: str, *arguments: str, again: bool = False) -> TierResult:
 
 
 def tried_again(
-    first: tuple[TierResult, list[str], int], retry: Callable[[list[str]], TierResult], *, again: bool
+    first: tuple[TierResult, int], retry: Callable[[list[str]], TierResult], *, again: bool
 ) -> TierResult:
     """What is to be said of a first run, with `again` by a second one of the tests that failed."""
-    outcome, failures, code = first
+    outcome, code = first
+    failures = list(outcome.reasons)
     # Of a run that was broken off, as by a file that cannot be imported, the other tests are not known.
     if not again or code != TESTS_FAILED or not 0 < len(failures) <= MOST_AGAIN:
         return outcome
     print(f"failed, tried again once: {', '.join(failures)}")
     second = retry(failures)
     if second.ok and second.passed >= len(failures):
-        return TierResult(passed=outcome.passed + len(failures), skips=outcome.skips, flaky=failures)
+        return TierResult(
+            passed=outcome.passed + len(failures),
+            skips=outcome.skips,
+            flaky=failures,
+            reasons=outcome.reasons,
+        )
+    outcome.add(TierResult(reasons=second.reasons))
     return outcome
 
 
-def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[TierResult, list[str], int]:
-    """Run pytest on a folder: counts and skip reasons, and the names of what failed, from the JUnit report; its exit
-    status."""
+def pytest_once(folder: str, *arguments: str, report: str = "") -> tuple[TierResult, int]:
+    """Run pytest on a folder: what its JUnit report says, and its exit status."""
     junit = LOGS / f"junit-{folder.replace('/', '-')}{report}.xml"
     junit.unlink(missing_ok=True)
     code = status_of(
         sys.executable, "-m", "pytest", folder, f"--junitxml={junit}", "--durations=5", *arguments
     )
-    outcome, failures = counted(folder, junit, code)
-    return outcome, failures, code
+    return counted(folder, junit, code), code
 
 
-def counted(folder: str, junit: Path, code: int) -> tuple[TierResult, list[str]]:
-    """Counts and skip reasons of a JUnit report, and the names of what failed; a run without a test has failed."""
-    outcome, failures = TierResult(ok=code == 0), []
+def counted(folder: str, junit: Path, code: int) -> TierResult:
+    """Counts and reasons of a JUnit report; a run without a test has failed."""
+    outcome = TierResult(ok=code == 0)
     if junit.exists():
         for case in ET.parse(junit).iter("testcase"):  # noqa: S314  our own pytest wrote it
             skipped = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
+            failures = [*case.iter("failure"), *case.iter("error")]
+            if failures:
                 outcome.failed += 1
-                failures.append(f"{case.get('classname')}.{case.get('name')}")
+                said = [one.get("message", "no reason given")[:REASON_LETTERS] for one in failures]
+                outcome.reasons[f"{case.get('classname')}.{case.get('name')}"] = said
             elif skipped is not None:
                 outcome.skips.append(f"{case.get('name')}: {skipped.get('message', 'no reason given')}")
             else:
@@ -192,13 +206,14 @@ def counted(folder: str, junit: Path, code: int) -> tuple[TierResult, list[str]]
         print(f"no test ran in {folder}: that is a failure, not a pass")
         outcome.ok = False
         outcome.failed += 1
-    return outcome, failures
+    return outcome
 
 
 TRAINING_SECONDS = 1500
 """The tier takes a few minutes, and on a machine with much other work several times that."""
 TESTS_FAILED = 1
 """pytest's exit status when all tests have run and some failed."""
+REASON_LETTERS = 1500
 MOST_AGAIN = 3
 """More failures than this are the code's, not a busy machine's: nothing is tried again."""
 # Two processes, a file of tests each at a time: much of these tiers is waiting.
@@ -235,7 +250,7 @@ def training(wishes: Wishes) -> TierResult:
     return tried_again(training_once(""), failed, again=wishes.again)
 
 
-def training_once(*tests: str, report: str = "") -> tuple[TierResult, list[str], int]:
+def training_once(*tests: str, report: str = "") -> tuple[TierResult, int]:
     """As `pytest_once`, for these of the tests below the folder of the tier."""
     junit = LOGS / f"junit-tests-training{report}.xml"
     junit.unlink(missing_ok=True)
@@ -246,8 +261,7 @@ def training_once(*tests: str, report: str = "") -> tuple[TierResult, list[str],
         *("python3", "-m", "pytest", "-c", "tests/training/pytest.ini", "--durations=5"),
         *(f"--junitxml=/results/{junit.name}", *(f"tests/training/{test}" for test in tests)),
     )
-    outcome, failures = counted("tests/training", junit, code)
-    return outcome, failures, code
+    return counted("tests/training", junit, code), code
 
 
 def compiled(_: Wishes) -> TierResult:
@@ -259,7 +273,7 @@ def compiled(_: Wishes) -> TierResult:
         *("-m", "pytest", "-c", "tests/compile/pytest.ini", "--rootdir=.", "tests/compile", "--durations=5"),
         f"--junitxml={junit}",
     )
-    return counted("tests/compile", junit, code)[0]
+    return counted("tests/compile", junit, code)
 
 
 def engine(wishes: Wishes) -> TierResult:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -89,6 +90,9 @@ class Handler(BaseHTTPRequestHandler):
             # As the store itself, when it is away.
             self.close_connection = True
             return
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            host = self.headers.get("Host")
+            print(f"{self.command} {self.path} of {host}: {answer.status} {answer.body[:200]!r}", flush=True)
         if is_object(method=self.command, path=self.path):
             answer = changed(answer, mode=mode)
         self._send(answer)
@@ -96,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a line for each request would be most of what a run writes."""
+        """Say nothing: a line for each request would be most of what a run writes. What the store refuses is told."""
 
     def _ask(self, content: bytes | None) -> Answer:
         store = http.client.HTTPConnection(self.server.upstream, timeout=TIMEOUT_SECONDS)
