@@ -43,6 +43,10 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch]
+# Whether the claims exist that templates name.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]

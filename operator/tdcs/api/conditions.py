@@ -173,6 +173,7 @@ WARNINGS = frozenset(
         "NodesDoNotFit",
         "NotAllPodsPlaced",
         "PathNotFound",
+        "PersistentVolumeClaimNotFound",
         "PodFailed",
         "PortsReachable",
         "PriorityClassNotFound",

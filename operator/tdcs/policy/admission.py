@@ -34,6 +34,7 @@ class Reason(StrEnum):
     UNREADABLE = "DatasetNotMounted"
     LOADING = "DatasetLoading"
     DELETING = "DatasetBeingDeleted"
+    NO_CLAIM = "PersistentVolumeClaimNotFound"
     NO_ROOM = "NotEnoughRoom"
     BEHIND = "BehindOtherJobs"
     NEVER = "NoNodeIsLargeEnough"

@@ -35,6 +35,7 @@ from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls, status_of_stall
 from tdcs.controllers.trainingjob.rendezvous import too_long
+from tdcs.controllers.volumes import template_claims
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, PredecessorError, belongs, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError
@@ -120,6 +121,7 @@ class TrainingJobController:
             return None
         try:
             own = await self._ensure(obj, seen, live)
+            seen = await self._with_claims(seen)
             seen, again = await self._pod_events.complete(seen, namespace=key.namespace)
             now = self._context.now()
             workload = None
@@ -185,6 +187,15 @@ class TrainingJobController:
         await self._publish(obj, seen.known.model_copy(update=changed), [found])
         return GOING_RETRY if going else REFUSED_RETRY
 
+    async def _with_claims(self, seen: Observed) -> Observed:
+        """With a claim that its pods would wait for in vain; of a job that was admitted the scheduler says so."""
+        if seen.was_admitted or seen.spec.run_policy.suspend:
+            return seen
+        missing = await template_claims.missing_claim(
+            self._context.api, spec=seen.spec, namespace=seen.namespace
+        )
+        return replace(seen, missing_claim=missing)
+
     def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:
         """Whether the pods may exist; None when that is not known yet. `over`: the job has just ended."""
         data, uid = decisions.data(seen, now=now), obj["metadata"]["uid"]
@@ -238,6 +249,8 @@ class TrainingJobController:
             places = requeues.left(uid, short=self._places.short_of(seen))
         if places is not None:
             dues.append(places)
+        if seen.missing_claim:
+            dues.append(template_claims.RETRY)
         waits_for_larger = start_order.next_start(seen, now=now) if seen.was_admitted else None
         if waits_for_larger is not None:
             dues.append(waits_for_larger)

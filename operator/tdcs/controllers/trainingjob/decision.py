@@ -54,7 +54,8 @@ class JobOutcome:
 
 
 def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
-    """Whether the datasets let the pods exist; of a job that runs, what is the matter with them.
+    """Whether the datasets, and the claims of the templates, let the pods exist; of a job that runs, what is the matter
+    with the datasets.
 
     Args:
         seen: what was observed.
@@ -74,6 +75,8 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
         for use in seen.spec.datasets
     ]
     found = decide(suspended=False, datasets=uses, runs=runs)
+    if found.admitted and seen.missing_claim:
+        return Admission(admitted=False, data_ready=False, reason=Reason.NO_CLAIM, message=seen.missing_claim)
     before = next((one for one in seen.known.conditions if one.type == names.DATA_READY), None)
     if found.admitted and seen.was_admitted and before is not None and before.reason == Reason.TIMED_OUT:
         # How it started stays true, whatever was loaded since.

@@ -54,6 +54,8 @@ class Observed:
         pods: all pods of these Jobs.
         workers: how many workers the queue gives to an elastic gang, where its status does not say so yet.
         unmade: pods that cannot even be made, and why; None when there are none, or none are known.
+        missing_claim: which PersistentVolumeClaim of its templates does not exist, and what to do; empty when all
+            exist, and of a job that was admitted.
         predicted: the seconds that its annotation says were predicted; None when it says none.
     """
 
@@ -69,6 +71,7 @@ class Observed:
     pods: Sequence[PodView] = ()
     unmade: Unmade | None = None
     workers: int | None = None
+    missing_claim: str = ""
     predicted: int | None = None
 
     @property
