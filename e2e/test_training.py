@@ -13,7 +13,7 @@ import pytest
 
 from e2e.test_cluster import NOBODY, UNPRIVILEGED
 from tdcs_local import demo
-from tdcs_local.kind import images, release
+from tdcs_local.kind import cluster, images, release
 from tdcs_local.kind.kubectl import Kubectl, condition
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
@@ -192,7 +192,8 @@ def test_later_jobs_run_on_the_nodes_with_the_data_and_read_nothing_from_the_sou
     demo.show([cold.run, *warm])
     table = capsys.readouterr().out
     names = (each.name for each in (demo.FIRST, demo.SECOND, demo.PARAMETER_SERVER))
-    assert all(words in table for words in (*names, "nowhere", *cold.held))
+    nodes = (node.removeprefix(f"{cluster.name()}-") for node in cold.held)
+    assert all(words in table for words in (*names, "nowhere", *nodes))
 
 
 def test_every_worker_reads_the_very_bytes_that_the_store_holds(

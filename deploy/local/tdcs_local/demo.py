@@ -250,29 +250,32 @@ def images_per_second(log: str) -> list[float]:
 
 
 def show(runs: Sequence[Run]) -> None:
-    """Print what each run found and did."""
-    table = Table(title="Three jobs on one dataset", title_justify="left", show_lines=True)
-    for heading in (
-        *("", "data before it started", "pods, data there at start"),
-        *("locality", "images/s by epoch", "source sent", "time"),
-    ):
-        numeric = heading in {"locality", "images/s by epoch", "source sent", "time"}
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
+    """Print what each run found and did. Nodes go by their names without the cluster's, which can be long."""
+    prefix = f"{cluster.name()}-"
+    title = f"Three jobs on one dataset (nodes without {prefix})"
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for heading in ("", "data before\nit started", "pods, data\nthere at start"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("locality", "images/s\nby epoch", "source\nsent", "time"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         table.add_row(
             run.name,
-            _node_lines(run.held),
-            "\n".join(f"{pod['node']}  {_size(pod['cachedBytes'])}" for pod in run.pods),
+            _lines([(node, size) for node, size in sorted(run.held.items())], prefix) or "nowhere",
+            _lines([(pod["node"], pod["cachedBytes"]) for pod in run.pods], prefix),
             f"{run.locality:.2f}",
             "\n".join(f"{speed:,.0f}" for speed in run.images_per_second),
             _size(run.source_bytes),
             duration(run.seconds),
         )
-    Console(width=max(Console().width, 132)).print(table)
+    console = Console()
+    # Nothing is cut: a terminal that is narrower breaks the lines.
+    console.width = max(console.width, console.measure(table, options=Console(width=1000).options).maximum)
+    console.print(table)
 
 
-def _node_lines(held: dict[str, int]) -> str:
-    return "\n".join(f"{node}  {_size(size)}" for node, size in sorted(held.items())) or "nowhere"
+def _lines(sizes: Sequence[tuple[str, int]], prefix: str) -> str:
+    return "\n".join(f"{node.removeprefix(prefix)}  {_size(size)}" for node, size in sizes)
 
 
 def hints() -> None:
