@@ -24,6 +24,7 @@ class ApiStandIn:
         objects: those of each plural.
         forbidden: plurals that may not be read.
         own_namespace_only: plurals that may be read in one namespace, and not in all at once.
+        refusal: the status code and the sentence with which what is made is refused.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class ApiStandIn:
         *,
         forbidden: frozenset[str] = frozenset(),
         own_namespace_only: frozenset[str] = frozenset(),
+        refusal: tuple[int, str] | None = None,
     ) -> None:
         self._objects = {plural: list(listed) for plural, listed in objects.items()}
         self._watchers: dict[str, list[queue.Queue[Object | None]]] = {}
         self._version = 1000
         self.forbidden = forbidden
         self.own_namespace_only = own_namespace_only
+        self.refusal = refusal
         self._stopped = False
         self._server = _Server(("127.0.0.1", 0), self._handler())
 
@@ -113,7 +116,13 @@ class ApiStandIn:
 
             def do_POST(self) -> None:
                 made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                owner.put(urlparse(self.path).path.rpartition("/")[2], made)
+                url = urlparse(self.path)
+                if owner.refusal is not None:
+                    code, sentence = owner.refusal
+                    self._answer(code, {"reason": "Refused", "message": sentence})
+                    return
+                if "dryRun" not in parse_qs(url.query):
+                    owner.put(url.path.rpartition("/")[2], made)
                 self._answer(201, made)
 
             def _one(self, plural: str, key: tuple[str, str]) -> None:

@@ -70,8 +70,12 @@ class KubeApi(Protocol):
         """
         ...
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
-        """Create an object; ConflictError when it exists."""
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
+        """Create an object; ConflictError when it exists.
+
+        With `dry_run` the server only checks it, as strictly as for `kubectl apply`: fields that it does not know are
+        refused, too.
+        """
         ...
 
     async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:

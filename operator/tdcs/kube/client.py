@@ -125,9 +125,12 @@ class KubernetesClient:
         except _NO_ANSWER as error:
             raise _silence(error, verb="watch", resource=resource, namespace=namespace, name=None) from error
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         namespace = obj["metadata"].get("namespace")
-        return await self._send("POST", "create", resource, namespace=namespace, body=obj, label=_name(obj))
+        params = _params(dryRun="All", fieldValidation="Strict") if dry_run else None
+        return await self._send(
+            "POST", "create", resource, namespace=namespace, params=params, body=obj, label=_name(obj)
+        )
 
     async def apply(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         params = _params(fieldManager=names.FIELD_MANAGER, force="true", dryRun="All" if dry_run else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from tests.controlplane.operator_world import World, world
 from tests.support.controlplane.fixtures import TEST_LABEL
 from tests.support.kube import condition
@@ -44,12 +44,29 @@ def job_file(world: World, folder: Path, *, workers: int) -> Path:
     return path
 
 
-def planned(world: World, file: Path, *options: str) -> Any:
-    found = CliRunner().invoke(
+def run_plan(world: World, file: Path, *options: str) -> Result:
+    return CliRunner().invoke(
         main, ["plan", str(file), f"--kubeconfig={world.plane.kubeconfig}", "--json", *options]
     )
+
+
+def planned(world: World, file: Path, *options: str) -> Any:
+    found = run_plan(world, file, *options)
     assert found.exit_code == 0, found.output
     return json.loads(found.output)
+
+
+def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path) -> None:
+    file = job_file(world, tmp_path, workers=2)
+    good = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for spec, words in (
+        ({"priority": "high"}, 'unknown field "spec.priority"'),
+        ({"datasets": 2 * good["spec"]["datasets"]}, "two datasets have the same mountPath"),
+    ):
+        file.write_text(yaml.safe_dump({**good, "spec": {**good["spec"], **spec}}), encoding="utf-8")
+        found = run_plan(world, file)
+        assert (found.exit_code, words in found.output) == (2, True), found.output
+    assert world.kube.find("TrainingJob", "planned", namespace=world.namespace) is None
 
 
 def test_a_plan_says_what_the_operator_does_and_the_job_says_how_wrong_it_was(

@@ -95,7 +95,7 @@ def job(*, workers: float = 2, data: str = "pictures", gpus: int = 1, **spec: An
 
 
 def planned(
-    folder: Path, objects: Mapping[str, Any], wanted: Object, *options: str, **rights: frozenset[str]
+    folder: Path, objects: Mapping[str, Any], wanted: Object, *options: str, **rights: Any
 ) -> tuple[Result, ApiStandIn]:
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump(wanted), encoding="utf-8")
@@ -300,6 +300,44 @@ def test_options_that_do_not_go_together_are_refused(
     result = planned(tmp_path, SMALL, job(), *options)[0]
     assert result.exit_code == 2
     assert message in result.output
+
+
+REFUSED: dict[str, tuple[int, str]] = {
+    "a rule of the definition": (
+        422,
+        'TrainingJob.tdcs.io "train" is invalid: spec: one role Worker is needed',
+    ),
+    "a policy": (
+        403,
+        "trainingjobs.tdcs.io \"train\" is forbidden: ValidatingAdmissionPolicy 'x' denied request",
+    ),
+    "an unknown field": (400, 'strict decoding error: unknown field "spec.wokers"'),
+    "an absent namespace": (404, 'namespaces "team" not found'),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_the_api_server_would_refuse_is_refused_in_its_words(tmp_path: Path, why: str) -> None:
+    result, server = planned(tmp_path, SMALL, job(), refusal=REFUSED[why])
+    assert result.exit_code == 2
+    assert f"the API server refuses TrainingJob team/train: {REFUSED[why][1]}" in result.output
+    assert not server.objects("trainingjobs")
+
+
+def test_a_plan_writes_nothing_without_apply(tmp_path: Path) -> None:
+    result, server = planned(tmp_path, SMALL, job(), "--json")
+    assert found(result)["created"] is False
+    assert not server.objects("trainingjobs")
+
+
+def test_who_may_not_create_jobs_gets_a_plan_that_says_what_was_not_checked(tmp_path: Path) -> None:
+    sentence = (
+        'trainingjobs.tdcs.io is forbidden: User "u" cannot create resource "trainingjobs" in API group'
+    )
+    answer = found(planned(tmp_path, SMALL, job(), "--json", refusal=(403, sentence))[0])
+    assert answer["unknown"] == [
+        "whether the API server takes this job: you may not create TrainingJobs in namespace team"
+    ]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class Operated(ScriptedApi):
         super().__init__()
         self._status = status
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         return await super().create(resource, obj={**obj, "status": self._status})
 
 

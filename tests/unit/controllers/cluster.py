@@ -95,7 +95,7 @@ class Server:
         await asyncio.Event().wait()
         yield WatchEvent(type="BOOKMARK", object={})
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         self.refuse("create", resource)
         key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         if key in self.store(resource):

@@ -74,7 +74,7 @@ class ScriptedApi:
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
         return self.objects.get((resource.plural, namespace or "", name))
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         key = (resource.plural, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         if key in self.objects:
             raise error(ConflictError)

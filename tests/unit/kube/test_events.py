@@ -47,7 +47,7 @@ async def test_an_event_about_a_cluster_wide_object_goes_to_the_default_namespac
 
 async def test_a_lost_event_is_no_failure() -> None:
     class Refusing(ScriptedApi):
-        async def create(self, resource: Any, *, obj: Object) -> Object:
+        async def create(self, resource: Any, *, obj: Object, dry_run: bool = False) -> Object:
             raise error(ForbiddenError)
 
     await recorder(Refusing()).record(about=about(), reason="Loaded", message="all of it")

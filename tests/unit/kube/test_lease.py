@@ -25,7 +25,7 @@ class Server(ScriptedApi):
             raise error(UnavailableError)
         return await super().get(resource, name=name, namespace=namespace)
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         versioned = {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}
         return await super().create(resource, obj=versioned)
 

@@ -50,9 +50,9 @@ class KueueServer(Server):
         self.refusal: type[KubeError] = ForbiddenError
         self.code = 403
 
-    async def create(self, resource: Resource, *, obj: Object) -> Object:
+    async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         self._check(resource, obj)
-        return await super().create(resource, obj=obj)
+        return await super().create(resource, obj=obj, dry_run=dry_run)
 
     def _check(self, resource: Resource, obj: Object) -> None:
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
