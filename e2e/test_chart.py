@@ -21,7 +21,7 @@ from tdcs_local.store import operations
 CHART = ("charts", "crds")
 """What of the checkout is the chart."""
 TEMPLATES = Path("charts", "tdcs", "templates")
-RIGHTS = "*-rbac.yaml"
+RIGHTS = ("*-rbac.yaml", "_operator-rights.tpl")
 """Those of its templates that say what today's images may do."""
 PLAIN = LOCAL / "values-plain.yaml"
 """Chart values as the defaults were before the remote-read client and certificates."""
@@ -38,14 +38,16 @@ def chart_before(folder: Path) -> Path:
     def git(*words: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(["git", "-C", CHECKOUT, *words], capture_output=True, check=False)
 
-    last = git("log", "-1", "--format=%H", "--", *CHART, f":(exclude){TEMPLATES / RIGHTS}")
+    rights = (f":(exclude,glob){TEMPLATES / name}" for name in RIGHTS)
+    last = git("log", "-1", "--format=%H", "--", *CHART, *rights)
     tree = git("archive", f"{last.stdout.decode().strip()}~1", *CHART)
     if tree.returncode:
         why = (last.stderr or tree.stderr).decode().strip()
         pytest.skip(f"this checkout has no earlier chart to upgrade from; a full clone has (git: {why})")
     subprocess.run(["tar", "-x", "-C", folder], input=tree.stdout, check=True)
-    for template in (CHECKOUT / TEMPLATES).glob(RIGHTS):
-        shutil.copy(template, folder / TEMPLATES)
+    for name in RIGHTS:
+        for template in (CHECKOUT / TEMPLATES).glob(name):
+            shutil.copy(template, folder / TEMPLATES)
     return folder / "charts" / "tdcs"
 
 
