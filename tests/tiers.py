@@ -214,6 +214,7 @@ TRAINING_SECONDS = 1500
 TESTS_FAILED = 1
 """pytest's exit status when all tests have run and some failed."""
 REASON_LETTERS = 1500
+"""Of the message of a failed test, so many characters are repeated at the end."""
 MOST_AGAIN = 3
 """More failures than this are the code's, not a busy machine's: nothing is tried again."""
 # Two processes, a file of tests each at a time: much of these tiers is waiting.

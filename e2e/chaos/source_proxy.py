@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a line for each request would be most of what a run writes. What the store refuses is told."""
+        """Log no request: a run makes too many. Error responses of the store are printed by `handle_any`."""
 
     def _ask(self, content: bytes | None) -> Answer:
         store = http.client.HTTPConnection(self.server.upstream, timeout=TIMEOUT_SECONDS)
