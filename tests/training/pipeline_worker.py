@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ def main() -> None:
         "--frozen", type=int, default=0, help="parameters of a stage that its optimizer leaves out"
     )
     parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--killed", type=int, help="the rank that is killed when all others save a checkpoint")
     options = parser.parse_args()
     torch.manual_seed(4)
     torch.set_num_threads(1)
@@ -63,6 +65,8 @@ def main() -> None:
             items = pipeline.done * (6 if options.mode == "flush" else 1)
             own = batches(items + pipeline.place.replica, pipeline.place.own) if pipeline.is_first else None
             summary = pipeline.train(own, count=options.count)
+            if membership.rank == options.killed:
+                os.kill(os.getpid(), signal.SIGKILL)
             if options.checkpoints:
                 pipeline.save(options.checkpoints)
             print(json.dumps({"done": pipeline.done, "loss": summary.loss}), flush=True)

@@ -81,6 +81,20 @@ def test_every_worker_of_a_long_pipeline_names_the_one_that_ended_first(tmp_path
             assert "Traceback" not in worker.errors
 
 
+def test_a_worker_that_is_killed_while_the_others_wait_for_its_checkpoint_ends_them_at_once(
+    tmp_path: Path,
+) -> None:
+    plan = tmp_path / "plan.json"
+    stages = [FRONT, BACK[:1], BACK[1:]]
+    plan.write_text(json.dumps({"stages": [{"nodes": nodes, "replicas": 1} for nodes in stages]}))
+    arguments = ["--plan", str(plan), "--checkpoints", str(tmp_path), "--timeout", "120", "--killed", "2"]
+    with Job(SCRIPT, 3, tmp_path, arguments) as job:
+        assert job.end(within=60) == [2, 2, -signal.SIGKILL]
+        for worker in job.workers[:2]:
+            assert "rank 2 (stage 2) ended" in worker.errors
+            assert "Traceback" not in worker.errors
+
+
 def test_a_worker_that_stalls_ends_the_others_with_its_name_within_the_timeout(
     plan: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ section 4.2).
 
 Who waits for a packet reads the socket itself: a thread of its own would have to wake the waiting one, which takes
 longer than to read. That thread reads in the background what cannot wait: large packets, which do not fit into the
-kernel's buffers, credits while packets wait for them, and the end of the connection.
+kernel's buffers, credits while packets wait for them, and the end of the connection, while it is asked for.
 """
 
 import contextlib
@@ -67,6 +67,8 @@ class Connection:
         self._owed = 0
         self._error: PeerError | None = None
         self._closing = False
+        self._watched = False
+        """It was asked whether the peer has ended, and nothing was taken since."""
         self._threads = [
             threading.Thread(target=self._run, args=(work,), daemon=True)
             for work in (self._read_behind, self._write)
@@ -106,6 +108,7 @@ class Connection:
         Raises PeerError when the peer has ended or nothing comes in time.
         """
         until = time.monotonic() + self._timeout
+        self._watched = False
         while True:
             with self._incoming:
                 rest = until - time.monotonic()
@@ -125,6 +128,13 @@ class Connection:
             if not self._read():
                 raise self._silent(awaited)
         return frames.decode(arrived, peer=self.peer, layouts=self._layouts)
+
+    def end(self) -> PeerError | None:
+        """With what the peer has ended, if it has; from the first question on that is noticed, until the next take."""
+        with self._unread:
+            self._watched = True
+            self._unread.notify_all()
+            return self._error
 
     def announce_abort(self, reason: str) -> None:
         """Begins to send the reason with which the peer is to fail, instead of what is queued; close it next."""
@@ -221,7 +231,7 @@ class Connection:
             self._read()
 
     def _cannot_wait(self) -> bool:
-        return self._large or self._closing or bool(self._outbox)
+        return self._large or self._closing or self._watched or bool(self._outbox)
 
     def _read(self) -> bool:
         """Reads a frame, as the only thread that does; whether one came in time. Raises PeerError for a bad one."""

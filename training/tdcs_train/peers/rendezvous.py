@@ -95,16 +95,21 @@ class Rendezvous:
         except (RuntimeError, distributed.DistError) as error:
             raise self._master_lost(error) from error
 
-    def read(self, key: str, *, awaited: str) -> Any:
-        """The note of that key; waits until it is there."""
+    def read(self, key: str, *, awaited: str, connections: Sequence[Connection] = ()) -> Any:
+        """The note of that key; waits until it is there, or one of the connections has ended without it."""
         deadline = time.monotonic() + self.membership.timeout
+        ended: PeerError | None = None
         while time.monotonic() < deadline:
             try:
                 if self._store.check([key]):
                     return json.loads(self._store.get(key))
             except (RuntimeError, distributed.DistError) as error:
-                raise self._master_lost(error) from error
+                raise ended or self._master_lost(error) from error
+            if ended is not None:
+                raise ended
             time.sleep(_LOOK_SECONDS)
+            # Before the next look at the note: a peer that ended well has left its own, and has seen all others.
+            ended = next((end for one in connections if (end := one.end()) is not None), None)
         raise PeerError(f"{awaited} did not come within {self.membership.timeout:g} s")
 
     def connect(self, peers: Mapping[int, str], *, purpose: str) -> dict[int, Connection]:

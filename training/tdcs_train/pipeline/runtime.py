@@ -211,7 +211,11 @@ class Pipeline:
         key = f"{topic}/{self._rounds}"
         self._rendezvous.note(f"{key}/{self.place.rank}", own)
         return [
-            self._rendezvous.read(f"{key}/{rank}", awaited=f"{topic} of {place_of(rank, self.plan.replicas)}")
+            self._rendezvous.read(
+                f"{key}/{rank}",
+                awaited=f"{topic} of {place_of(rank, self.plan.replicas)}",
+                connections=self._connections,
+            )
             for rank in range(self.plan.workers)
         ]
 
