@@ -43,7 +43,9 @@ def main() -> None:
         "--frozen", type=int, default=0, help="parameters of a stage that its optimizer leaves out"
     )
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--killed", type=int, help="the rank that is killed when all others save a checkpoint")
+    parser.add_argument(
+        "--killed", type=int, help="the rank that is killed when all others save a checkpoint"
+    )
     options = parser.parse_args()
     torch.manual_seed(4)
     torch.set_num_threads(1)
