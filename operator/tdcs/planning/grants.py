@@ -17,7 +17,7 @@ from enum import IntEnum
 from tdcs.planning.manifest_format import Totals
 from tdcs.planning.placement import Candidate, PlacementInput, WantPlacement, matches, occupied, place
 from tdcs.planning.wants import Want
-from tdcs.policy.placement import CacheNode, CopyPlan, Mode, NodeBudget, node_bytes
+from tdcs.policy.placement import CopyPlan, Mode, NodeBudget, node_bytes
 from tdcs.policy.room_change import RoomChange
 
 
@@ -409,7 +409,7 @@ def _same_candidates(one: MountDemand, other: MountDemand) -> bool:
     for mine, theirs in zip(one.candidates, other.candidates, strict=True):
         if mine is theirs:
             continue
-        if _lasting_node(mine.node) != _lasting_node(theirs.node):
+        if _lasting_node(mine) != _lasting_node(theirs):
             return False
         if mine.labels is not theirs.labels and any(
             matches(mine.labels, selector) != matches(theirs.labels, selector) for selector in selectors
@@ -418,8 +418,9 @@ def _same_candidates(one: MountDemand, other: MountDemand) -> bool:
     return True
 
 
-def _lasting_node(node: CacheNode) -> object:
-    return node.name, node.capacity_bytes, node.has_readers
+def _lasting_node(candidate: Candidate) -> object:
+    node = candidate.node
+    return node.name, node.capacity_bytes, node.has_readers, candidate.may_have_readers
 
 
 def _with_room(

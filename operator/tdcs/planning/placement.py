@@ -31,10 +31,14 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node with a live cache worker and its agent: what the mount may take there, and the node's labels."""
+    """A node with a live cache worker and its agent: what the mount may take there, and the node's labels.
+
+    `may_have_readers`: it lies there, perhaps because it was read there until a moment ago. So it stays there.
+    """
 
     node: CacheNode
     labels: Mapping[str, str] = field(default_factory=dict)
+    may_have_readers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,21 +158,13 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
         ]
         candidates = room.left(fitting_nodes, paths=paths, chosen=chosen)
         size = slots.bytes_in(chosen, totals.sizes)
-        candidates = _beside_readers(given, want, candidates, size=size, quotas=quotas)
         copies: list[PlacedCopy] = []
         wanted = unplaced = 0
         added: dict[str, int] = {}
         payers = given.payers.get(want.key, ())
         short_of = ""
-        keeps = given.held_before.get(want.key, {})
-        for copy_id, plan in _plans(
-            mount=given.mount,
-            want=want,
-            size=size,
-            least=int(totals.sizes.max()),
-            candidates=candidates,
-            keeps=keeps,
-        ):
+        plans = _plans_that_stay(given, want, candidates, size=size, totals=totals, quotas=quotas)
+        for copy_id, plan in plans:
             fitting = room.fit(
                 _slots_of(plan, id_=copy_id, mount=given.mount, chosen=chosen, totals=totals),
                 paths=paths,
@@ -205,6 +201,40 @@ def place(given: PlacementInput) -> tuple[WantPlacement, ...]:
             )
         )
     return tuple(found)
+
+
+def _plans_that_stay(
+    given: PlacementInput,
+    want: Want,
+    candidates: Sequence[CacheNode],
+    *,
+    size: int,
+    totals: Totals,
+    quotas: Mapping[str, int],
+) -> list[tuple[str, CopyPlan]]:
+    """The copies of a want by the readers that are known; by those too that there may have been, if copies would leave
+    these else. A copy that stays as it is needs no guess, which might have it lie otherwise: whole on a node that was
+    never read on."""
+    keeps = given.held_before.get(want.key, {})
+
+    def planned(nodes: Sequence[CacheNode]) -> list[tuple[str, CopyPlan]]:
+        return list(
+            _plans(
+                mount=given.mount,
+                want=want,
+                size=size,
+                least=int(totals.sizes.max()),
+                candidates=_beside_readers(given, want, nodes, size=size, quotas=quotas),
+                keeps=keeps,
+            )
+        )
+
+    plans = planned(candidates)
+    perhaps = {one.node.name for one in given.candidates if one.may_have_readers}
+    chosen = {copy_id: {node.name for node in plan.nodes} for copy_id, plan in plans}
+    if all(perhaps.isdisjoint(held - chosen.get(copy_id, set())) for copy_id, held in keeps.items()):
+        return plans
+    return planned([replace(node, has_readers=True) if node.name in perhaps else node for node in candidates])
 
 
 def _beside_readers(

@@ -1,7 +1,7 @@
 """From what is seen of a cache to the input of a placement: which nodes may hold a mount, and how much of it. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tdcs.api import names
@@ -15,6 +15,37 @@ from tdcs.policy.placement import CacheNode
 
 Store = Mapping[tuple[str, str], Mapping[str, Any]]
 """Objects by namespace and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOn:
+    """The nodes to which the data of a mount goes: those on which it is read, and those on which it was until a while
+    ago, for the next job may come soon.
+
+    Attributes:
+        last: when it was last read on each, on the clock of the passes.
+        assumed: those on which it lay when this operator looked first, and was not read since: it may have been read
+            there, or lies there because others had no room.
+    """
+
+    last: Mapping[str, float] = field(default_factory=dict)
+    assumed: frozenset[str] = frozenset()
+
+    @classmethod
+    def at_first(cls, held: Collection[str], *, now: float) -> "ReadOn":
+        """By where it lies, which is all that a new operator knows."""
+        return cls(last=dict.fromkeys(sorted(held), now), assumed=frozenset(held))
+
+    def then(self, nodes: Collection[str], *, now: float, delay: float) -> "ReadOn":
+        """The same now. `nodes`: on which it is read; `delay`: seconds for which a node counts on."""
+        lately = {node: when for node, when in self.last.items() if now - when < delay}
+        return ReadOn(
+            last={**lately, **dict.fromkeys(sorted(nodes), now)},
+            assumed=(self.assumed & lately.keys()).difference(nodes),
+        )
+
+
+NOT_READ = ReadOn()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +126,14 @@ def cache_nodes(
     )
 
 
-def _candidate(node: NodeView, *, capacity: int, held: int = 0, has_readers: bool = False) -> Candidate:
+def _candidate(
+    node: NodeView,
+    *,
+    capacity: int,
+    held: int = 0,
+    has_readers: bool = False,
+    may_have_readers: bool = False,
+) -> Candidate:
     return Candidate(
         node=CacheNode(
             name=node.name,
@@ -106,6 +144,7 @@ def _candidate(node: NodeView, *, capacity: int, held: int = 0, has_readers: boo
             has_readers=has_readers,
         ),
         labels=node.labels,
+        may_have_readers=may_have_readers,
     )
 
 
@@ -151,7 +190,7 @@ def hosts(
     now: float,
     patience: float,
     absence: float | None = None,
-    readers: Collection[str] = (),
+    read_on: ReadOn = NOT_READ,
 ) -> Hosts:
     """The nodes that a placement of a mount may use.
 
@@ -165,7 +204,7 @@ def hosts(
         now: seconds that only grow.
         patience: seconds that an agent may be away before its slots go to others.
         absence: seconds that an agent may be away and what it has still counts as there; `patience` when left out.
-        readers: nodes on which it is read, where the data follows the jobs.
+        read_on: nodes on which it is read, where the data follows the jobs.
     """
     view, nodes, draining, members = known.view, known.nodes, known.draining, known.members
     silent = known.silent | {
@@ -204,9 +243,10 @@ def hosts(
             nodes[node],
             capacity=known.spaces[node].capacity,
             held=held[node].held_bytes if node in held else 0,
-            has_readers=node in readers,
+            has_readers=node in read_on.last and node not in read_on.assumed,
+            may_have_readers=node in read_on.assumed,
         )
-        for node in {*held, *(set(readers) & known.candidates.keys())}
+        for node in {*held, *(read_on.last.keys() & known.candidates.keys())}
         if node not in draining and node in members
     }
     candidates = {**known.candidates, **own}

@@ -1,6 +1,6 @@
 """Who reads a mount, what each of them wants of it, and who is in the way of another mount. Reads the live views."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -268,24 +268,6 @@ def nodes_read_on(*, stores: Stores, users: Sequence[Reader]) -> frozenset[str]:
     return frozenset[str]().union(
         *(stores.usage.nodes_of((user.key.namespace, user.key.name)) for user in users)
     )
-
-
-def lately_read_on(
-    known: Mapping[str, float], *, nodes: Collection[str], now: float, delay: float
-) -> dict[str, float]:
-    """The nodes to which the data of a mount goes, and when it was last read on each: those on which it is read, and
-    those on which it was until a while ago, for the next job may come soon.
-
-    Args:
-        known: the same at the last look.
-        nodes: on which it is read now.
-        now: the time, on the same clock.
-        delay: seconds for which a node counts on.
-    """
-    return {
-        **{node: when for node, when in known.items() if now - when < delay},
-        **dict.fromkeys(sorted(nodes), now),
-    }
 
 
 def holding_nodes(*, users: Sequence[Reader]) -> frozenset[str]:

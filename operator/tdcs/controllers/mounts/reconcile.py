@@ -21,7 +21,7 @@ from tdcs.controllers.mounts.manifests import awaited_url, manifest_of, manifest
 from tdcs.controllers.mounts.mount import Mount
 from tdcs.controllers.mounts.mounting import MountOutcome, MountUser
 from tdcs.controllers.mounts.path_settings import wanted_settings
-from tdcs.controllers.mounts.placement import Hosts
+from tdcs.controllers.mounts.placement import Hosts, ReadOn
 from tdcs.controllers.mounts.readers import Reader
 from tdcs.controllers.mounts.report import LastPass, MountDecision, MountReport
 from tdcs.controllers.mounts.snapshot import UNHEARD_SECONDS, MountRequest, Snapshot, rests
@@ -140,7 +140,7 @@ class MountPass:
             now=world.clock(),
             patience=context.settings.return_seconds,
             absence=context.settings.absence_seconds,
-            readers=before.read_on or (),
+            read_on=before.read_on or placement.NOT_READ,
         )
         if found.waiting:
             return replace(before, listed=listed, decided=False)
@@ -298,19 +298,18 @@ class MountPass:
 
     def _read_on(
         self, before: MountReport, claims: Mapping[str, Claimant], held_before: HeldBefore
-    ) -> Mapping[str, float] | None:
+    ) -> ReadOn | None:
         """Where the data of a mount goes that follows its jobs, and for a while after them. At the first look it stays
         where it was put: new nodes get theirs before others lose it."""
         now, known, scaling = self.world.clock(), before.read_on, self.spec.scaling
         follows = scaling.follow_jobs or claimants.has_elastic_job(self.stores, claims)
-        if not follows and not known:
+        if not follows and (known is None or not known.last):
             return None
         if known is None:
-            known = dict.fromkeys(sorted(placement.nodes_of(held_before)), now)
+            known = ReadOn.at_first(placement.nodes_of(held_before), now=now)
         nodes = readers.nodes_read_on(stores=self.stores, users=self.users) if follows else ()
-        return readers.lately_read_on(known, nodes=nodes, now=now, delay=scaling.delay_seconds) or (
-            {} if follows else None
-        )
+        found = known.then(nodes, now=now, delay=scaling.delay_seconds)
+        return found if follows or found.last else None
 
     def _fillers(self) -> frozenset[str]:
         """The nodes on which pods read a mount that their reads fill."""
@@ -323,7 +322,8 @@ class MountPass:
             readers.nodes_read_on(stores=self.stores, users=self.users),
             self.spec.scaling.delay_seconds,
         )
-        left = [when + delay for node, when in (report.read_on or {}).items() if node not in nodes]
+        last = report.read_on.last if report.read_on is not None else {}
+        left = [when + delay for node, when in last.items() if node not in nodes]
         return min([*left, *([report.look_at] if report.look_at is not None else ())], default=None)
 
     def _quotas_left(self) -> dict[str, int]:

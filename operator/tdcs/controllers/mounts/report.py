@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tdcs.controllers.cachemanager.room import Granted
 from tdcs.controllers.context import WorkKey
+from tdcs.controllers.mounts.placement import ReadOn
 from tdcs.controllers.problem import Problem
 from tdcs.engine.agents import CheckState, MountState
 from tdcs.listing.result import Listed
@@ -76,8 +77,7 @@ class MountReport:
         absent: nodes with agents that were away for too long to count as there, and may be back.
         look_at: when time alone changes the decision, on the clock of the passes: an agent that is awaited stops to
             count as there then, or counts as lost.
-        read_on: nodes on which it is read, or was a while ago, and when last, on the clock of the passes; None while
-            its data does not follow its jobs.
+        read_on: nodes on which it is read, or was a while ago; None while its data does not follow its jobs.
     """
 
     there: bool = False
@@ -100,7 +100,7 @@ class MountReport:
     busy: bool = False
     absent: frozenset[str] = frozenset()
     look_at: float | None = None
-    read_on: Mapping[str, float] | None = None
+    read_on: ReadOn | None = None
 
     def ledger(self, readers: Collection[WorkKey], *, moving: bool) -> MountLedger[WorkKey] | None:
         """What lies where, for the choice of the workers that go; None while that is not known.

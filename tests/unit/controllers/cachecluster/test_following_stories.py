@@ -204,3 +204,27 @@ async def test_a_worker_that_came_back_at_any_moment_of_its_leaving_is_cleaned_w
         await cluster.until(lambda: len(cluster.worker_nodes()) == 1)
         (left,) = cluster.worker_nodes()
         assert cluster.held() == {left: SIZE}
+
+
+async def test_a_new_operator_moves_nothing_that_lies_where_its_readers_have_it(
+    cluster: WorkersCluster,
+) -> None:
+    """The node that is read on has room for a part: the rest lies beside it, where nobody reads."""
+    await cluster.scale(scaling={**QUICKLY, "scaleDownDelay": "1h", "minReplicas": 2})
+    await cluster.until(lambda: len(cluster.worker_nodes()) == 2)
+    read_on, beside = sorted(cluster.worker_nodes())
+    for name in ("one", "two"):
+        cluster.read(f"p-{name}", name, node=read_on)
+    await create(cluster, eviction={"policy": "Pin"})
+    assert cluster.nodes("one") == {read_on: SIZE}
+    await create(cluster, "two")
+    before = cluster.nodes("two")
+    assert before.keys() == {read_on, beside}
+    await cluster.quiet()
+    moved = cluster.engine.source_bytes_read + cluster.engine.copied_bytes
+    passes = cluster.passes
+    await cluster.restart()
+    await cluster.until(lambda: cluster.passes > passes)
+    await cluster.quiet()
+    assert cluster.nodes("two") == before
+    assert cluster.engine.source_bytes_read + cluster.engine.copied_bytes == moved
