@@ -52,7 +52,8 @@ class SecureStream:
         """Put what was said into `view`, as far as it has come and fits; how much that was. Raises ssl.SSLError."""
         have = 0
         try:
-            while have < len(view):
+            # Asked for what has not come, OpenSSL raises.
+            while have < len(view) and (self._incoming.pending or self._tls.pending()):
                 count = self._read(len(view) - have, view[have:])
                 if not count:
                     break

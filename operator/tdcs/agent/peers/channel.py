@@ -97,6 +97,7 @@ class SecureChannel:
         self._connection: Final = connection
         self._stream: Final = stream
         self._raw: Final = memoryview(bytearray(PIECE_BYTES))
+        self._begun: Final = bytearray()  # waits for what follows, to be in one record with it
         self._ended = False
         until = time.monotonic() + seconds
         try:
@@ -127,22 +128,33 @@ class SecureChannel:
 
     def send(self, data: Data, *, more: bool = False) -> None:
         """See `Channel`."""
-        self._stream.write(memoryview(data))
-        if not more:
-            self._flush()
+        if more:
+            self._begun.extend(data)
+            return
+        whole = memoryview(b"".join((self._begun, data)))
+        self._begun.clear()
+        for begin in range(0, len(whole), PIECE_BYTES):
+            self._say(whole[begin : begin + PIECE_BYTES])
 
     def send_file(self, file: int, *, offset: int, length: int) -> int:
         """See `Channel`."""
+        head = len(self._begun)
+        self._raw[:head] = self._begun
+        self._begun.clear()
         done = 0
         while done < length:
-            piece = self._raw[: min(PIECE_BYTES, length - done)]
+            piece = self._raw[head : min(PIECE_BYTES, head + length - done)]
             count = os.preadv(file, [piece], offset + done)
             if not count:
                 break
-            self._stream.write(piece[:count])
-            self._flush()
+            self._say(self._raw[: head + count])
             done += count
+            head = 0
         return done
+
+    def _say(self, data: memoryview) -> None:
+        self._stream.write(data)
+        self._flush()
 
     def _more(self) -> bool:
         """Take bytes that came; whether the connection goes on."""

@@ -83,23 +83,24 @@ class SecureWire:
 
     def receive_into(self, view: memoryview) -> int:
         """See `Wire`."""
-        have = 0
-        while have < len(view):
+        have, drained = 0, False
+        while True:
             if self._stream.established:
                 have += self._stream.read_into(view[have:])
-                if have == len(view):
-                    break
+                if have == len(view) or (have and drained):
+                    return have
             try:
                 count = self._socket.recv_into(self._raw)
             except (BlockingIOError, InterruptedError):
                 if have:
-                    break
+                    return have
                 raise
             if not count:
-                break
+                return have
+            drained = count < _RAW_BYTES  # the owner is told when more comes
             self._stream.feed(self._raw[:count])
-            self._stream.handshake()
-        return have
+            if not self._stream.established:
+                self._stream.handshake()
 
 
 def _send(connection: socket.socket, out: bytearray) -> None:
