@@ -79,7 +79,7 @@ async def test_a_new_operator_looks_at_all_mounts_before_it_sends_agents_anythin
     engine = MemoryEngine(
         sources={f"s3://{name}": {"a": MB} for name in names}, workers=dict.fromkeys(("n1", "n2"), 100 * MB)
     )
-    settings = replace(QUICK, return_seconds=20.0)
+    settings = replace(QUICK, learning_seconds=20.0)
     async with Cluster(engine=engine, nodes={"n1": {}, "n2": {}}, settings=settings) as cluster:
         await cluster.create_cache()
         await cluster.create_keys()
