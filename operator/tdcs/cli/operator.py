@@ -275,7 +275,10 @@ def command(
             ),
         )
         spare_lasting_objects()
-        api = KubernetesClient(access=access)
+        api = KubernetesClient(access=access, may_write=lambda: held is None or held.is_held())
+        # A pod's container that starts again is the same holder: the one before it is certainly dead.
+        identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        held = Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None
         stop = asyncio.Event()
         lost = False
 
@@ -291,8 +294,6 @@ def command(
             )
         tls = certificates.contexts if certificates is not None else None
         connector = aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
-        # A pod's container that starts again is the same holder: the one before it is certainly dead.
-        identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         async with aiohttp.ClientSession(connector=connector) as session:
             caches = (
                 memory_caches(memory_engine, folder=folder)
@@ -313,7 +314,7 @@ def command(
                 api=api,
                 caches=caches,
                 settings=settings,
-                lease=Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None,
+                lease=held,
                 on_lease_lost=on_lease_lost,
                 certificates=certificates,
             )

@@ -17,7 +17,7 @@ from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.configuration import ApiAccess, ConfigurationError, load_access
 from tdcs.kube.connection import JSON, Connection
 from tdcs.kube.errors import NotFoundError, error_class
-from tdcs.kube.resources import Resource, is_name
+from tdcs.kube.resources import EVENTS, LEASES, Resource, is_name
 
 LIST_CHUNK = 500
 """Objects a page of a list: the API server's own default page for clients that page."""
@@ -38,12 +38,18 @@ async def connect(*, kubeconfig: Path | None = None, context: str | None = None)
 class KubernetesClient:
     """`KubeApi` over HTTP, in one event loop.
 
+    Args:
+        access: where the server is, and who asks.
+        may_write: asked before each request that changes something but Leases, by which it is decided, and
+            Events, which are a courtesy.
+
     Attributes:
         default_namespace: of the kubeconfig's context, or of the pod; None when neither names one.
     """
 
-    def __init__(self, *, access: ApiAccess) -> None:
+    def __init__(self, *, access: ApiAccess, may_write: Callable[[], bool] = lambda: True) -> None:
         self.default_namespace = access.namespace
+        self._may_write = may_write
         self._connection = Connection(access=access)
 
     async def get(self, resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
@@ -221,6 +227,16 @@ class KubernetesClient:
         content_type: str = JSON,
         label: str | None = None,
     ) -> Object:
+        if method != "GET" and resource not in (EVENTS, LEASES) and not self._may_write():
+            raise error_class(code=0)(
+                verb=verb,
+                resource=resource,
+                namespace=namespace,
+                name=name or label,
+                code=0,
+                reason="NoLease",
+                detail="this process does not hold its Lease, so it writes nothing",
+            )
         try:
             async with self._connection.request(
                 method,

@@ -8,6 +8,7 @@ holder that cannot renew in time must stop working before anybody else may begin
 import asyncio
 import datetime
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -64,6 +65,7 @@ class Lease:
         self._retry = retry
         self._duration = duration
         self._renew = renew
+        self._renewed: float | None = None
         self._seen: tuple[str, str | None] = ("", None)  # the holder and its last sign of life
         self._seen_at = clock()
 
@@ -78,34 +80,40 @@ class Lease:
             await asyncio.sleep(self._retry)
         _log.info("Lease %s/%s is held by this process, %s", self._namespace, self._name, self._identity)
 
+    def is_held(self) -> bool:
+        """Whether this process may work now: it took or renewed the lease, and asked for that not too long ago.
+
+        It counts from the request, not from its answer: others count from the moment at which the server wrote it.
+        """
+        return self._renewed is not None and self._age() < self._renew
+
     async def keep(self) -> None:
         """Renew until cancelled.
 
         Raises:
             LeaseLostError: somebody else has it, or it could not be renewed in time.
         """
-        renewed = self._clock()
         while True:
             await asyncio.sleep(self._retry)
             # A request that hangs must not outlast the time in which no other process may work.
-            left = max(self._renew - (self._clock() - renewed), 0.001)
+            left = max(self._renew - self._age(), 0.001)
             try:
                 async with asyncio.timeout(left):
                     held = await self._try()
             except TimeoutError:
                 held = False
-            if held:
-                renewed = self._clock()
-                continue
             holder = self._seen[0]
-            if holder != self._identity or self._clock() - renewed >= self._renew:
-                raise LeaseLostError(
-                    f"Lease {self._namespace}/{self._name} was not renewed for {self._clock() - renewed:.0f} s; "
-                    f"its holder was last seen to be {holder or 'no process'}"
-                )
+            if self.is_held() and (held or holder == self._identity):
+                continue
+            age, self._renewed = self._age(), None
+            raise LeaseLostError(
+                f"Lease {self._namespace}/{self._name} was not renewed for {age:.0f} s; "
+                f"its holder was last seen to be {holder or 'no process'}"
+            )
 
     async def release(self) -> None:
         """Give the lease up, so that the next one need not wait until it runs out."""
+        self._renewed = None
         try:
             found = await self._api.get(LEASES, name=self._name, namespace=self._namespace)
             if found is not None and _holder(found) == self._identity:
@@ -117,8 +125,10 @@ class Lease:
         """Take or renew the lease if that is allowed; False when it is not, or the server did not do it."""
         try:
             found = await self._api.get(LEASES, name=self._name, namespace=self._namespace)
+            asked = self._clock()
             if found is None:
                 self._saw(await self._api.create(LEASES, obj=self._lease()))
+                self._renewed = asked
                 return True
             holder = _holder(found)
             self._saw(found)
@@ -127,12 +137,16 @@ class Lease:
             changed = int(holder != self._identity)
             transitions = _transitions(found) + changed
             self._saw(await self._write(found, holder=self._identity, transitions=transitions))
+            self._renewed = asked
             return True
         except ConflictError:
             return False  # somebody was faster
         except KubeError as error:
             _log.warning("%s; it is tried again", error)
             return False
+
+    def _age(self) -> float:
+        return math.inf if self._renewed is None else self._clock() - self._renewed
 
     def _saw(self, lease: Object) -> None:
         sign = (_holder(lease), lease["spec"].get("renewTime"))

@@ -15,8 +15,9 @@ from tests.support.waiting import eventually_async
 from tdcs.kube import client as client_module
 from tdcs.kube.api import WatchEvent
 from tdcs.kube.client import KubernetesClient, connect
+from tdcs.kube.configuration import load_access
 from tdcs.kube.errors import KubeError, UnavailableError
-from tdcs.kube.resources import PODS
+from tdcs.kube.resources import EVENTS, LEASES, PODS
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Serving = Callable[..., AbstractAsyncContextManager[KubernetesClient]]
@@ -298,3 +299,47 @@ async def test_what_is_no_name_is_not_there_and_no_request_is_made_of_it(tmp_pat
     with pytest.raises(ValueError, match="is no name of a Pod"):
         await api.merge(PODS, name=name, namespace="n", patch={})
     await api.close()
+
+
+async def test_without_its_lease_a_process_writes_leases_and_events_and_nothing_else(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await head_of(reader)
+        asked.append(" ".join(head.split(" ", 2)[:2]).partition("?")[0])
+        writer.write(answer(b"{}", headers="Connection: close\r\n"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    access = await load_access(kubeconfig=kubeconfig(tmp_path, port=port, user={}))
+    held = True
+    api = KubernetesClient(access=access, may_write=lambda: held)
+    pod = {"metadata": {"name": "p", "namespace": "n"}}
+    writes: list[Callable[[], Awaitable[object]]] = [
+        lambda: api.create(PODS, obj=pod),
+        lambda: api.apply(PODS, obj=pod),
+        lambda: api.apply_status(PODS, obj=pod),
+        lambda: api.merge(PODS, name="p", namespace="n", patch={}),
+        lambda: api.merge_status(PODS, name="p", namespace="n", patch={}),
+        lambda: api.delete(PODS, name="p", namespace="n"),
+    ]
+    try:
+        for write in writes:
+            await write()
+        assert len(asked) == len(writes)
+        held = False
+        for write in writes:
+            with pytest.raises(UnavailableError, match="does not hold its Lease"):
+                await write()
+        await api.get(PODS, name="p", namespace="n")
+        await api.create(EVENTS, obj=pod)
+        await api.create(LEASES, obj=pod)
+    finally:
+        await api.close()
+        server.close()
+    assert asked[len(writes) :] == [
+        "GET /api/v1/namespaces/n/pods/p",
+        "POST /api/v1/namespaces/n/events",
+        "POST /apis/coordination.k8s.io/v1/namespaces/n/leases",
+    ]

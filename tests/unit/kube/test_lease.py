@@ -155,3 +155,49 @@ async def test_two_who_want_it_at_once_do_not_both_get_it() -> None:
     api, clock = Server(), Clock()
     got = await asyncio.gather(*(holds(lease(api, name, clock)) for name in "abcdef"))
     assert sum(got) == 1
+
+
+async def test_a_holder_believes_itself_for_no_longer_than_others_do_though_the_answer_comes_late() -> None:
+    api, clock = Server(), Clock()
+    first, second = lease(api, "a", clock), lease(api, "b", clock)
+    answer = api.merge
+
+    async def late(*given: Any, **more: Any) -> Object:
+        written = await answer(*given, **more)
+        assert not await holds(second)  # it sees the renewal, and counts from now
+        clock.now += 8.0
+        return written
+
+    assert await holds(first)
+    api.merge = late  # type: ignore[method-assign]
+    await asyncio.wait_for(first.acquire(), 60)
+    clock.now += 3.0
+    assert not first.is_held()  # 11 s after what others saw
+    clock.now += 4.0
+    api.merge = answer  # type: ignore[method-assign]
+    assert await holds(second)
+
+
+async def test_it_is_held_from_the_first_renewal_until_it_is_lost_or_given_up() -> None:
+    api, clock = Server(), Clock()
+    first = lease(api, "a", clock)
+    assert not first.is_held()
+    assert await holds(first)
+    assert first.is_held()
+    api.objects[KEY]["spec"] = {**api.objects[KEY]["spec"], "holderIdentity": "b", "renewTime": "later"}
+    with pytest.raises(LeaseLostError):
+        await asyncio.wait_for(first.keep(), 60)
+    assert not first.is_held()
+    api.objects[KEY]["spec"] = {**api.objects[KEY]["spec"], "holderIdentity": ""}
+    assert await holds(first)
+    assert first.is_held()
+    await first.release()
+    assert not first.is_held()
+
+
+async def test_a_process_that_was_paused_for_longer_than_the_lease_lasts_does_not_hold_it_any_more() -> None:
+    api, clock = Server(), Clock()
+    first = lease(api, "a", clock)
+    assert await holds(first)
+    clock.now += 60.0
+    assert not first.is_held()
