@@ -1,29 +1,38 @@
-"""Reads of a block from its source by a worker, as Alluxio's clients ask for them."""
+"""Calls of a worker for blocks, as Alluxio's clients make them: they stream both ways."""
 
 from __future__ import annotations
 
-from tdcs.engine.alluxio.rpc import BLOCK_WORKER, Rpc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from tdcs.engine.alluxio.descriptors import method_types
+from tdcs.engine.alluxio.rpc import BLOCK_WORKER
 from tdcs.engine.protocol import Block
-from tdcs.trust.identity import Identify
+from tdcs.trust.identity import Identity
+
+_DEADLINE_SECONDS = 20
 
 
 async def read_block(
-    target: str, *, block: Block, path: str, length: int, identify: Identify | None = None
+    target: str, *, block: Block, path: str, length: int, identity: Identity | None = None
 ) -> bytes:
     """Have the worker at `target` read a block from its source, at a path of the caller's choice, and keep nothing.
 
     Args:
         length: of the block, in bytes.
-        identify: of the caller; None: the worker asks for no certificate.
+        identity: of the caller; None: the worker asks for no certificate.
 
     Raises:
-        RpcFailureError: the worker refused, or could not read.
+        AioRpcError: the worker refused, or could not read.
     """
-    client = Rpc(target=target, patience=0.1, identify=identify)
+    request_type, _ = method_types(BLOCK_WORKER, "ReadBlock")
     found = b""
-    try:
-        async with client.duplex(service=BLOCK_WORKER, method="ReadBlock", deadline=20) as call:
-            await call.send(
+    async with _call(target, "ReadBlock", identity) as call:
+        await call.write(
+            request_type(
                 block_id=block.id | 1 << 62,
                 offset=0,
                 length=length,
@@ -37,11 +46,42 @@ async def read_block(
                     "no_cache": True,
                 },
             )
-            while len(found) < length:
-                piece = await call.receive()
-                if piece is None:
-                    break
-                found += piece.chunk.data
-    finally:
-        await client.close()
+        )
+        while len(found) < length:
+            piece = await call.read()
+            if piece is grpc.aio.EOF:
+                break
+            found += piece.chunk.data
     return found
+
+
+async def refusal(target: str, method: str, identity: Identity) -> grpc.StatusCode:
+    """How a worker answers a call before the caller has sent anything. What is written to a call that has been
+    refused meanwhile fails on this side, as INTERNAL, so that the worker's own status is lost.
+    """
+    async with _call(target, method, identity) as call:
+        try:
+            await call.read()
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
+
+
+@asynccontextmanager
+async def _call(target: str, method: str, identity: Identity | None) -> AsyncIterator[Any]:
+    request_type, response_type = method_types(BLOCK_WORKER, method)
+    if identity is None:
+        channel = grpc.aio.insecure_channel(target)
+    else:
+        credentials = grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
+        channel = grpc.aio.secure_channel(target, credentials)
+    async with channel:
+        call = channel.stream_stream(
+            f"/{BLOCK_WORKER}/{method}",
+            request_serializer=request_type.SerializeToString,
+            response_deserializer=response_type.FromString,
+        )(timeout=_DEADLINE_SECONDS)
+        try:
+            yield call
+        finally:
+            call.cancel()

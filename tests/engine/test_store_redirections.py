@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+import grpc
 import pytest
 from tests.engine.block_reads import read_block
 from tests.engine.conftest import LARGE
@@ -13,7 +14,6 @@ from tests.engine.servers import AlluxioCluster
 
 from tdcs.api import names
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.engine.alluxio.sources import explain
 from tdcs.engine.protocol import Block, Credentials, NoSuchPathError, Source, SourceError
 
@@ -91,9 +91,9 @@ async def test_a_worker_reads_no_block_from_the_host_that_a_store_names(
 
         assert await read() == BODY
         stores.redirect(307)
-        with pytest.raises(RpcFailureError) as refusal:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await read()
-        reason, remedy = explain(refusal.value.text)
+        reason, remedy = explain(refusal.value.details() or "")
         assert "another host" in reason
         assert "endpoint" in remedy
         assert not stores.victim.requests

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from tests.engine import block_reads
 from tests.engine.agent_nodes import agents_of, operator_of
+from tests.engine.block_reads import refusal
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.support.certificates import DAY, TestAuthority, now, write_identity
 from tests.support.dataplane.agents import fill
@@ -26,8 +27,6 @@ from tdcs.engine.alluxio.rpc import (
     BLOCK_WORKER,
     CONFIGURATION,
     FILE_SYSTEM,
-    Rpc,
-    RpcFailureError,
 )
 from tdcs.engine.protocol import Block, EngineUnavailableError, Source
 from tdcs.trust.certificates import end_of
@@ -132,25 +131,9 @@ async def read_block(
     """Have a worker read a block from its source, at a path of the caller's choice."""
     asker = Identity(identity.certificate, identity.key, authorities)
     try:
-        return await block_reads.read_block(
-            target, block=block, path=path, length=length, identify=lambda: asker
-        )
-    except RpcFailureError as failure:
-        return failure.code
-
-
-async def write_block(target: str, identity: Identity) -> grpc.StatusCode:
-    """How an attempt ends to put wrong bytes into a worker: it is refused before the first of them, and what is sent
-    after that fails on this side, with a status of its own."""
-    client = Rpc(target=target, patience=0.1, identify=lambda: identity)
-    try:
-        async with client.duplex(service=BLOCK_WORKER, method="WriteBlock", deadline=20) as call:
-            await call.receive()
-    except RpcFailureError as failure:
-        return failure.code
-    finally:
-        await client.close()
-    return grpc.StatusCode.OK
+        return await block_reads.read_block(target, block=block, path=path, length=length, identity=asker)
+    except grpc.aio.AioRpcError as failure:
+        return failure.code()
 
 
 async def blocks_of(engine: AlluxioEngine, path: str) -> list[Block]:
@@ -225,11 +208,11 @@ async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
     await engine.mount(path="/datasets/blocks", source=Source(uri=f"file://{folder}"))
     try:
         block = (await blocks_of(engine, "/datasets/blocks"))[0]
-        believed = authority.pair.certificate
+        believed, worker = authority.pair.certificate, worker_of(cluster)
         for role in Role:
             identity = authority.identity(role)
             got = await read_block(
-                worker_of(cluster),
+                worker,
                 identity,
                 block=block,
                 path=block.source_path,
@@ -239,8 +222,9 @@ async def test_blocks_are_read_and_written_by_those_roles_alone_that_need_it(
             if role in (Role.WORKER, Role.FUSE):
                 assert got == FILES["00"][:100], role
             else:
-                assert got is grpc.StatusCode.PERMISSION_DENIED, role
-            assert await write_block(worker_of(cluster), identity) is grpc.StatusCode.PERMISSION_DENIED, role
+                assert not isinstance(got, bytes), role
+                assert await refusal(worker, "ReadBlock", identity) is grpc.StatusCode.PERMISSION_DENIED, role
+            assert await refusal(worker, "WriteBlock", identity) is grpc.StatusCode.PERMISSION_DENIED, role
     finally:
         await engine.unmount(path="/datasets/blocks")
 

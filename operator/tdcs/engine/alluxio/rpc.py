@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import grpc
@@ -77,47 +76,6 @@ class RpcFailureError(Exception):
 _DISTRUST = ("certificate", "handshake", "ssl_error", "peer name", "tsi_")
 _CUT_OFF = "handshaker shutdown"
 """What gRPC says of a connection that ended while it was being made, as when the pod at its other end goes."""
-
-
-class Duplex:
-    """A running call that streams both ways. All methods raise `RpcFailureError`."""
-
-    def __init__(self, *, call: Any, request_type: type[Message]) -> None:
-        self._call = call
-        self._request_type = request_type
-
-    async def send(self, **fields: Any) -> None:
-        """Send a request of `fields`."""
-        try:
-            await self._call.write(self._request_type(**fields))
-        except grpc.aio.AioRpcError as error:
-            raise _failure(error) from error
-        except asyncio.InvalidStateError:  # the other side has ended the call: its status says why
-            await self._require_success()
-
-    async def receive(self) -> Any | None:
-        """The next answer; None when the other side has ended the call with success."""
-        try:
-            answer = await self._call.read()  # raises when the end is not a success
-        except grpc.aio.AioRpcError as error:
-            raise _failure(error) from error
-        return None if answer is grpc.aio.EOF else answer
-
-    async def finish(self) -> None:
-        """Send nothing more, and wait until the other side has ended the call with success."""
-        try:
-            await self._call.done_writing()
-        except grpc.aio.AioRpcError as error:
-            raise _failure(error) from error
-        except asyncio.InvalidStateError:  # it has ended already; the next answer says how
-            pass
-        while await self.receive() is not None:
-            pass
-
-    async def _require_success(self) -> None:
-        code = await self._call.code()
-        if code is not grpc.StatusCode.OK:
-            raise RpcFailureError(code=code, text=await self._call.details() or "")
 
 
 def _failure(error: grpc.aio.AioRpcError) -> RpcFailureError:
@@ -196,23 +154,6 @@ class Rpc:
                         failure.text = f"the answer broke off: {failure.text}"
                         failure.code = grpc.StatusCode.ABORTED
                     raise failure from error
-
-    @asynccontextmanager
-    async def duplex(self, *, service: str, method: str, deadline: float) -> AsyncIterator[Duplex]:
-        """A call that streams both ways. Not repeated: only the caller knows what has been said already.
-
-        It is cancelled when the body ends before the call does.
-
-        Args:
-            deadline: Seconds for all of it.
-        """
-        request_type, response_type = method_types(service, method)
-        call = self._call("stream_stream", service, method, response_type)(timeout=deadline)
-        try:
-            yield Duplex(call=call, request_type=request_type)
-        finally:
-            if not call.done():
-                call.cancel()
 
     async def close(self) -> None:
         """Close the channel; calls in flight are cancelled."""
