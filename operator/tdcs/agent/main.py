@@ -12,7 +12,6 @@ from tdcs.agent import open_files, process
 from tdcs.agent.disk.ownership import give_tier
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
-from tdcs.engine.alluxio.rpc import RpcFailureError
 from tdcs.trust.identity import TRUST_HELP, NoIdentityError
 
 
@@ -42,28 +41,19 @@ _TRUST = click.option(
 @_TIER
 @click.option("--master", required=True, envvar="TDCS_MASTER", help="host:port of the cache's master.")
 @click.option(
-    "--patience",
-    default=600.0,
-    show_default=True,
-    help="Seconds to wait for the master; then the command fails, and the pod tries again.",
-)
-@click.option(
     "--user",
     type=click.IntRange(min=0),
     envvar="TDCS_USER",
     help="Number of the user of worker and agent, to whom the blocks are given; without it no owner changes.",
 )
 @_TRUST
-def prepare(tier: Path, master: str, patience: float, user: int | None, trust: Path | None) -> None:
-    """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts."""
+def prepare(tier: Path, master: str, user: int | None, trust: Path | None) -> None:
+    """Remove blocks of another journal, and give the others to the worker's user. Run it before the worker starts.
+
+    It waits for the master as long as that takes.
+    """
     _log_plainly()
-    try:
-        removed = uvloop.run(process.prepare(tier=tier, master=master, patience=patience, trust=trust))
-    except RpcFailureError as failure:
-        raise click.ClickException(
-            f"the master at {master} does not say its journal's identity ({failure.code.name}); "
-            "look at the master's pod and its log"
-        ) from failure
+    removed = uvloop.run(process.prepare(tier=tier, master=master, trust=trust))
     if user is not None and (given := give_tier(tier, user=user)):
         click.echo(f"{given} files and folders in {tier} now belong to user {user}")
     if removed:

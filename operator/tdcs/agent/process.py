@@ -63,17 +63,13 @@ class ProcessSettings:
     trust: Path | None = None
 
 
-async def prepare(*, tier: Path, master: str, patience: float, trust: Path | None = None) -> int:
-    """Make a disk one of the master's journal, before the worker registers; how many blocks were removed.
-
-    Raises:
-        RpcFailureError: The master did not answer within `patience` seconds.
-    """
+async def prepare(*, tier: Path, master: str, trust: Path | None = None) -> int:
+    """Make a disk one of the master's journal, before the worker registers; how many blocks were removed."""
     disk = Disk(tier)
     identify = TrustFolder(trust) if trust is not None else None
     rpc = Rpc(target=master, patience=_CALL_PATIENCE, identify=identify)
     try:
-        journal = await asked_patiently(lambda: journal_id(rpc), patience=patience)
+        journal = await asked_patiently(lambda: journal_id(rpc))
     finally:
         await rpc.close()
     return await asyncio.to_thread(enter_epoch, disk, journal=journal)

@@ -88,10 +88,13 @@ class Supervisor:
         """Work until SIGTERM comes.
 
         Raises:
-            HolderError: there is no holder, or it has another session by now: start anew.
+            HolderError: the holder has another session by now: start anew.
+            SystemExit: SIGTERM came before there was a holder.
         """
         self._folder.prepare()
-        session = holder.ask(path=self._folder.socket)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: sys.exit(0))  # nothing has begun
+        session = self._wait_for_session()
         # Its processes load what is registered before they serve: a holder that is ended has to know of it by now.
         ReadersPresent(self._folder.keepers).join()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,6 +119,14 @@ class Supervisor:
             if select.select([woken], [], [], _CHECK_SECONDS)[0]:
                 os.read(woken, 4096)
         self._end()
+
+    def _wait_for_session(self) -> Session:
+        """The holder's, however long that takes: it is in another pod, and a reader that ended would be kept away."""
+        while True:
+            try:
+                return holder.ask(path=self._folder.socket)
+            except holder.HolderError as error:
+                _log.warning("%s; this reader waits for it", error)
 
     def _stop(self, *_: object) -> None:
         self._stopping = True

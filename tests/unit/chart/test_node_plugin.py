@@ -86,6 +86,12 @@ def test_the_reader_runs_beside_the_plugin_and_its_holder_outlives_upgrades(
     assert folder not in off.containers()["tdcs-csi/csi"]["args"]
 
 
+def test_a_reader_that_waits_for_its_holder_is_not_killed_for_an_hour(default: Rendered) -> None:
+    probe = default.containers()["tdcs-csi/reader"]["startupProbe"]
+
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 3600
+
+
 @pytest.mark.parametrize("views", [True, False])
 def test_the_csi_plugin_sees_the_nodes_processes_only_to_tend_views(helm: Helm, views: bool) -> None:
     spec = helm.template({"csi.nativeViews": str(views).lower()}).pod_specs()["tdcs-csi"]

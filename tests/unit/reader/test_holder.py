@@ -48,6 +48,17 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
         os.close(fd)
 
 
+def reader_of(folder: ReaderFolder) -> Supervisor:
+    """A reader with no monitor."""
+
+    def nothing(_: ReaderSettings, __: Counters) -> None: ...
+
+    settings = ReaderSettings(
+        folder=folder.root, node="n", buffer_bytes=1, operator="", port=0, patience_seconds=1
+    )
+    return Supervisor(settings, monitor=nothing)
+
+
 def ended(
     folder: ReaderFolder, held: Session, *, gives: bool = False, kept: Callable[[], bool] | None = None
 ) -> None:
@@ -83,15 +94,65 @@ def test_a_session_stays_with_a_reader_that_has_got_it_and_serves_nothing_yet(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(supervisor, "_wake_on_signals", lambda: given.fd)
     monkeypatch.setattr(child_process, "start", start)
-    settings = ReaderSettings(
-        folder=folder.root, node="n", buffer_bytes=1, operator="", port=0, patience_seconds=1
-    )
-
-    def nothing(_: ReaderSettings, __: Counters) -> None: ...
-
     with pytest.raises(StartsError):
-        Supervisor(settings, monitor=nothing).run()
+        reader_of(folder).run()
     assert unmounted == []
+
+
+def test_a_reader_waits_for_a_holder_that_does_not_answer_in_time(
+    folder: ReaderFolder, given: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StartsError(Exception):
+        """The first of its processes would start now."""
+
+    asked = 0
+
+    def ask(*, path: Path) -> Session:
+        nonlocal asked
+        asked += 1
+        if asked < 4:
+            raise holder.HolderError(f"the holder at {path} does not give its session: timed out")
+        return given
+
+    def start(_: object) -> int:
+        raise StartsError
+
+    monkeypatch.setattr(holder, "ask", ask)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(supervisor, "_wake_on_signals", lambda: given.fd)
+    monkeypatch.setattr(child_process, "start", start)
+    with pytest.raises(StartsError):
+        reader_of(folder).run()
+    assert asked == 4
+
+
+def test_a_reader_that_waits_for_its_holder_ends_in_order_when_it_is_told_to(folder: ReaderFolder) -> None:
+    waits, waiting = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+                silent.bind(str(folder.socket))
+                silent.listen()
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as for the first process of a container
+                os.write(waiting, b".")
+                reader_of(folder).run()
+                code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            os._exit(code)
+    os.read(waits, 1)
+    for fd in (waits, waiting):
+        os.close(fd)
+
+    def ended() -> bool:
+        os.kill(pid, signal.SIGTERM)
+        found, status = os.waitpid(pid, os.WNOHANG)
+        return found == pid and os.waitstatus_to_exitcode(status) == 0
+
+    eventually(ended, deadline=20)
 
 
 def test_a_reader_that_was_given_the_session_a_moment_ago_has_time_to_say_so(

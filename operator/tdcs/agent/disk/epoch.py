@@ -18,6 +18,7 @@ from tdcs.engine.alluxio.rpc import RpcFailureError
 _log: Final = logging.getLogger(__name__)
 
 _MOST_PAUSE: Final = 5.0
+_REPORT_SECONDS: Final = 60.0
 
 
 def read_epoch(disk: Disk) -> str:
@@ -48,21 +49,25 @@ def enter_epoch(disk: Disk, *, journal: str) -> int:
     return removed
 
 
-async def asked_patiently(ask: Callable[[], Awaitable[str]], *, patience: float) -> str:
-    """The journal's identity, as soon as the master says it.
+async def asked_patiently(
+    ask: Callable[[], Awaitable[str]], *, clock: Callable[[], float] = time.monotonic
+) -> str:
+    """The journal's identity, as soon as the master says it, however long that takes.
 
-    Raises:
-        RpcFailureError: It did not within `patience` seconds.
+    An init container that ended would be kept away for minutes, also when the master is back.
     """
-    begin, failures = time.monotonic(), 0
+    reported, failures = -_REPORT_SECONDS, 0
     while True:
         try:
             return await ask()
         except RpcFailureError as failure:
             failures += 1
-            if time.monotonic() - begin > patience:
-                raise
-            _log.info("the master does not say its journal's identity yet (%s)", failure.code.name)
+            if clock() - reported >= _REPORT_SECONDS:
+                reported = clock()
+                _log.warning(
+                    "the master does not say its journal's identity yet (%s): waiting; look at its pod and log",
+                    failure.code.name,
+                )
             await asyncio.sleep(pause(failures, most=_MOST_PAUSE))
 
 
