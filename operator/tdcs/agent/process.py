@@ -1,30 +1,22 @@
-"""One agent as a process: its parts put together, from the epoch on the disk to the two services."""
+"""One agent as a process: from the epoch on the disk to the signal that ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
-import threading
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import aiohttp
-from aiohttp import web
-
-from tdcs.agent.agent import Agent
 from tdcs.agent.disk.epoch import asked_patiently, enter_epoch, read_epoch
 from tdcs.agent.disk.tier import Disk
-from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.service.http import application
+from tdcs.agent.serving import serving_agent
 from tdcs.agent.settings import AgentSettings
-from tdcs.agent.transfer.source_relay import SourceRelay
 from tdcs.engine.alluxio.rpc import Rpc
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks, journal_id
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.transfer import ManifestFetcher
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.identity import TrustFolder
 
@@ -89,57 +81,28 @@ async def run(settings: ProcessSettings) -> None:
             f"{disk.epoch} does not say which journal the blocks belong to; run `tdcs agent prepare` first"
         )
     disk.prepare()
-    manifests = ManifestFolder(disk.manifests)
-    manifests.clear_partial()
+    ManifestFolder(disk.manifests).clear_partial()
     identify = TrustFolder(settings.trust) if settings.trust is not None else None
     worker = WorkerBlocks(target=settings.worker, patience=_WORKER_PATIENCE, identify=identify)
     tls = Contexts(identify) if identify is not None else None
     if tls is not None:
         tls.server()  # no certificate, no agent
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(worker.close)
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=_connector(tls)))
-        fetcher = ManifestFetcher(folder=manifests, session=session)
-        stack.push_async_callback(fetcher.close)
-        agent = Agent(
-            settings=AgentSettings(
-                node=settings.node, capacity_bytes=settings.capacity_bytes, journal=journal
-            ),
-            disk=disk,
-            worker=worker,
-            manifests=manifests,
-            fetcher=fetcher,
-            tls=tls,
-        )
-        ended = threading.Event()
-        stack.callback(ended.set)
-        relay = SourceRelay(mount=agent.mounts.get, stopped=ended, keep=agent.fills.keep)
-        blocks = BlockService(
-            disk=disk,
-            journal=journal,
-            feed=agent.feed,
-            read_source=relay.read,
-            tls=tls.server if tls is not None else None,
-        )
-        stack.callback(blocks.close)
-        blocks.start(host=settings.host, port=settings.block_port)
-        runner = web.AppRunner(
-            application(agent, sent_bytes=lambda: blocks.sent_bytes, by_role=tls is not None),
-            access_log=None,
-            shutdown_timeout=1.0,
-        )
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        following = tls.following_server() if tls is not None else None
-        await web.TCPSite(runner, settings.host, settings.control_port, ssl_context=following).start()
-        work = asyncio.create_task(agent.run())
+    agent_settings = AgentSettings(
+        node=settings.node, capacity_bytes=settings.capacity_bytes, journal=journal
+    )
+    async with serving_agent(
+        agent_settings,
+        disk=disk,
+        worker=worker,
+        tls=tls,
+        host=settings.host,
+        control_port=settings.control_port,
+        block_port=settings.block_port,
+    ) as serving:
+        work = asyncio.create_task(serving.agent.run())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, work.cancel)
         _log.info("the agent of node %s works on %s", settings.node, settings.tier)
         with suppress(asyncio.CancelledError):
             await work
-
-
-def _connector(tls: Contexts | None) -> aiohttp.TCPConnector:
-    return aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)

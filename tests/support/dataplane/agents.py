@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import aiohttp
-from aiohttp import web
 from tests.support.waiting import eventually_async
 
 from tdcs.agent.agent import Agent
@@ -20,14 +17,13 @@ from tdcs.agent.disk.epoch import enter_epoch
 from tdcs.agent.disk.tier import Disk
 from tdcs.agent.mount.peer_health import Patience
 from tdcs.agent.peers.block_service import BlockService
-from tdcs.agent.service.http import application
+from tdcs.agent.serving import serving_agent
 from tdcs.agent.settings import AgentSettings
-from tdcs.agent.transfer.source_relay import SourceRelay
 from tdcs.engine.agents import ALL_SLOTS, NO_SLOTS, Assignment, MountState, Part, Peer, SourceAccess
 from tdcs.engine.alluxio.worker_blocks import WorkerBlocks
 from tdcs.engine.protocol import Block, CachedFile
 from tdcs.listing.folder import ManifestFolder
-from tdcs.listing.transfer import ManifestFetcher, manifest_url
+from tdcs.listing.transfer import manifest_url
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
 from tdcs.trust.contexts import Contexts
@@ -219,54 +215,25 @@ async def running_agent(
     """An agent on a tier's folder, until the body ends; with `tls` it answers callers by their roles."""
     disk = Disk(tier)
     enter_epoch(disk, journal=journal)
-    manifests = ManifestFolder(disk.manifests)
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls.following_client() if tls is not None else True)
-            )
-        )
-        fetcher = ManifestFetcher(folder=manifests, session=session)
-        stack.push_async_callback(fetcher.close)
-        calls = WorkerBlocks(target=worker, patience=0.1)
-        stack.push_async_callback(calls.close)
-        agent = Agent(
-            settings=AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience),
-            disk=disk,
-            worker=calls,
-            manifests=manifests,
-            fetcher=fetcher,
-            tls=tls,
-        )
-        ended = threading.Event()
-        stack.callback(ended.set)
-        relay = SourceRelay(mount=agent.mounts.get, stopped=ended, keep=agent.fills.keep)
-        blocks = BlockService(
-            disk=disk,
-            journal=journal,
-            feed=agent.feed,
-            read_source=relay.read,
-            tls=tls.server if tls is not None else None,
-        )
-        stack.callback(blocks.close)
-        port = blocks.start(host="127.0.0.1", port=0)
-        runner = web.AppRunner(
-            application(agent, sent_bytes=lambda: blocks.sent_bytes, by_role=tls is not None),
-            access_log=None,
-            shutdown_timeout=0.1,
-        )
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        following = tls.following_server() if tls is not None else None
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=following)
-        await site.start()
-        control = runner.addresses[0][1]
+    settings = AgentSettings(node=node, capacity_bytes=capacity, journal=journal, patience=patience)
+    async with serving_agent(
+        settings,
+        disk=disk,
+        worker=WorkerBlocks(target=worker, patience=0.1),
+        tls=tls,
+        host="127.0.0.1",
+        shutdown_seconds=0.1,
+    ) as serving:
+        agent = serving.agent
         work = asyncio.create_task(agent.run())
         try:
             await eventually_async(lambda: agent.ready or work.done(), deadline=ready_seconds, interval=0.01)
             scheme = "http" if tls is None else "https"
             yield RunningAgent(
-                agent=agent, blocks=blocks, url=f"{scheme}://127.0.0.1:{control}", address=f"127.0.0.1:{port}"
+                agent=agent,
+                blocks=serving.blocks,
+                url=f"{scheme}://127.0.0.1:{serving.control_port}",
+                address=f"127.0.0.1:{serving.block_port}",
             )
         finally:
             work.cancel()
