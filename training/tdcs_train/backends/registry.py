@@ -4,11 +4,9 @@ A package adds a back end with an entry point of the group `tdcs_train.backends`
 to a `Backend`.
 """
 
-import hashlib
 import importlib.metadata
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from tdcs_train.backends.backend import Backend
 from tdcs_train.errors import InputError
@@ -58,17 +56,6 @@ def find_all(wanted: Sequence[str]) -> tuple[Backend, ...]:
     if twice := {name for name in wanted if wanted.count(name) > 1}:
         raise InputError(f"the back end {', '.join(sorted(twice))} is named twice; name each once")
     return tuple(find(name) for name in wanted)
-
-
-def version_of_sources(folder: Path) -> str:
-    """A version that changes with any source file of a back end's folder, and of the modules beside it that it uses."""
-    shared = [
-        folder.parent / name for name in ("backend.py", "c_source.py", "checks.py", "graph.py", "patterns.py")
-    ]
-    digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.py"), *folder.glob("*.cc"), *shared]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
 
 
 def _built_in(name: str) -> Backend:

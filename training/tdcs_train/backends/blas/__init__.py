@@ -8,7 +8,7 @@ from tdcs_train.backends.backend import Backend, GeneratedCode, Library, Row
 from tdcs_train.backends.blas.source import c_source
 from tdcs_train.backends.c_source import c_module
 from tdcs_train.backends.graph import Region
-from tdcs_train.backends.registry import version_of_sources
+from tdcs_train.backends.source_version import version_of_sources
 
 
 def _table() -> Sequence[Row]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tdcs_train.backends.backend import Backend, GeneratedCode, Library, Row
 from tdcs_train.backends.graph import Region
 from tdcs_train.backends.onednn.graph_text import graph_text
-from tdcs_train.backends.registry import version_of_sources
+from tdcs_train.backends.source_version import version_of_sources
 
 MODULE_KIND = "tdcs_onednn"
 
