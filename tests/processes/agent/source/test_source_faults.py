@@ -216,7 +216,7 @@ async def test_a_source_that_is_away_fails_no_file_and_is_asked_seldom(
     async with running_agent(tmp_path / "one") as one:
         one.give(version.assignment(), manifests=version)
         await eventually_async(
-            lambda: [failure.code for failure in one.mount().failed] == ["SourceAway"], deadline=20
+            lambda: [failure.code for failure in one.mount().failed] == ["SourceAway"], deadline=40
         )
         (part,) = one.mount().parts
         assert (part.held_bytes, part.failed_bytes) == (0, 0)
