@@ -170,6 +170,7 @@ WARNINGS = frozenset(
         "NameTaken",
         "NoCacheNode",
         "NoNodeIsLargeEnough",
+        "NoNodeMatches",
         "NodesDoNotFit",
         "NotAllPodsPlaced",
         "PathNotFound",

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     NO_ROOM = "NotEnoughRoom"
     BEHIND = "BehindOtherJobs"
     NEVER = "NoNodeIsLargeEnough"
+    NO_MATCH = "NoNodeMatches"
     NO_PRIORITY = "PriorityClassNotFound"
     FITS = "AllPodsFit"
     REQUEUED = "NotAllPodsPlaced"

@@ -26,11 +26,13 @@ class PodGroup:
         count: how many.
         request: what each takes of its node.
         nodes: those it may run on; None is all.
+        nowhere: why it may run on none, as a sentence; empty where it may.
     """
 
     count: int
     request: Amounts
     nodes: frozenset[str] | None = None
+    nowhere: str = ""
 
 
 def room_for(*, request: Amounts, free: Amounts) -> int:

@@ -189,6 +189,7 @@ def complaints(world: World) -> list[str]:
         ("Waiting", "NameTaken"),
         ("Running", "NameTaken"),
         ("Queued", "NoNodeIsLargeEnough"),
+        ("Queued", "NoNodeMatches"),
         ("Queued", "QuotaTooSmall"),
         ("Starting", "ImagePullBackOff"),
         ("Starting", "ErrImageNeverPull"),

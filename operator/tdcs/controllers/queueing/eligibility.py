@@ -5,7 +5,7 @@ what else keeps a pod from a node (ports, volumes, other pods) is left to the sc
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tdcs.api.sharing import meets
@@ -25,7 +25,6 @@ def signature(pod: Mapping[str, Any]) -> str:
 def may_run(pod: Mapping[str, Any], node: Object) -> bool:
     """Whether labels and taints of the node let the pod run there."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
-    spec = node.get("spec") or {}
     if pod.get("nodeName") and pod["nodeName"] != node["metadata"]["name"]:
         return False
     if any(labels.get(key) != value for key, value in (pod.get("nodeSelector") or {}).items()):
@@ -36,12 +35,97 @@ def may_run(pod: Mapping[str, Any], node: Object) -> bool:
         fields = {"metadata.name": node["metadata"]["name"]}
         if not any(_term(term, labels, fields) for term in required.get("nodeSelectorTerms") or ()):
             return False
-    taints = [*(spec.get("taints") or ()), *([UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
     tolerations = pod.get("tolerations") or ()
-    return all(
-        taint.get("effect") == "PreferNoSchedule" or any(_tolerates(each, taint) for each in tolerations)
-        for taint in taints
-    )
+    return all(any(_tolerates(each, taint) for each in tolerations) for taint in _taints(node))
+
+
+def why_nowhere(pod: Mapping[str, Any], nodes: Collection[Object]) -> str:
+    """Why none of the nodes may run a pod, and what to do, as a sentence."""
+    if not nodes:
+        return "there are no nodes"
+    name = pod.get("nodeName")
+    if name and all(node["metadata"]["name"] != name for node in nodes):
+        return f"there is no node {name}, which its pods name (nodeName)"
+    untainted = [{**node, "spec": {}} for node in nodes]
+    labelled = [node for node, bare in zip(nodes, untainted, strict=True) if may_run(pod, bare)]
+    if labelled:
+        taints = sorted({_spelled_taint(taint) for node in labelled for taint in _taints(node)})
+        have = "node" if len(labelled) == 1 else f"{len(labelled)} nodes"
+        are = "is" if len(labelled) == 1 else "are"
+        return (
+            f"the {have} with the labels that its pods ask for {are} tainted or cordoned ({', '.join(taints)}): "
+            "see tolerations"
+        )
+    remedy = "(nodeSelector, affinity): correct the template, or label a node"
+    selector, terms = _requirements(pod)
+    asked = [*selector, *(terms[0] if len(terms) == 1 else ())]
+    absent = [text for text, alone in asked if not any(may_run(alone, bare) for bare in untainted)]
+    if absent:
+        return f"no node has the label{_s(absent)} {', '.join(absent)} that its pods ask for {remedy}"
+    parts = [text for text, _ in selector]
+    parts += [" or ".join(", ".join(text for text, _ in term) for term in terms)] if terms else []
+    return f"no node has all the labels that its pods ask for, {', '.join(parts)} {remedy}"
+
+
+_Requirement = tuple[str, Mapping[str, Any]]
+"""A requirement as people write it, and a pod's spec that asks for nothing else."""
+
+
+def _requirements(pod: Mapping[str, Any]) -> tuple[list[_Requirement], list[list[_Requirement]]]:
+    """What a pod asks of a node's labels: by its selector, and by the terms of its affinity, one of which must hold."""
+    selector: list[_Requirement] = [
+        (f"{key}={value}", {"nodeSelector": {key: value}})
+        for key, value in (pod.get("nodeSelector") or {}).items()
+    ]
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [
+        [
+            (_spelled(each), _affinity({field: [each]}))
+            for field in ("matchExpressions", "matchFields")
+            for each in term.get(field) or ()
+        ]
+        for term in required.get("nodeSelectorTerms") or ()
+    ]
+    return selector, terms
+
+
+def _affinity(term: Mapping[str, Any]) -> Mapping[str, Any]:
+    required = {"nodeSelectorTerms": [term]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def _spelled(expression: Mapping[str, Any]) -> str:
+    """A requirement as `kubectl get -l` takes it."""
+    key, values = expression["key"], list(expression.get("values") or ())
+    match expression["operator"]:
+        case "In":
+            return f"{key} in ({', '.join(values)})"
+        case "NotIn":
+            return f"{key} not in ({', '.join(values)})"
+        case "Exists":
+            return str(key)
+        case "DoesNotExist":
+            return f"!{key}"
+        case operator:
+            sign = {"Gt": ">", "Lt": "<"}.get(operator, operator)
+            return f"{key} {sign} {', '.join(values)}"
+
+
+def _spelled_taint(taint: Mapping[str, Any]) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint.get('effect', '')}"
+
+
+def _s(found: Collection[object]) -> str:
+    return "" if len(found) == 1 else "s"
+
+
+def _taints(node: Object) -> list[Mapping[str, Any]]:
+    """What keeps pods off a node, unless they tolerate it."""
+    spec = node.get("spec") or {}
+    all_ = [*(spec.get("taints") or ()), *([UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
+    return [taint for taint in all_ if taint.get("effect") != "PreferNoSchedule"]
 
 
 def _term(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:

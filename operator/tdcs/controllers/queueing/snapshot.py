@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from tdcs.api import names
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.context import Stores
-from tdcs.controllers.queueing.eligibility import may_run, signature
+from tdcs.controllers.queueing.eligibility import may_run, signature, why_nowhere
 from tdcs.controllers.queueing.pod_demand import PodDemand, class_of
 from tdcs.controllers.queueing.quota import Claim, claims_of
 from tdcs.controllers.resources import Amounts, amounts
@@ -27,11 +27,13 @@ class NodeRoom:
     def __init__(self, *, stores: Stores) -> None:
         self._stores = stores
         self._eligible: dict[str, frozenset[str]] = {}
+        self._nowhere: dict[str, str] = {}
         self._capacity: dict[str, Amounts] = {}
 
     def clear(self) -> None:
         """Labels, taints or sizes of nodes have changed."""
         self._eligible.clear()
+        self._nowhere.clear()
         self._capacity.clear()
 
     def eligible(self, pod: Mapping[str, object]) -> frozenset[str]:
@@ -42,6 +44,13 @@ class NodeRoom:
                 name for (_, name), node in self._stores.nodes.items() if may_run(pod, node)
             )
         return self._eligible[sign]
+
+    def why_nowhere(self, pod: Mapping[str, object]) -> str:
+        """Why no node's labels and taints let pods of this spec run there."""
+        sign = signature(pod)
+        if sign not in self._nowhere:
+            self._nowhere[sign] = why_nowhere(pod, list(self._stores.nodes.values()))
+        return self._nowhere[sign]
 
     def capacity(self) -> dict[str, Amounts]:
         """What each node has when it is empty."""
@@ -140,8 +149,10 @@ def pod_groups(
     for role, each in demand.spec.by_role().items():
         missing = replicas.get(role, 0) - present.get(role.lower(), 0)
         if missing > 0:
-            nodes = room.eligible(each.template["spec"])
-            found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes))
+            pod = each.template["spec"]
+            nodes = room.eligible(pod)
+            nowhere = "" if nodes else room.why_nowhere(pod)
+            found.append(PodGroup(count=missing, request=demand.requests[role], nodes=nodes, nowhere=nowhere))
     return found
 
 

@@ -14,7 +14,8 @@ def waiting_admission(schedule: Schedule, uid: str) -> Admission:
     """What the queue says to a job that still waits: for what, and behind whom."""
     place_, job = next((i, one) for i, one in enumerate(schedule.waiting) if one.uid == uid)
     if not job.possible:
-        return _wait(Reason.NEVER, _never(job, schedule))
+        nowhere = next((group.nowhere for group in job.groups if group.nowhere), "")
+        return _wait(Reason.NO_MATCH, nowhere) if nowhere else _wait(Reason.NEVER, _never(job, schedule))
     more = _more_workers(job)
     if job.short is not None:
         return _wait(job.short.reason, f"{more}{job.short.message}{_behind_at(schedule, place_, job)}")
@@ -112,7 +113,7 @@ def _never(job: QueuedJob, schedule: Schedule) -> str:
     for group in job.groups:
         usable = [name for name in schedule.capacity if group.nodes is None or name in group.nodes]
         if not usable:
-            return "no node has the labels and taints that its pods ask for: see nodeSelector, affinity, tolerations"
+            return "none of the nodes that its pods may use is there any more"
         if most_that_fit(group=_one(group), free={name: schedule.capacity[name] for name in usable}) == 0:
             short = _short_everywhere(group, [schedule.capacity[name] for name in usable])
             return f"a pod asks for {short}: ask for less, or add nodes"

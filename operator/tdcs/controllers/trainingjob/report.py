@@ -32,6 +32,7 @@ IN_THE_QUEUE = frozenset(
         Reason.NO_ROOM,
         Reason.BEHIND,
         Reason.NEVER,
+        Reason.NO_MATCH,
         Reason.NO_PRIORITY,
         Reason.REQUEUED,
         Reason.QUOTA,

@@ -126,7 +126,6 @@ def test_a_job_that_can_never_run_says_so_and_holds_up_nobody() -> None:
 
 NEVER: dict[str, tuple[PodGroup, str]] = {
     "more pods than there is room for": (group(9, gpus=4), "even with all nodes empty only 2 of its 9 pods"),
-    "labels that no node has": (group(1, nodes=frozenset()), "no node has the labels and taints"),
     "another resource": (
         PodGroup(count=1, request={"cpu": 200_000, "pods": 1}),
         "200 cpu, and the largest node that it may use has 96 cpu",
@@ -140,6 +139,12 @@ def test_what_makes_a_job_impossible_is_named(name: str) -> None:
     admission = waiting_admission(line(job("x", pods), free=nodes(4, 4)), "x")
     assert admission.reason is Reason.NEVER
     assert sentence in admission.message
+
+
+def test_a_pod_that_no_node_may_run_says_why_with_a_reason_of_its_own() -> None:
+    nowhere = group(1, nodes=frozenset(), nowhere="no node has the label zone=mars")
+    admission = waiting_admission(line(job("x", group(1), nowhere), free=nodes(4, 4)), "x")
+    assert (admission.reason, admission.message) == (Reason.NO_MATCH, "no node has the label zone=mars")
 
 
 def test_a_job_whose_data_is_not_there_may_be_passed_freely() -> None:

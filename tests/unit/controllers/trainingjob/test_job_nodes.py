@@ -6,7 +6,7 @@ import pytest
 
 from tdcs.controllers.context import Stores
 from tdcs.controllers.nodes import NodeDirectory
-from tdcs.controllers.queueing.eligibility import may_run
+from tdcs.controllers.queueing.eligibility import may_run, why_nowhere
 from tdcs.controllers.queueing.snapshot import NodeRoom
 from tdcs.controllers.resources import amount, pod_requests
 from tdcs.controllers.trainingjob.affinity import preferred_terms
@@ -181,6 +181,68 @@ MAY: dict[str, tuple[Object, Object, bool]] = {
 def test_where_a_pod_may_run(name: str) -> None:
     spec, where, expected = MAY[name]
     assert may_run(spec, where) is expected
+
+
+POOLS = [node(labels={"pool": "a", "gpu": "t4"}), node(labels={"pool": "b"}, taints=[TAINT])]
+
+NOWHERE: dict[str, tuple[Object, str]] = {
+    "a label that no node has": (
+        {"nodeSelector": {"pool": "a", "disk": "nvme"}},
+        (
+            "no node has the label disk=nvme that its pods ask for (nodeSelector, affinity): correct the template, "
+            "or label a node"
+        ),
+    ),
+    "labels that no node has together": (
+        {"nodeSelector": {"pool": "b", "gpu": "t4"}},
+        "no node has all the labels that its pods ask for, pool=b, gpu=t4 (nodeSelector, affinity)",
+    ),
+    "an expression of an affinity": (
+        required({"key": "gpu", "operator": "In", "values": ["h100", "a100"]}),
+        "no node has the label gpu in (h100, a100) that",
+    ),
+    "other operators": (
+        required({"key": "zone", "operator": "Exists"}, {"key": "size", "operator": "Gt", "values": ["3"]}),
+        "no node has the labels zone, size > 3 that",
+    ),
+    "one of several terms": (
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]},
+                            {
+                                "matchExpressions": [
+                                    {"key": "gpu", "operator": "DoesNotExist"},
+                                    {"key": "a", "operator": "Exists"},
+                                ]
+                            },
+                            {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}]},
+                        ]
+                    }
+                }
+            }
+        },
+        "no node has all the labels that its pods ask for, zone in (x) or !gpu, a or metadata.name not in (x) (",
+    ),
+    "a taint": (
+        {"nodeSelector": {"pool": "b"}},
+        "the node with the labels that its pods ask for is tainted or cordoned (gpu=yes:NoSchedule): see tolerations",
+    ),
+    "a node's name": ({"nodeName": "y"}, "there is no node y, which its pods name (nodeName)"),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_why_no_node_may_run_a_pod_is_named(name: str) -> None:
+    spec, words = NOWHERE[name]
+    assert not any(may_run(spec, each) for each in POOLS)
+    assert why_nowhere(spec, POOLS).startswith(words)
+
+
+def test_without_nodes_that_is_what_is_said() -> None:
+    assert why_nowhere({"nodeSelector": {"a": "b"}}, []) == "there are no nodes"
 
 
 def test_affinity_ranks_nodes_as_the_extender_does() -> None:

@@ -85,6 +85,17 @@ async def test_an_operator_killed_after_any_write_is_followed_by_one_that_ends_t
         assert jobs.status()["placement"]
 
 
+async def test_a_job_for_nodes_with_labels_that_none_has_names_them_until_one_has() -> None:
+    workers = role(2, gpus=1)
+    workers["template"]["spec"]["nodeSelector"] = {"pool": "mars"}
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(roles={"Worker": workers})
+        await jobs.until(lambda: jobs.condition("Queued").get("reason") == "NoNodeMatches")
+        assert jobs.status()["message"].startswith("no node has the label pool=mars that its pods ask for")
+        await jobs.server.merge(NODES, name="a", patch={"metadata": {"labels": {"pool": "mars"}}})
+        await jobs.until(lambda: jobs.bound("train") == 2)
+
+
 async def test_an_urgent_job_enters_before_older_ones() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create("running", workers=4)
