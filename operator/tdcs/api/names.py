@@ -88,6 +88,11 @@ COMPONENT_AGENT: Final = "agent"
 NODE_STATE_DIR: Final = "/var/lib/tdcs"
 FUSE_ROOT: Final = f"{NODE_STATE_DIR}/fuse"
 CACHE_ROOT: Final = f"{NODE_STATE_DIR}/cache"
+CACHE_USER: Final = 65532
+"""Of master, workers and agents: a number that no user of the image has, nor needs to have."""
+READER_USER: Final = 65531
+"""Of the remote-read client: another one, for its pod sees the node's processes, and could read the memory of those of
+its own user."""
 READER_ROOT: Final = f"{NODE_STATE_DIR}/reader"
 """What the remote-read client keeps on a node: registrations, its socket, and where its file system is mounted."""
 READER_VERSIONS: Final = "versions"

@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from tdcs.api import names
 from tdcs.reader.fuse.session import SessionEndedError
 
 _log: Final = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,6 +41,24 @@ class StartRate:
     def note(self) -> None:
         """One is started."""
         self._started.append(self._clock())
+
+
+def give_up_root(user: int) -> None:
+    """Go on as a user that is not root, for good: without capabilities, and no program that is executed gets any.
+
+    What the cache keeps for its own users' group can be read on.
+    """
+    parent = os.getppid()
+    os.setgroups([user, names.CACHE_USER])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "no_new_privs")
+    # The kernel forgets it with every change of the user.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def start(work: Callable[[], None]) -> int:

@@ -10,6 +10,7 @@ import click
 from tdcs.agent import open_files
 from tdcs.api import names
 from tdcs.api.quantities import to_bytes
+from tdcs.engine import reader_files
 from tdcs.reader import child_process
 from tdcs.reader.counters import Counters
 from tdcs.reader.fuse.holder import Holder, HolderError, Session
@@ -54,18 +55,30 @@ def command() -> None:
     show_default=True,
     help="Serve the file system while no reader does.",
 )
+@click.option(
+    "--user",
+    type=click.IntRange(1),
+    help="Number of the user as whom readers run, and what serves while none does; root alone by default.",
+)
 @_TRUST
-def hold(folder: Path, node: str, with_reserve: bool, trust: Path | None) -> None:
+def hold(folder: Path, node: str, with_reserve: bool, user: int | None, trust: Path | None) -> None:
     """Mount the file system, and hold its session while readers come and go."""
     place = ReaderFolder(folder)
     place.prepare()
+    if user is not None:
+        try:
+            reader_files.give_files(folder, user=user)
+        except OSError as error:
+            raise click.ClickException(
+                f"user {user} cannot be given its files in {folder}: {error}"
+            ) from error
     # A reader of an earlier version has only the lock of those that serve.
     keepers, serving = ReadersPresent(place.keepers), ReadersPresent(place.readers)
 
     def serve(session: Session) -> None:
         from tdcs.reader import reserve  # in its own process: the holder itself stays small
 
-        reserve.serve(session, folder=folder, node=node, trust=trust)
+        reserve.serve(session, folder=folder, node=node, trust=trust, user=user)
 
     def start_reserve(session: Session) -> int:
         return child_process.start(lambda: serve(session))
@@ -74,6 +87,7 @@ def hold(folder: Path, node: str, with_reserve: bool, trust: Path | None) -> Non
         Holder(
             point=place.point,
             path=place.socket,
+            user=user,
             reserve=start_reserve if with_reserve else None,
             kept=lambda: keepers.any() or serving.any(),
         ).run()

@@ -10,6 +10,9 @@ ROOT/holder.sock        the holder's socket
 ROOT/readers            locked, shared, by the processes of a reader that can serve it
 ROOT/keepers            locked, shared, by a reader that has the session, from before its processes can serve
 ROOT/serving            locked by the process that serves the session
+
+Where the reader is not root, the folders and files that it writes are its user's (`tdcs.engine.reader_files`); the
+others are root's.
 """
 
 import fcntl
@@ -22,6 +25,7 @@ from typing import Final
 import msgspec
 
 from tdcs.api import names
+from tdcs.engine import reader_files
 from tdcs.engine.waits.pod_wait_table import POD_WAITS
 
 DRAFT: Final = ".new"
@@ -58,15 +62,15 @@ class ReaderFolder:
     def __init__(self, root: Path) -> None:
         self.root: Final = root
         self.versions: Final = root / names.READER_VERSIONS
-        self.holders: Final = root / "holders"
-        self.failures: Final = root / "failures"
+        self.holders: Final = root / reader_files.HOLDERS
+        self.failures: Final = root / reader_files.FAILURES
         self.point: Final = root / names.READER_MOUNT
         self.socket: Final = root / names.READER_SOCKET
-        self.lock: Final = root / "serving"
-        self.readers: Final = root / "readers"
-        self.keepers: Final = root / "keepers"
+        self.lock: Final = root / reader_files.SERVING
+        self.readers: Final = root / reader_files.READERS
+        self.keepers: Final = root / reader_files.KEEPERS
         self.pod_waits: Final = root / POD_WAITS
-        self._numbers: Final = root / "numbers"
+        self._numbers: Final = root / reader_files.NUMBERS
 
     def prepare(self) -> None:
         """Make the folders."""

@@ -32,7 +32,9 @@ _PAUSE_SECONDS: Final = 1.0
 _HANG_SECONDS: Final = 5
 
 
-def serve(session: Session, *, folder: Path, node: str, trust: Path | None = None) -> None:
+def serve(
+    session: Session, *, folder: Path, node: str, trust: Path | None = None, user: int | None = None
+) -> None:
     """Take turns for ever, each in a process of its own, which has all that it needs in memory already.
 
     Args:
@@ -40,7 +42,10 @@ def serve(session: Session, *, folder: Path, node: str, trust: Path | None = Non
         folder: of the reader on the node.
         node: name of the node; empty when it is not known.
         trust: folder with the node's certificate, which agents know it by; None: agents are asked by plain TCP.
+        user: as whom it goes on before it hears from anyone; None: as the one that it is.
     """
+    if user is not None:
+        child_process.give_up_root(user)
     own = ReaderFolder(folder)
     own.prepare()
     present = ReadersPresent(own.readers)

@@ -91,9 +91,9 @@ class Supervisor:
             HolderError: the holder has another session by now: start anew.
             SystemExit: SIGTERM came before there was a holder.
         """
-        self._folder.prepare()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: sys.exit(0))  # nothing has begun
+        # The folders are there by then: the holder makes them, which is root.
         session = self._wait_for_session()
         # Its processes load what is registered before they serve: a holder that is ended has to know of it by now.
         ReadersPresent(self._folder.keepers).join()

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from tests.processes.csi.view_node import ViewNode
 from tests.support.dataplane.node import Node, needs_fuse
-from tests.support.dataplane.readers import Giver, drop_page_cache, holder_of, table_of
+from tests.support.dataplane.readers import AS_USER, HOLDER, Giver, drop_page_cache, holder_of, table_of
 from tests.support.waiting import eventually
 from tests.unit.csi.views.builders import needs_overlays, put_blocks
 
@@ -35,6 +35,10 @@ PAIRS = (
 LINKS = pytest.param(("--no-overlays",), id="symbolic links")
 
 
+AS_CLIENT = f"--user={names.READER_USER}"
+"""Of holders: they know that the reader is not root."""
+
+
 class ReadingNode:
     """A node with one of two blocks; an agent elsewhere has the other."""
 
@@ -47,20 +51,16 @@ class ReadingNode:
         self.view = ViewNode(node, here={"here"})
         self.giver = Giver(node.root, "giver")
         put_blocks(self.giver.tier, {2: b"away"})
-        self.holder = self.start("hold")
+        node.root.chmod(0o755)
+        self.holder = self.start("hold", AS_CLIENT)
         self.reader = self.start("run", "--node=node-a", "--patience=3")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A process of the client, in the node's mount namespace."""
         log = (self.node.root / "reader.log").open("a")
-        command = (
-            sys.executable,
-            "-m",
-            "tdcs.reader",
-            arguments[0],
-            f"--folder={self.own.root}",
-            *arguments[1:],
-        )
+        runs = (HOLDER,) if arguments[0] == "hold" else (AS_USER, str(names.READER_USER))
+        where = (arguments[0], f"--folder={self.own.root}")
+        command = (sys.executable, "-c", *runs, *where, *arguments[1:])
         return self.node.start(*command, stdout=log, stderr=log)
 
     def start_plugin(self, *more: str) -> None:
@@ -71,6 +71,7 @@ class ReadingNode:
                 f"--cache-root={self.node.cache_root}",
                 "--master=127.0.0.1:1",
                 f"--reader-root={self.own.root}",
+                f"--reader-user={names.READER_USER}",
                 *more,
             ),
             wait=20,
@@ -193,7 +194,7 @@ def test_after_holder_and_reader_have_died_a_running_pod_gets_the_new_file_syste
     reading.stop_reader()
     drop_page_cache()
     assert (volume / "train/here").read_text() == "here"
-    reading.holder = reading.start("hold")
+    reading.holder = reading.start("hold", AS_CLIENT)
     reading.reader = reading.start("run", "--node=node-a")
 
     eventually(lambda: (volume / "train/away").read_text() == "away", deadline=60, retry_on=(OSError,))
@@ -224,7 +225,7 @@ def test_a_pod_reads_on_when_two_of_the_processes_behind_its_volume_are_killed_a
     revive: dict[str, Callable[[], object]] = {
         "plugin": reading.start_plugin,
         "reader": lambda: setattr(reading, "reader", reading.start("run", "--node=node-a")),
-        "holder": lambda: setattr(reading, "holder", reading.start("hold")),
+        "holder": lambda: setattr(reading, "holder", reading.start("hold", AS_CLIENT)),
         "agent": lambda: None,
     }
 
@@ -360,3 +361,15 @@ def test_a_pod_that_never_closes_its_files_holds_up_neither_its_end_nor_other_po
         with suppress(OSError):
             assert away.read() == b"away"
         assert (reading.view.publish("pod-2") / "train/away").read_text() == "away"
+
+
+def test_a_plugin_lets_the_reader_in_at_a_holder_that_knows_of_no_user_but_root(reading: ReadingNode) -> None:
+    reading.stop_reader()
+    reading.holder = reading.start("hold")
+    reading.reader = reading.start("run", "--node=node-a", "--patience=3")
+    reading.start_plugin()
+    volume = reading.publish()
+
+    status = Path(f"/proc/{reading.reader.pid}/status").read_text()
+    assert f"Uid:\t{names.READER_USER}\t" in status
+    assert (volume / "train/away").read_text() == "away"

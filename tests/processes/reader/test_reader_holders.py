@@ -118,7 +118,7 @@ async def test_a_file_that_cannot_be_read_is_reported_to_the_operator_with_the_r
     (port,) = free_ports(1)
     version = await asyncio.to_thread(small_version, node.folder, {"d/gone": b"x" * 1000})
     authority = TestAuthority()
-    trust = [f"--trust={authority.folder(tmp_path / 'trust', Role.READER)}"] if secure else []
+    trust = [f"--trust={authority.folder(node.folder / 'trust', Role.READER)}"] if secure else []
     tls = authority.contexts(Role.OPERATOR, hosts=()) if secure else None
     node.reader = node.make_reader(f"--operator=127.0.0.1:{port}", "--patience=0.5", *trust)
     root = node.register(version)

@@ -28,6 +28,7 @@ from tdcs.agent.peers.frames import News
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.limits import RateLimit
 from tdcs.agent.transfer.source_relay import SourceRelay
+from tdcs.api import names
 from tdcs.engine.agents import ALL_SLOTS, SourceAccess
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.planning.manifest import Manifest
@@ -122,21 +123,35 @@ class Giver:
                 begin = end
 
 
+_LOADED: Final = """
+import encodings.ascii, encodings.idna, encodings.latin_1, sys
+from tdcs.reader import child_process, main, monitor, reserve, supervisor
+"""
+"""All that is imported later: the user need not be able to read the interpreter's files here, as in an image."""
+
+HOLDER: Final = f"{_LOADED}\nmain.command()"
+"""`tdcs reader`, for a holder with `--user`."""
+
+AS_USER: Final = f"{_LOADED}\nchild_process.give_up_root(int(sys.argv.pop(1)))\nmain.command()"
+"""`tdcs reader` as the user whose number is its first argument."""
+
+
 class ReaderNode:
-    """A node with a holder and a reader, in a mount that shares nothing with the rest of the machine."""
+    """A node with a holder and a reader, which run as in the chart: the reader, and what serves in its place, as a user
+    that is not root."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.chmod(0o755)
         self.own = ReaderFolder(folder / "reader")
         self.own.prepare()
         self.tier = folder / "local"
         (self.tier / "alluxioworker").mkdir(parents=True)
         (self.port,) = free_ports(1)
-        command = [sys.executable, "-m", "tdcs.reader"]
         where = ("--folder", str(self.own.root))
         self.holder = Process(
             name="holder",
-            argv=[*command, "hold", *where],
+            argv=[sys.executable, "-c", HOLDER, "hold", f"--user={names.READER_USER}", *where],
             log=folder / "holder.log",
             ready=lambda: session.is_mounted(point=str(self.own.point)),
         )
@@ -147,7 +162,7 @@ class ReaderNode:
         where = ("--folder", str(self.own.root), "--node", "here", "--port", str(self.port))
         return Process(
             name="reader",
-            argv=[sys.executable, "-m", "tdcs.reader", "run", *where, *more],
+            argv=[sys.executable, "-c", AS_USER, str(names.READER_USER), "run", *where, *more],
             log=self.folder / "reader.log",
             ready=self.serves,
         )

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from tdcs.api import names
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.kube.api import Object
 
-USER = 65532
-"""Of master, workers and agents: a number that no user of the image has, nor needs to have."""
+USER = names.CACHE_USER
 
 _ROOT = 0
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tdcs.engine import reader_files
 from tdcs.reader.fuse import request_memory, session
 
 _log: Final = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Holder:
     Args:
         point: where the file system is mounted; made when it is not there.
         path: of its socket.
+        user: who may connect besides root; None: nobody.
         give_back_seconds: how long it waits for an old session.
         reserve: starts a process that serves the session while no reader does, and gives its number.
         kept: whether a reader has the session, serves it or only starts; None: that is not known, and a holder that is
@@ -71,12 +73,14 @@ class Holder:
         *,
         point: Path,
         path: Path,
+        user: int | None = None,
         give_back_seconds: float = GIVE_BACK_SECONDS,
         reserve: Callable[[Session], int] | None = None,
         kept: Callable[[], bool] | None = None,
     ) -> None:
         self._point: Final = point
         self._path: Final = path
+        self._user: Final = user
         self._patience: Final = give_back_seconds
         self._session: Session | None = None
         self._waiting: list[socket.socket] = []
@@ -98,6 +102,8 @@ class Holder:
             self._path.unlink()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(self._path))
+        if self._user is not None:
+            reader_files.admit(self._path, user=self._user)
         listener.listen(16)
         woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)

@@ -1,5 +1,6 @@
 """The table of how long reads of pods waited, which outlives who writes it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,10 @@ def test_its_bytes_are_allocated_so_that_a_full_disk_is_an_error_at_once(tmp_pat
     assert found.st_blocks * 512 >= found.st_size
     with pytest.raises(OSError, match="No such file"):
         PodWaitTable(tmp_path / "missing" / "pod-waits")
+
+
+def test_a_file_that_is_larger_than_memory_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "pod-waits"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    assert read_pod_waits(file) == []
