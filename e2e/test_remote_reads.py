@@ -49,6 +49,52 @@ for entry in filter(str.isdigit, os.listdir("/proc")):
 print(killed)
 """
 
+# What somebody tries who has taken the client over, in its container: what of it the kernel lets them.
+TAKEN_OVER = """
+import ctypes, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+
+def lines(pid):
+    return dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+
+def mounted():
+    if libc.mount(b"none", b"/tmp", b"tmpfs", 0, None):
+        raise OSError(ctypes.get_errno(), "mount")
+
+def others():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if lines(pid)["Uid"].split()[0] != str(os.getuid()):
+                yield pid
+        except OSError:
+            pass  # it has ended
+
+attempts = {
+    "the node's files": lambda: os.listdir("/proc/1/root/etc"),
+    "mount": mounted,
+    "FUSE": lambda: os.open("/dev/fuse", os.O_RDWR),
+    "another registration": lambda: open("/var/lib/tdcs/reader/versions/x", "w"),
+    "another socket": lambda: os.rename("/var/lib/tdcs/reader/holder.sock", "/var/lib/tdcs/reader/x"),
+    "another cache": lambda: os.mkdir("/var/lib/tdcs/cache/x"),
+}
+found = {"root": os.getuid() == 0, "capabilities": int(lines("self")["CapEff"], 16), "let": [], "seen": 0}
+for what, attempt in attempts.items():
+    try:
+        attempt()
+        found["let"].append(what)
+    except OSError:
+        pass
+for pid in others():
+    found["seen"] += 1
+    for secret in ("environ", "mem", "root/etc"):
+        try:
+            os.listdir(f"/proc/{pid}/{secret}") if "/" in secret else open(f"/proc/{pid}/{secret}", "rb").read(1)
+            found["let"].append(f"{secret} of process {pid}")
+        except OSError:
+            pass
+print(json.dumps(found))
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
@@ -191,6 +237,14 @@ def test_a_pod_sees_plain_files_wherever_their_bytes_are_and_reads_the_right_one
     elsewhere = [sum(found.get(origin, 0) for origin in ("peer", "buffer")) for found in (before, after)]
     assert elsewhere[1] - elsewhere[0] >= MADE.files
     assert operations.payload_bytes_sent(bucket=BUCKET) - sent < 0.02 * spread.total_bytes
+
+
+def test_who_takes_the_client_over_gets_nothing_of_its_node(spread: Spread, kubectl: Kubectl) -> None:
+    plugin = pod_on(kubectl, spread.away, PLUGIN)["metadata"]["name"]
+    told = kubectl("exec", plugin, "-n", SYSTEM, "-c", "reader", "--", "python3", "-c", TAKEN_OVER)
+    found = json.loads(told)
+    assert found.pop("seen") > 20  # the node's processes: so none of them was asked in vain
+    assert found == {"root": False, "capabilities": 0, "let": []}
 
 
 def test_no_read_fails_while_reader_agent_and_plugin_are_killed_and_upgraded(

@@ -42,13 +42,28 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* A container that meets the Pod Security Standard "restricted". */}}
 {{- define "tdcs.restricted" -}}
+{{ include "tdcs.restrictedAs" 65532 }}
+{{- end }}
+
+{{/* The same, as the user with this number. */}}
+{{- define "tdcs.restrictedAs" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* The user of the remote-read client, and of what serves in its place: no other process of TDCS runs as the same. */}}
+{{- define "tdcs.readerUser" -}}65531{{- end }}
+
+{{/* Of the pods with the remote-read client: it reads the certificate, and the blocks of the cache's user. */}}
+{{- define "tdcs.readerGroups" -}}
+fsGroup: {{ include "tdcs.readerUser" . }}
+fsGroupChangePolicy: OnRootMismatch
+supplementalGroups: [65532]
 {{- end }}
 
 {{/* Tolerations of what every job needs: from a node that is lost it moves after 30 s, and not after Kubernetes' 5 min.

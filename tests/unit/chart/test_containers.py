@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.chart.conftest import Helm
 
+from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.cachecluster import children, cleaning, network_probe
 from tdcs.controllers.cachecluster.blueprint import Blueprint
@@ -15,10 +16,12 @@ Object = dict[str, Any]
 
 PRIVILEGED: Mapping[str, str] = {
     "tdcs-csi/csi": "mounts that kubelet and pods see",
-    "tdcs-csi/reader": "answers the kernel's requests for processes of every user",
     "tdcs-reader-holder/holder": "mounts the reader's file system where pods see it",
     "fuse/fuse": "mounts Alluxio's file system where pods see it",
 }
+
+USERS: Mapping[str, int] = {"tdcs-csi/reader": names.READER_USER}
+"""Containers that are of another user than the others: its pod sees the node's processes."""
 
 ROOT: Mapping[str, tuple[set[str], str]] = {
     "worker/agent-prepare": (
@@ -97,13 +100,35 @@ def test_every_container_is_restricted_but_for_those_that_are_listed_here(pods: 
             assert (context["runAsUser"], added) == (0, ROOT[name][0]), name
         else:
             assert context["runAsNonRoot"] is True, name
-            assert (context["runAsUser"], added) == (65532, set()), name
+            assert (context["runAsUser"], added) == (USERS.get(name, names.CACHE_USER), set()), name
+
+
+def test_what_hears_from_other_nodes_for_a_pods_reads_can_write_to_its_own_folder_alone(
+    helm: Helm, pods: dict[str, Object]
+) -> None:
+    reader = containers(pods)["tdcs-csi/reader"]
+    written = {mount["mountPath"] for mount in reader["volumeMounts"] if not mount.get("readOnly")}
+    assert written == {names.READER_ROOT}
+    # The blocks are for the cache's user and its group, the certificate for the pod's.
+    for name in ("tdcs-csi", "tdcs-reader-holder"):
+        context = pods[name]["securityContext"]
+        assert context["supplementalGroups"] == [names.CACHE_USER]
+        assert context["fsGroup"] == names.READER_USER
+    # What serves in its place gives up being root; the plugin lets the reader in at a holder of an earlier version.
+    options = {
+        name: [each for each in containers(pods)[name]["args"] if each.endswith(f"user={names.READER_USER}")]
+        for name in ("tdcs-reader-holder/holder", "tdcs-csi/csi")
+    }
+    assert [len(each) for each in options.values()] == [1, 1]
+    plain = helm.template({"reader.enabled": "false"}).pod_specs()["tdcs-csi"]
+    assert "securityContext" not in plain
+    assert not [each for each in plain["containers"][0]["args"] if each.startswith("--reader")]
 
 
 def test_no_pod_takes_more_of_its_node_than_is_listed_here(pods: dict[str, Object]) -> None:
     kubelet = {f"/var/lib/kubelet/{name}" for name in ("pods", "plugins/csi.tdcs.io", "plugins_registry")}
     folders = {
-        "tdcs-csi": {*kubelet, "/var/lib/tdcs"},
+        "tdcs-csi": {*kubelet, "/var/lib/tdcs", names.READER_ROOT},
         "tdcs-reader-holder": {"/var/lib/tdcs"},
         "fuse": {"/var/lib/tdcs/fuse", "/var/lib/tdcs/cache/c"},
         "worker": {"/var/lib/tdcs/cache/c"},
