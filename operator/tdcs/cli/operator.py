@@ -20,12 +20,14 @@ from tdcs.controllers import kopf_adapter
 from tdcs.controllers.autoscaling.service import serve_scaler
 from tdcs.controllers.context import Settings
 from tdcs.controllers.dataset.read_failures import ReadFailures
+from tdcs.controllers.health import serve_health
 from tdcs.controllers.operator import Operator
 from tdcs.controllers.trust.certificates import Certificates
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
+from tdcs.kube.lease_loss import lease_losses, replace_process
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
 from tdcs.policy.addresses import parse_networks
@@ -153,7 +155,7 @@ from tdcs.trust.settings import TrustSettings
     type=click.IntRange(0, 65535),
     default=8080,
     show_default=True,
-    help="Port of /healthz; 0: none.",
+    help="Port of /livez and /healthz; 0: none.",
 )
 @click.option(
     "--metrics-port",
@@ -246,7 +248,7 @@ def command(
         parse_networks(internal_networks)
     except ValueError as error:
         raise click.UsageError(f"--internal-network: {error}") from error
-    endpoint = f"http://0.0.0.0:{health_port}/healthz" if health_port else None
+    losses = lease_losses(os.environ)
 
     async def run() -> None:
         try:
@@ -279,14 +281,6 @@ def command(
         # A pod's container that starts again is the same holder: the one before it is certainly dead.
         identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         held = Lease(api=api, namespace=namespace, name=lease, identity=identity) if lease else None
-        stop = asyncio.Event()
-        lost = False
-
-        def on_lease_lost() -> None:
-            nonlocal lost
-            lost = True
-            stop.set()
-
         certificates = None
         if trust != "off":
             certificates = Certificates(
@@ -315,12 +309,14 @@ def command(
                 caches=caches,
                 settings=settings,
                 lease=held,
-                on_lease_lost=on_lease_lost,
+                on_lease_lost=lambda: replace_process(losses=losses + 1),
+                lease_losses=losses,
                 certificates=certificates,
             )
             if metrics_port:
                 start_http_server(metrics_port, registry=operator.metrics.registry)
             async with (
+                serve_health(operator.health, port=health_port),
                 serve_manifests(
                     folder,
                     port=manifest_port,
@@ -332,10 +328,6 @@ def command(
                 ),
                 serve_scaler(operator.context.stores, port=scaler_port),
             ):
-                await kopf_adapter.run(
-                    operator=operator, access=access, liveness_endpoint=endpoint, stop=stop
-                )
-        if lost:
-            raise click.ClickException("the lease was lost")
+                await kopf_adapter.run(operator=operator, access=access)
 
     asyncio.run(run())

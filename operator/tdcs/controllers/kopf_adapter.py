@@ -1,15 +1,17 @@
-"""kopf around the operator: the event source of the custom resources, start and stop, signals, health."""
+"""kopf around the operator: the event source of the custom resources, start and stop, signals."""
 
 import asyncio
 import contextlib
-from typing import Any
+import itertools
+from collections.abc import Iterator
 
 import kopf
 from kopf._core.engines.peering import Identity
 from kubernetes.aio.client import Configuration
 
-from tdcs.controllers.operator import Operator, StaleError
+from tdcs.controllers.operator import Operator
 from tdcs.kube.configuration import ApiAccess
+from tdcs.kube.informer import backoff
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 IDENTITY = "tdcs-operator"
@@ -30,6 +32,13 @@ def connection_of(configuration: Configuration, *, authorization: str | None) ->
     )
 
 
+class Endless:
+    """Pauses between kopf's tries, in seconds. It would end the process by the error of the last one."""
+
+    def __iter__(self) -> Iterator[float]:
+        return (backoff(failures=failures) for failures in itertools.count(1))
+
+
 def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegistry:
     """kopf's handlers for one operator; nothing is registered globally."""
     registry = kopf.OperatorRegistry()
@@ -40,7 +49,7 @@ def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegist
         await access.renew(refused=access.configuration)
         return connection_of(access.configuration, authorization=await access.authorization())
 
-    # Without its views the operator can do nothing: kubelet starts it again, with a growing pause.
+    # It waits for its views itself. Without the right to see something it can do nothing: kubelet starts it again.
     @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
     async def configure(settings: kopf.OperatorSettings, **_: object) -> None:
         settings.posting.enabled = False  # events are our own: counted, and one for each change
@@ -48,19 +57,12 @@ def registry_of(operator: Operator, *, access: ApiAccess) -> kopf.OperatorRegist
         settings.scanning.disabled = True  # so that no right to list definitions and namespaces is needed
         settings.watching.server_timeout = 300
         settings.networking.request_timeout = 30
+        settings.networking.error_backoffs = Endless()
         await operator.start()
 
     @kopf.on.cleanup(registry=registry)
     async def clean_up(**_: object) -> None:
         await operator.stop()
-
-    @kopf.on.probe(registry=registry, id="views")
-    async def views(**_: object) -> Any:
-        try:
-            return dict(operator.health())
-        except StaleError as error:
-            # Only this exception turns the endpoint red at once.
-            raise kopf.PermanentError(str(error)) from error
 
     for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS):
         _follow(registry, operator, resource)
@@ -79,7 +81,6 @@ async def run(
     *,
     operator: Operator,
     access: ApiAccess,
-    liveness_endpoint: str | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Run until a signal comes or `stop` is set."""
@@ -91,6 +92,5 @@ async def run(
             standalone=True,
             # By default it asks who runs the process, and in a container that user has no name.
             identity=Identity(IDENTITY),
-            liveness_endpoint=liveness_endpoint,
             stop_flag=stop,
         )

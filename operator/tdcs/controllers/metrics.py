@@ -42,6 +42,7 @@ class Metrics:
         schedule_overdue_seconds: how long changes have waited for a pass over the queue of jobs.
         certificates: when each of the release's certificates ends.
         source_rates: the measured rates of stores, in bytes a second.
+        lease_losses: how often the Lease was lost before, since the container started.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Metrics:
         schedule_overdue_seconds: Callable[[], float],
         certificates: Ends = lambda: (),
         source_rates: Callable[[], Mapping[str, float]] = dict,
+        lease_losses: int = 0,
     ) -> None:
         self.registry: Final = CollectorRegistry()
         prefix = f"{METRICS_PREFIX}operator"
@@ -93,6 +95,11 @@ class Metrics:
             "How long changes have waited for a pass over the queue of TrainingJobs that succeeds.",
             registry=self.registry,
         ).set_function(schedule_overdue_seconds)
+        Counter(
+            f"{prefix}_lease_losses",
+            "How often this operator lost its Lease and began anew, since its container started.",
+            registry=self.registry,
+        ).inc(lease_losses)
         self.registry.register(_States(stores))
         self.registry.register(_Certificates(certificates))
         self.registry.register(_SourceRates(source_rates))

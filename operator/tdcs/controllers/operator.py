@@ -8,9 +8,11 @@ the objects that may have to change, and the queue hands those out one by one.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from tdcs.api import names
 from tdcs.controllers.access.service_networks import ServiceNetworks
@@ -20,6 +22,7 @@ from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
+from tdcs.controllers.health import STARTING, StaleError
 from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
@@ -36,6 +39,7 @@ from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
 from tdcs.kube.events import EventRecorder
+from tdcs.kube.informer import backoff
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.objects import Key, object_key
@@ -59,6 +63,8 @@ from tdcs.kube.resources import (
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PASSES_AT_ONCE: Mapping[Resource, int] = MappingProxyType(
     {CACHE_CLUSTERS: 2, DATASETS: 8, PRELOADS: 4, TRAINING_JOBS: 4}
 )
@@ -74,6 +80,7 @@ SCHEDULE_LIMIT_SECONDS = 120.0
 """Changes that wait so long for a pass over the queue of jobs mean that none succeeds any more."""
 
 SYNC_SECONDS = 120.0
+"""An API server that still refuses a view after so long will not grant it by itself."""
 
 
 class Operator:
@@ -84,7 +91,8 @@ class Operator:
         caches: gives the cache of a cache cluster; closed by `stop`.
         settings: names and rhythms.
         lease: work begins once this process holds it, and ends when it is lost; without one it begins at once.
-        on_lease_lost: called then; the process must end.
+        on_lease_lost: called then, once nothing is worked on any more; the process must end or be replaced.
+        lease_losses: how often that has happened before, for the metrics.
         certificates: of the release; None: there are none.
     """
 
@@ -98,12 +106,14 @@ class Operator:
         settings: Settings,
         lease: Lease | None = None,
         on_lease_lost: Callable[[], None] = lambda: None,
+        lease_losses: int = 0,
         certificates: Certificates | None = None,
     ) -> None:
         self._lease = lease
         self._certificates = certificates
         self._on_lease_lost = on_lease_lost
         self._working = False
+        self._starting = True
         self._own: dict[Resource, dict[Key, Object]] = {
             resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
@@ -184,6 +194,7 @@ class Operator:
             schedule_overdue_seconds=lambda: self._gangs.overdue_seconds(),
             certificates=certificates.ends if certificates is not None else lambda: (),
             source_rates=lambda: self._datasets.source_rates(),
+            lease_losses=lease_losses,
         )
         self._gangs = GangQueue(
             stores=self.context.stores,
@@ -224,25 +235,56 @@ class Operator:
     async def start(self) -> None:
         """Fill the views, then begin to work, or wait for the lease: with full views, so that it begins at once.
 
+        An API server that is away, or that has not learned of this process' rights yet, is waited for.
+
         Raises:
-            TimeoutError: a view was not filled in time; the log says why.
+            KubeError: it refuses a view for `SYNC_SECONDS`: waiting does not help.
         """
         informers = [*self._informers.values(), self._usage]
         self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
-        async with asyncio.timeout(SYNC_SECONDS):
-            for informer in informers:
-                await informer.wait_synced()
-            # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
-            for resource in self._own:
-                for namespace in self.scope.namespaces(resource):
-                    for obj in (await self.context.api.list(resource, namespace=namespace)).items:
-                        self.seen(resource, obj, deleted=False)
-        await self._service_networks.read()
+        await self._until_synced(informers)
+        # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
+        for resource in self._own:
+            for namespace in self.scope.namespaces(resource):
+                listing = partial(self.context.api.list, resource, namespace=namespace)
+                found = await self._patiently(listing)
+                for obj in found.items:
+                    self.seen(resource, obj, deleted=False)
+        await self._patiently(self._service_networks.read)
         self._tasks.append(asyncio.create_task(self._service_networks.follow()))
+        self._starting = False
         if self._lease is None:
             self._begin_work()
         else:
             self._tasks.append(asyncio.create_task(self._lead(self._lease)))
+
+    async def _until_synced(self, informers: Sequence[InformerSet]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(SYNC_SECONDS):
+                    for informer in informers:
+                        await informer.wait_synced()
+                return
+            except TimeoutError:
+                problems = [problem for informer in informers if (problem := informer.problem()) is not None]
+            for problem in problems:
+                if not isinstance(problem, UnavailableError):
+                    raise problem
+            reason = problems[0] if problems else "it has not answered yet"
+            _log.warning("still waiting for the API server: %s", reason)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        begun, failures = time.monotonic(), 0
+        while True:
+            try:
+                return await ask()
+            except KubeError as error:
+                if not isinstance(error, UnavailableError) and time.monotonic() - begun > SYNC_SECONDS:
+                    raise
+                failures += 1
+                pause = backoff(failures=failures)
+                _log.warning("%s; trying again in %.1f s", error, pause)
+                await asyncio.sleep(pause)
 
     async def stop(self) -> None:
         """Stop working; what is half done is found and finished by the next start."""
@@ -308,7 +350,8 @@ class Operator:
             StaleError: a view is stale, or the queue does not move: the process should be restarted.
         """
         for resource, informer in (*self._informers.items(), (PODS, self._usage)):
-            age = informer.last_contact_age()
+            # An API server that is away is no reason for a restart, which would not find it either.
+            age = informer.silent_seconds()
             if age > STALE_SECONDS:
                 raise StaleError(f"nothing was heard about {resource.plural} for {age:.0f} s")
         oldest = self.context.queue.oldest_age()
@@ -319,7 +362,12 @@ class Operator:
         if overdue > SCHEDULE_LIMIT_SECONDS:
             raise StaleError(f"the queue of TrainingJobs has stood still for {overdue:.0f} s: see the log")
         queued = len(self.context.queue)
-        return {"standingBy": standing_by, "queued": queued, "oldestSeconds": round(oldest, 1)}
+        return {
+            STARTING: self._starting,
+            "standingBy": standing_by,
+            "queued": queued,
+            "oldestSeconds": round(oldest, 1),
+        }
 
     def _begin_work(self) -> None:
         self._working = True
@@ -343,7 +391,8 @@ class Operator:
         try:
             await lease.keep()
         except LeaseLostError as error:
-            _log.critical("%s; this process ends, so that two never work at a time", error)
+            _log.critical("%s; this process stops all work, so that two never work at a time", error)
+            self._working = False
             self._gangs.close()
             for worker in self._workers:
                 worker.cancel()
@@ -473,10 +522,6 @@ class Operator:
         for key, dataset in self._own[DATASETS].items():
             if (self.context.settings.namespace, names.cache_cluster_of(dataset)) == cluster:
                 self._add(DATASETS, key)
-
-
-class StaleError(Exception):
-    """The operator's view of the cluster cannot be trusted any more."""
 
 
 def _asked(obj: Object) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ OnChange = Callable[[Key, Object | None], None]
 _log = logging.getLogger(__name__)
 
 BACKOFF_FIRST = 0.5
-BACKOFF_MAX = 30.0
+BACKOFF_MAX = 10.0
 WATCH_TIMEOUT = 300.0
 """Seconds after which the server ends a quiet watch; it is then resumed, without a list."""
 
@@ -79,6 +79,10 @@ class Informer:
         The server sends a bookmark about once a minute, so an age of several minutes means a stale view.
         """
         return self._clock() - self._contact
+
+    def silent_seconds(self) -> float:
+        """As `last_contact_age`, but 0 while the server is known to be away: to hear nothing is no fault then."""
+        return 0.0 if self.problem is not None else self.last_contact_age()
 
     async def run(self) -> None:
         """Follow the resource until cancelled. Errors are logged and tried again, with growing pauses."""

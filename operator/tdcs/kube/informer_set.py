@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tdcs.kube.api import KubeApi, Object
+from tdcs.kube.errors import KubeError
 from tdcs.kube.informer import Informer
 from tdcs.kube.objects import Key
 from tdcs.kube.resources import Resource
@@ -38,6 +39,14 @@ class InformerSet:
     def last_contact_age(self) -> float:
         """Seconds since the namespace was heard that was heard least lately."""
         return max(informer.last_contact_age() for informer in self._informers)
+
+    def silent_seconds(self) -> float:
+        """As `Informer.silent_seconds`, of the namespace that has been silent for the longest."""
+        return max(informer.silent_seconds() for informer in self._informers)
+
+    def problem(self) -> KubeError | None:
+        """Why the server was not heard when it was last asked about one of the namespaces; None when it was."""
+        return next((informer.problem for informer in self._informers if informer.problem is not None), None)
 
     async def run(self) -> None:
         """Follow all namespaces until cancelled."""

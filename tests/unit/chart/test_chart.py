@@ -115,6 +115,17 @@ def test_each_container_is_started_with_options_that_the_command_has(rendered: R
         assert command.make_context(subcommand, [*options, *given]).params, name
 
 
+def test_an_operator_that_waits_is_alive_and_not_ready(default: Rendered) -> None:
+    operator = default.containers()["tdcs-operator/operator"]
+
+    alive, ready, started = (operator[f"{kind}Probe"] for kind in ("liveness", "readiness", "startup"))
+    assert (alive["httpGet"]["path"], started["httpGet"]["path"]) == ("/livez", "/livez")
+    assert ready["httpGet"]["path"] == "/healthz"
+    # One that begins anew in its container has no startup probe any more.
+    allowed, first = (probe["periodSeconds"] * probe["failureThreshold"] for probe in (alive, started))
+    assert allowed >= first
+
+
 def test_the_operator_tells_users_names_that_exist(helm: Helm) -> None:
     rendered = helm.template(release="team")
     told = dict(

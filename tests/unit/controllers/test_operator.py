@@ -7,21 +7,54 @@ import pytest
 from tests.support.caches import MemoryCaches
 from tests.support.waiting import eventually_async
 from tests.unit.controllers.builders import dataset_object
-from tests.unit.kube.fake import ScriptedApi
+from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.controllers import operator as module
 from tdcs.controllers.context import Settings, WorkKey
-from tdcs.controllers.operator import Operator, StaleError
+from tdcs.controllers.health import StaleError
+from tdcs.controllers.operator import Operator
 from tdcs.engine.memory import MemoryEngine
-from tdcs.kube.api import Object
+from tdcs.kube.api import Object, ObjectList
+from tdcs.kube.errors import ForbiddenError, KubeError, UnavailableError
 from tdcs.kube.lease import Lease, LeaseLostError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, PRELOADS, TRAINING_JOBS, Resource
 
 
 @pytest.fixture
 def operator() -> Operator:
     engine = MemoryEngine(sources={}, workers={})
     return Operator(api=ScriptedApi(), caches=MemoryCaches(engine), settings=Settings())
+
+
+def operator_of(api: ScriptedApi) -> Operator:
+    return Operator(api=api, caches=MemoryCaches(MemoryEngine(sources={}, workers={})), settings=Settings())
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Away(ScriptedApi):
+    """An API server that does not answer lists, of all kinds or of one, until it is back."""
+
+    away = True
+    only: Resource | None = None
+    asked_while_away = 0
+
+    def __init__(self, *, kind: type[KubeError] = UnavailableError) -> None:
+        super().__init__()
+        self._kind = kind
+
+    async def list(self, resource: Resource, **asked: object) -> ObjectList:
+        if self.away and self.only in (None, resource):
+            self.asked_while_away += 1
+            raise error(self._kind)
+        return await super().list(resource, **asked)
 
 
 async def waiting(operator: Operator) -> list[str]:
@@ -53,6 +86,67 @@ async def test_a_view_that_hears_nothing_is_unhealthy(
     monkeypatch.setattr(module, "STALE_SECONDS", -1.0)
     with pytest.raises(StaleError, match="nothing was heard about nodes"):
         operator.health()
+
+
+async def test_an_api_server_that_is_away_for_an_hour_is_no_reason_for_a_restart() -> None:
+    """Not while it stands by or waits for its first views, and not while it works without a Lease."""
+    clock = Clock()
+    operator = operator_of(ScriptedApi())
+    for informers in (*operator._informers.values(), operator._usage):
+        for informer in informers._informers:
+            informer._clock, informer._contact = clock, clock()
+            informer.problem = error(UnavailableError)
+    clock.now = 3600.0
+    assert operator.health()["starting"] is True
+    informer.problem = None  # it is heard again, and then says nothing: a watch that hangs
+    with pytest.raises(StaleError, match="nothing was heard about pods for 3600 s"):
+        operator.health()
+
+
+async def test_an_operator_that_starts_waits_for_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SYNC_SECONDS", 0.01)
+    monkeypatch.setattr(module, "backoff", lambda failures: 0.001)
+    api = Away()
+    operator = operator_of(api)
+    async with asyncio.timeout(60):
+        starting = asyncio.create_task(operator.start())
+        await eventually_async(lambda: api.asked_while_away > 20, deadline=60)
+        assert not starting.done()
+        assert operator.health()["starting"] is True
+        api.away = False
+        await starting
+        assert operator.health()["starting"] is False
+        await operator.stop()
+
+
+async def test_a_server_that_goes_away_between_two_lists_of_the_start_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "backoff", lambda failures: 0.001)
+    api = Away()
+    api.away, api.only = True, TRAINING_JOBS
+    operator = operator_of(api)
+    async with asyncio.timeout(60):
+        starting = asyncio.create_task(operator.start())
+        await eventually_async(lambda: api.asked_while_away > 3, deadline=60)
+        assert not starting.done()
+        api.away = False
+        await starting
+        await operator.stop()
+
+
+@pytest.mark.parametrize("only", [NODES, TRAINING_JOBS])
+async def test_a_right_that_is_missing_for_long_ends_the_start(
+    only: Resource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SYNC_SECONDS", 0.05)
+    monkeypatch.setattr(module, "backoff", lambda failures: 0.01)
+    api = Away(kind=ForbiddenError)
+    api.only = only
+    operator = operator_of(api)
+    with pytest.raises(ForbiddenError):
+        await asyncio.wait_for(operator.start(), 60)
+    await operator.stop()
 
 
 async def test_a_queue_that_does_not_move_is_unhealthy(
@@ -166,6 +260,7 @@ async def test_without_the_lease_nothing_is_worked_on_and_with_its_loss_the_work
         await eventually_async(lambda: operator.health()["queued"] == 0, deadline=60)
         lease.taken.set()
         await ended.wait()
+        assert operator.health()["standingBy"] is True
         operator.seen(CACHE_CLUSTERS, {"metadata": {"name": "later", "uid": "u"}}, deleted=True)
         await asyncio.sleep(0.01)
         assert operator.health()["queued"] == 1

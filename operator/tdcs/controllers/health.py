@@ -1,0 +1,56 @@
+"""The operator's health over HTTP: whether it can go on (`/livez`), and whether it does its part (`/healthz`).
+
+It is served from the first moment. A process that waits for the API server or for the Lease can go on, however long
+that takes: kubelet would gain nothing by starting it again, and would wait longer each time.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+
+STARTING: Final = "starting"
+"""In the answer: whether the views are still being filled."""
+
+
+class StaleError(Exception):
+    """The operator's view of the cluster cannot be trusted any more."""
+
+
+@asynccontextmanager
+async def serve_health(health: Callable[[], Mapping[str, object]], *, port: int) -> AsyncIterator[None]:
+    """Answer probes while the body runs.
+
+    Args:
+        health: what is to be said; raises StaleError where only a restart helps: both paths answer 503 then. `/healthz`
+            does so, too, while it says that the operator is starting.
+        port: 0: nothing is served.
+    """
+    if not port:
+        yield
+        return
+
+    def answer(*, also_starting: bool) -> web.Response:
+        try:
+            found = health()
+        except StaleError as error:
+            return web.json_response({"problem": str(error)}, status=503)
+        ready = also_starting or not found[STARTING]
+        return web.json_response(dict(found), status=200 if ready else 503)
+
+    async def livez(_: web.Request) -> web.Response:
+        return answer(also_starting=True)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return answer(also_starting=False)
+
+    app = web.Application()
+    app.add_routes([web.get("/livez", livez), web.get("/healthz", healthz)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  kubelet reaches it
+        yield
+    finally:
+        await runner.cleanup()

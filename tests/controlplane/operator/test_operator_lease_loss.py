@@ -1,0 +1,162 @@
+"""`tdcs operator` that loses its Lease, to somebody else or because the API server is away, and gets it back."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.controlplane.operator_command import (
+    allow_secrets,
+    install_rights,
+    remove_cluster_wide,
+    start_operator,
+)
+from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, world
+from tests.support.ports import free_ports
+from tests.support.processes import Process
+from tests.support.report import Measured
+
+from tdcs.controllers.operator import SYNC_SECONDS
+
+__all__ = ["world"]
+
+AWAY_SECONDS = int(os.environ.get("TDCS_API_AWAY_SECONDS", "0"))
+BACK_SECONDS = 60
+"""Within it an operator works again once the API server is back; kubelet would wait for up to five minutes."""
+
+
+class Holder:
+    """An operator with the rights of the chart, and its Lease."""
+
+    def __init__(self, world: World, *, folder: Path) -> None:
+        self.world = world
+        self.release = f"tdcs-{world.cluster}"
+        self.user = f"system:serviceaccount:{world.namespace}:{self.release}-operator"
+        self._objects = install_rights(
+            world.kube,
+            release=self.release,
+            namespace=world.namespace,
+            templates=["operator-rbac", "operator"],
+            values={"trust.enabled": False},
+        )
+        allow_secrets(world.kube, release=self.release, namespace=world.namespace)
+        (self._metrics,) = free_ports(1)
+        self._folder = folder
+        self.process = self.start("operator", f"--metrics-port={self._metrics}")
+        self.pid = self.process.pid
+
+    def start(self, name: str, *options: str) -> Process:
+        """One of its operators."""
+        return start_operator(
+            self.world.plane,
+            release=self.release,
+            namespace=self.world.namespace,
+            engine={
+                "sources": {SOURCE: FILES},
+                "workers": dict.fromkeys(self.world.nodes, 10 * TOTAL),
+                "bytesPerSecond": 20_000_000,
+            },
+            folder=self._folder,
+            name=name,
+            options=options,
+        )
+
+    def metric(self, name: str) -> float:
+        """A metric without labels; -1 while the process does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=5) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return -1
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), -1)
+
+    def give(self, holder: str) -> None:
+        """Write a holder into the Lease, as one that has just renewed it does."""
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": holder, "renewTime": now}
+        self.world.kube.patch(
+            "Lease", f"{self.release}-operator", {"spec": spec}, namespace=self.world.namespace
+        )
+
+    def writes(self, *, since: int) -> list[str]:
+        """What it asked to be changed, but Leases and Events."""
+        return [
+            f"{call.verb} {call.resource} {call.namespace}/{call.name}"
+            for call in self.world.plane.audit.calls(user=self.user, since=since)
+            if call.writes and call.resource not in ("leases", "events")
+        ]
+
+    def remove(self) -> None:
+        """What does not go with the namespace."""
+        remove_cluster_wide(self.world.kube, self._objects)
+
+
+@pytest.fixture
+def holder(world: World, tmp_path: Path) -> Iterator[Holder]:
+    """The working operator of a cache with one Dataset."""
+    world.create_cluster()
+    world.create_dataset()
+    found = Holder(world, folder=tmp_path)
+    try:
+        world.wait_ready()
+        yield found
+    finally:
+        found.remove()
+
+
+def test_one_that_lost_its_lease_writes_nothing_until_it_has_it_again_in_the_same_process(
+    world: World, holder: Holder
+) -> None:
+    audit = world.plane.audit
+    assert holder.writes(since=0)
+    for number in (1, 2):
+        read = holder.process.log.stat().st_size
+
+        def stands_by(read: int = read) -> bool:
+            holder.give("thief")
+            return "is held by thief" in holder.process.log.read_text()[read:]
+
+        world.wait(stands_by)
+        since = audit.size
+        name = f"pictures-{number}"
+        world.create_dataset(name)
+
+        def has_seen_it() -> bool:
+            holder.give("thief")
+            return holder.metric("tdcs_operator_queued") > 0
+
+        world.wait(has_seen_it)
+        time.sleep(1)  # in which it would have written, as it did for the first Dataset
+        assert holder.writes(since=since) == []
+        holder.give("")
+        world.wait_ready(name)
+        assert holder.writes(since=since)
+        assert holder.process.pid == holder.pid
+        assert holder.metric("tdcs_operator_lease_losses_total") == number
+
+
+@pytest.mark.skipif(not AWAY_SECONDS, reason="set TDCS_API_AWAY_SECONDS=150, or what time there is")
+def test_one_without_an_api_server_for_minutes_works_again_soon_after_it_is_back(
+    world: World, holder: Holder, measured: Measured
+) -> None:
+    server = world.plane.process("kube-apiserver")
+    second = holder.start("second")
+    pid = second.pid
+    with server.away():
+        time.sleep(AWAY_SECONDS)
+        assert (holder.process.pid, second.pid) == (holder.pid, pid)
+        if AWAY_SECONDS > SYNC_SECONDS + 30:
+            assert "still waiting for the API server" in holder.process.log.read_text()
+    world.create_dataset("later")
+    begun = time.monotonic()
+    world.wait_ready("later")
+    took = time.monotonic() - begun
+    measured(f"works again {took:.1f} s after an API server that was away for {AWAY_SECONDS} s is back")
+    assert took < BACK_SECONDS
+    assert (holder.process.pid, second.pid) == (holder.pid, pid)
+    assert holder.metric("tdcs_operator_lease_losses_total") == 1

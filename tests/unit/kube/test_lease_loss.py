@@ -1,0 +1,65 @@
+"""A process that has lost its Lease begins anew in its place, and leaves nothing behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.ports import free_ports
+
+from tdcs.kube.lease_loss import VARIABLE, lease_losses
+
+PROGRAM = """
+import os, pathlib, socket, subprocess, sys, threading
+
+from tdcs.kube.lease_loss import lease_losses, replace_process
+
+losses = lease_losses(os.environ)
+log = pathlib.Path(sys.argv[1])
+print(os.getpid(), losses, len(os.listdir("/proc/self/fd")), *sys.argv[2:])
+if losses == 3:
+    sys.exit()
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))  # free again, each time
+child = subprocess.Popen(["sleep", "1000"])
+(log.parent / f"child-{losses}").write_text(str(child.pid))
+written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+working = threading.Event()
+
+def work():
+    while True:
+        os.write(written, f"{losses}\\n".encode())
+        working.set()
+
+threading.Thread(target=work).start()
+working.wait()
+replace_process(losses=losses + 1)
+"""
+
+
+def test_it_has_its_id_and_command_line_and_nothing_else_that_it_had(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    log = tmp_path / "log"
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(log), str(port)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    runs = [line.split() for line in ran.stdout.splitlines()]
+    pids, losses, descriptors, ports = zip(*runs, strict=True)
+    assert len(set(pids)) == 1
+    assert losses == ("0", "1", "2", "3")
+    assert len(set(descriptors)) == 1
+    assert set(ports) == {str(port)}
+    children = [int((tmp_path / f"child-{number}").read_text()) for number in range(3)]
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    written = log.read_text().splitlines()
+    assert written == sorted(written)  # none wrote once the next one had begun
+
+
+@pytest.mark.parametrize(
+    ("told", "losses"), [(None, 0), ("", 0), ("0", 0), ("12", 12), ("-1", 0), ("many", 0)]
+)
+def test_the_next_process_knows_how_often_it_was_lost(told: str | None, losses: int) -> None:
+    assert lease_losses({} if told is None else {VARIABLE: told}) == losses
