@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help autoscaling chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help autoscaling chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -38,6 +38,13 @@ doctor: venv ## check this machine for what the local cluster needs
 
 demo: venv ## from nothing to three training jobs on one dataset, placed by their data; prints what happened
 	@$(LOCAL) demo
+
+EXPERIMENT ?= .local/experiment/results.json
+experiment: venv ## four ways to read a bucket behind a slow link, with 1, 2 and 4 jobs, beside what was predicted: half an hour
+	@$(LOCAL) experiment --results $(EXPERIMENT)
+
+experiment-docs: venv ## docs/experiment.md and its picture, from the results of the last `make experiment`
+	@$(LOCAL) experiment-page --results $(EXPERIMENT)
 
 test: venv ## all tiers: lint, types, contracts, unit, processes, training, compile, controlplane, engine, e2e; AGAIN=1 tries failed tests with real servers once more
 	@$(TIERS) $(if $(AGAIN),--again)

@@ -13,6 +13,7 @@ from tdcs_local.errors import LocalError
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.packaging.command import package, sbom
+from tdcs_local.paths import CHECKOUT
 from tdcs_local.progress import Reporter
 from tdcs_local.store.commands import store
 
@@ -184,6 +185,57 @@ def demo() -> None:
     reporter = Reporter()
     lifecycle.up(reporter=reporter)
     demonstration.run(reporter=reporter)
+
+
+_RESULTS = click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The JSON file of the results.",
+)
+
+
+@main.command()
+@_RESULTS
+@click.option(
+    "--repetitions",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Of each configuration; tables have medians.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1, max=4),
+    multiple=True,
+    default=(1, 2, 4),
+    show_default=True,
+    help="Jobs at the same time; may be given several times.",
+)
+def experiment(results: Path, repetitions: int, jobs: tuple[int, ...]) -> None:
+    """Read a bucket directly, through stock Alluxio and with TDCS, and compare with what was predicted."""
+    from tdcs_local.experiment import page, report, runner
+    from tdcs_local.experiment.analysis import all_measured, rows
+    from tdcs_local.experiment.plan import Plan
+
+    reporter = Reporter()
+    lifecycle.up(reporter=reporter)
+    results.parent.mkdir(parents=True, exist_ok=True)
+    document = runner.run(Plan(jobs=jobs, repetitions=repetitions), results=results, reporter=reporter)
+    report.show(rows(all_measured(document)))
+    for ending in (".svg", ".png"):
+        page.draw(document, results.with_suffix(ending))
+    click.echo(f"{page.bar_lines(document)}\nresults and pictures: {results.parent}")
+
+
+@main.command()
+@_RESULTS
+def experiment_page(results: Path) -> None:
+    """Make docs/experiment.md of the results of an experiment."""
+    from tdcs_local.experiment import page
+
+    for path in page.write(results):
+        click.echo(path.relative_to(CHECKOUT))
 
 
 main.add_command(package)

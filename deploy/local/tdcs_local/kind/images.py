@@ -103,6 +103,7 @@ _SPECS = (
         everywhere=False,
     ),
     Spec(name="toolbox", everywhere=False),
+    Spec(name="s3-mount", everywhere=False),
 )
 SPECS: Mapping[str, Spec] = {spec.name: spec for spec in _SPECS}
 

@@ -1,0 +1,83 @@
+"""The page docs/experiment.md and its picture, from the results of a run."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tdcs_local.experiment import report
+from tdcs_local.experiment.analysis import Bar, all_measured, bars, rows
+from tdcs_local.experiment.plan import Plan, Setting
+from tdcs_local.paths import CHECKOUT
+
+RESULTS = CHECKOUT / "bench" / "results" / "experiment.json"
+TEMPLATE = Path(__file__).with_name("page.md.in")
+DOCS = CHECKOUT / "docs"
+MOST_LATE_SECONDS = 0.1
+"""Jobs of a run that begin further apart are spoken of."""
+
+
+def write(results: Path) -> list[Path]:
+    """Keep the results, and make the page and its picture of them; the files that were written."""
+    document = json.loads(results.read_text(encoding="utf-8"))
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    page = DOCS / "experiment.md"
+    page.write_text(text(document), encoding="utf-8")
+    pictures = [DOCS / "images" / f"experiment.{ending}" for ending in ("svg", "png")]
+    for each in pictures:
+        draw(document, each)
+    return [RESULTS, page, *pictures]
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """The page."""
+    setting, plan = _setting(document), _plan(document)
+    found = all_measured(document)
+    loads = [one.load_average for one in found]
+    late = max(one.late_seconds for one in found)
+    least = min(row.repetitions for row in rows(found))
+    words = {
+        "minutes": f"{document['minutes']:.0f}",
+        "batch": setting.batch,
+        "batch_seconds": f"{setting.batch_seconds:g}",
+        "images": setting.images,
+        "megabytes": f"{setting.total_bytes / 1e6:.1f}",
+        "epochs": setting.epochs,
+        "readers": setting.readers,
+        "repetitions": f"{least} repetitions" if least > 1 else "one repetition",
+        "slow_mbit": plan.slow_mbit,
+        "fast_mbit": plan.fast_mbit,
+        "bound": f"{setting.link_seconds(mbit=plan.slow_mbit) / setting.compute_seconds:.1f}",
+        "table": report.markdown(rows(found)),
+        "bars": bar_lines(document),
+        "load": f"{min(loads):.1f} to {max(loads):.1f}",
+        "late": f"; jobs of one run began at most {late:.1f} s apart" if late > MOST_LATE_SECONDS else "",
+    }
+    return TEMPLATE.read_text(encoding="utf-8").format(**words)
+
+
+def bar_lines(document: Mapping[str, Any]) -> str:
+    """The bars as a table."""
+    return "\n".join(["| Bar | | Found |", "|---|---|---|", *map(_line, _bars(document))])
+
+
+def draw(document: Mapping[str, Any], path: Path) -> None:
+    """The picture of the link that is the bound."""
+    report.draw(rows(all_measured(document)), mbit=_plan(document).slow_mbit, path=path)
+
+
+def _line(bar: Bar) -> str:
+    return f"| {bar.text} | {'met' if bar.met else '**missed**'} | {bar.found} |"
+
+
+def _bars(document: Mapping[str, Any]) -> list[Bar]:
+    setting = _setting(document)
+    return bars(rows(all_measured(document)), compute_seconds=setting.epochs * setting.compute_seconds)
+
+
+def _setting(document: Mapping[str, Any]) -> Setting:
+    return Setting(**document["setting"])
+
+
+def _plan(document: Mapping[str, Any]) -> Plan:
+    return Plan(**{**document["plan"], "jobs": tuple(document["plan"]["jobs"])})

@@ -1,0 +1,83 @@
+"""What `tdcs predict` and the simulator say of a run beforehand: from its configuration alone, no measured figure."""
+
+import math
+
+from tdcs.simulate.job_scenario import parse_scenario
+from tdcs.simulate.predict import predict
+from tdcs.simulate.run import simulate
+from tdcs.simulate.scenario import Scenario
+from tdcs.simulate.store import StoreLimits
+from tdcs.simulate.trace import TraceJob
+from tdcs.simulate.workload import Dataset, Kind, Model, WorkItem
+from tdcs_local.experiment.plan import Configuration, Run, Setting, payload_rate
+
+
+def predicted_seconds(run: Run, setting: Setting, *, cache_bytes: int) -> float:
+    """What `tdcs predict` says that each job takes.
+
+    It knows one job: jobs that read directly get a part of the link each. Jobs that read one cold cache get all of it
+    together, for what one of them has read the others find.
+    """
+    rate = payload_rate(run.mbit)
+    direct = run.configuration is Configuration.DIRECT
+    found = predict(
+        parse_scenario(
+            where=f"{run.configuration} with {run.jobs} jobs",
+            values={
+                "gpus": 1,
+                "nodes": 1,
+                "epochs": setting.epochs,
+                "datasetBytes": setting.total_bytes,
+                "cacheBytes": cache_bytes,
+                "remoteBytesPerSecond": rate / run.jobs if direct else rate,
+                "datasetFiles": setting.images,
+                "imagesPerSecondPerGpu": setting.images / setting.compute_seconds,
+            },
+        )
+    )
+    match run.configuration:
+        case Configuration.DIRECT:
+            return found.direct.seconds
+        case Configuration.STOCK:
+            return found.cold.seconds
+        case Configuration.PRELOADED:
+            return found.preloaded.seconds
+    return found.warm.seconds
+
+
+def simulated_seconds(run: Run, setting: Setting) -> float | None:
+    """What the simulator says that a job takes on average; None for what it does not model at this scale.
+
+    It renews the state of stock Alluxio's caches every ten minutes, and has no preloading by itself. A first job long
+    before loads the Dataset that the others share.
+    """
+    if run.configuration not in (Configuration.DIRECT, Configuration.SHARED):
+        return None
+    shared = run.configuration is Configuration.SHARED
+    size = setting.total_bytes
+    model = Model(name="fixed", kind=Kind.IMAGE, rate=size / setting.compute_seconds)
+    dataset = Dataset(name="experiment", size_bytes=size, object_bytes=size / setting.images)
+    submitted = [*([0.0] if shared else []), *[_LATER] * run.jobs]
+    work = [
+        WorkItem(
+            job=TraceJob(
+                submitted=time, duration=setting.epochs * setting.compute_seconds, gpus=1, tenant="one"
+            ),
+            model=model,
+            dataset=dataset,
+        )
+        for time in submitted
+    ]
+    scenario = Scenario(
+        nodes=2,
+        gpus_per_node=4,
+        page_cache_bytes=0.0,
+        store=StoreLimits(bytes_per_second=payload_rate(run.mbit), requests_per_second=math.inf),
+    )
+    found = simulate(work=work, scenario=scenario, scheme="tdcs" if shared else "direct")
+    times = found.completions[-run.jobs :]
+    return sum(times) / len(times)
+
+
+_LATER = 36_000.0
+"""Seconds after which the jobs come; what the first one loaded is there."""

@@ -1,0 +1,82 @@
+"""The table of the experiment's results, and its picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from tdcs.simulate.plots import plot_bars
+from tdcs_local.experiment.analysis import Row, counted
+from tdcs_local.experiment.plan import Configuration
+
+HEADINGS = (
+    "link, Mbit/s",
+    "jobs",
+    "configuration",
+    "images/s",
+    "over direct",
+    "a job, s",
+    "`tdcs predict`, s",
+    "its error",
+    "simulator's error",
+    "the store sent, MB",
+    "loaded before, s",
+)
+
+
+def cells(row: Row) -> list[str]:
+    """A row as text, by `HEADINGS`."""
+    simulator = row.simulator_error
+    return [
+        str(row.mbit),
+        str(row.jobs),
+        str(row.configuration),
+        f"{row.images_per_second:,.0f}",
+        f"{row.over_direct:.2f}",
+        f"{row.seconds:.1f}",
+        f"{row.predicted:.1f}",
+        f"{row.error:+.1%}",
+        "" if simulator is None else f"{simulator:+.1%}",
+        f"{row.source_bytes / 1e6:,.1f}",
+        f"{row.load_seconds:.1f}" if row.load_seconds else "",
+    ]
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """The table of the page and of the terminal."""
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *map(cells, table)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def show(table: Sequence[Row]) -> None:
+    """Print the table."""
+    shown = Table(title="The GPU is a sleep; times are medians", title_justify="left")
+    for heading in HEADINGS:
+        justify: Literal["left", "right"] = "left" if heading == "configuration" else "right"
+        shown.add_column(heading.replace("`", ""), justify=justify, no_wrap=True)
+    for row in table:
+        shown.add_row(*cells(row))
+    console = Console()
+    # Nothing is cut: a terminal that is narrower breaks the lines.
+    console.width = max(console.width, console.measure(shown, options=Console(width=1000).options).maximum)
+    console.print(shown)
+
+
+def draw(table: Sequence[Row], *, mbit: int, path: Path) -> None:
+    """Images per second by number of jobs, over the link that is the bound: measured, and predicted beside it."""
+    shown = [row for row in table if row.mbit == mbit]
+    jobs = sorted({row.jobs for row in shown})
+    by_key = {(row.configuration, row.jobs): row for row in shown}
+    plot_bars(
+        path=path,
+        groups=[counted(count) for count in jobs],
+        bars={
+            str(one): [by_key[one, count].images_per_second for count in jobs]
+            for one in Configuration
+            if all((one, count) in by_key for count in jobs)
+        },
+        ylabel="images per second, all jobs",
+        title=f"A bucket behind {mbit} Mbit/s; the GPU is a sleep",
+    )

@@ -1,0 +1,209 @@
+"""Runs the experiment on the local cluster: predicts each run, then measures it."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tdcs_local import demo
+from tdcs_local.errors import LocalError
+from tdcs_local.experiment import objects, pictures
+from tdcs_local.experiment.analysis import Measured
+from tdcs_local.experiment.plan import MOST_SECONDS, START_SECONDS, Configuration, Plan, Run, Setting
+from tdcs_local.experiment.prediction import predicted_seconds, simulated_seconds
+from tdcs_local.kind import images, release
+from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
+from tdcs_local.paths import CHECKOUT
+from tdcs_local.progress import Reporter
+from tdcs_local.store import operations
+
+CACHE_BYTES = 2 << 30
+"""What a node's cache holds by the values of the local cluster: more than the bucket."""
+
+
+def run(plan: Plan, *, results: Path, reporter: Reporter) -> Object:
+    """Run the plan on a cluster that is up; the results, which are written after every run, predictions before it."""
+    kubectl = Kubectl()
+    tags = prepare(reporter=reporter, kubectl=kubectl)
+    try:
+        return _run(plan, tags=tags, results=results, reporter=reporter, kubectl=kubectl)
+    finally:
+        tidy(reporter=reporter, kubectl=kubectl)
+
+
+def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter, kubectl: Kubectl) -> Object:
+    count, size = pictures.fill(reporter=reporter)
+    setting = Setting(images=count, total_bytes=size)
+    estimated = plan.estimated_seconds(setting)
+    reporter.say(
+        f"{len(list(plan.runs()))} runs, about {estimated / 60:.0f} minutes; the GPU is a sleep of "
+        f"{setting.batch_seconds:g} s a batch"
+    )
+    if estimated > MOST_SECONDS:
+        raise LocalError(
+            what=f"the runs take {estimated / 60:.0f} minutes by their own estimate, more than 30"
+        )
+    document: dict[str, Any] = {"setting": asdict(setting), "plan": asdict(plan), "runs": []}
+    began = time.monotonic()
+    image = f"tdcs/s3-mount:{tags['s3-mount']}"
+    shaped = 0
+    loading = 0.0
+    for each in plan.runs():
+        if each.mbit != shaped:
+            operations.set_link(egress=f"{each.mbit}mbit", ingress="unlimited", reporter=reporter)
+            shaped = each.mbit
+        if each.configuration in (Configuration.STOCK, Configuration.PRELOADED):
+            loading = renew_dataset(each.configuration, reporter=reporter, kubectl=kubectl)
+        predicted = predicted_seconds(each, setting, cache_bytes=CACHE_BYTES)
+        simulated = simulated_seconds(each, setting)
+        document["runs"].append({"run": asdict(each), "predicted": predicted, "simulated": simulated})
+        write(document, results)
+        told, sent = measure(each, setting, image=image, reporter=reporter, kubectl=kubectl)
+        begun = [one["began"] for one in told]
+        document["runs"][-1] = Measured(
+            run=each,
+            predicted=predicted,
+            simulated=simulated,
+            seconds=tuple(one["ended"] - one["began"] for one in told),
+            images=setting.epochs * setting.images,
+            source_bytes=sent,
+            load_seconds=loading if each.configuration is Configuration.PRELOADED else 0.0,
+            load_average=os.getloadavg()[0],
+            late_seconds=max(begun) - min(begun),
+        ).document()
+        document["minutes"] = round((time.monotonic() - began) / 60, 1)
+        write(document, results)
+    return document
+
+
+def write(document: Object, results: Path) -> None:
+    """The results as they are by now."""
+    results.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def prepare(*, reporter: Reporter, kubectl: Kubectl) -> dict[str, str]:
+    """Images, store, TDCS, a second CacheCluster of the profile Stock, and the nodes that take part."""
+    tags = images.ensure((*release.IMAGES, "store", "s3-mount"), reporter=reporter)
+    operations.up(reporter=reporter)
+    release.install(
+        reporter=reporter,
+        kubectl=kubectl,
+        tags=tags,
+        settings={"admissionPolicies.fuseImages[0]": f"tdcs/alluxio:{tags['alluxio']}"},
+    )
+    (store,) = kubectl.list(
+        "pods", namespace=operations.NAMESPACE, selector="app.kubernetes.io/name=tdcs-store"
+    )
+    nodes = [node["metadata"]["name"] for node in kubectl.list("nodes")]
+    workers = [name for name in nodes if "worker" in name and name != store["spec"]["nodeName"]]
+    for name in workers[:2]:
+        kubectl("label", "node", name, f"{objects.LABEL}=true", "--overwrite")
+    kubectl.apply(objects.namespace())
+    operations.credentials(namespace=objects.NAMESPACE, name=objects.SECRET, reporter=reporter)
+    for thing in load(CHECKOUT / "deploy" / "examples" / "secret-access.yaml"):
+        thing["metadata"]["namespace"] = objects.NAMESPACE
+        kubectl.apply(thing)
+    program = Path(__file__).with_name(objects.SCRIPT).read_text(encoding="utf-8")
+    kubectl.apply(objects.script(program))
+    forget(kubectl=kubectl)
+    default = kubectl.get("cacheclusters.tdcs.io", release.CACHE_CLUSTER, namespace=release.NAMESPACE)
+    if default is None:
+        raise LocalError(what="TDCS has no CacheCluster", remedy="`make install`")
+    kubectl.apply(objects.stock_cluster(default))
+    _wait(
+        "CacheCluster stock",
+        lambda: kubectl.get("cacheclusters.tdcs.io", objects.STOCK_CLUSTER, namespace=release.NAMESPACE),
+        kind="Ready",
+        reporter=reporter,
+        kubectl=kubectl,
+    )
+    return tags
+
+
+def forget(*, kubectl: Kubectl) -> None:
+    """Delete what an earlier experiment left."""
+    kubectl("delete", "jobs", "--all", "--wait", "-n", objects.NAMESPACE)
+    for each in (Configuration.STOCK, Configuration.PRELOADED):
+        kubectl.delete("datasets.tdcs.io", objects.claim_of(each), namespace=objects.NAMESPACE)
+
+
+def tidy(*, reporter: Reporter, kubectl: Kubectl) -> None:
+    """Take away what the experiment made, and give the store the link of the demo again."""
+    with reporter.step("delete what the experiment made"):
+        forget(kubectl=kubectl)
+        kubectl.delete("cacheclusters.tdcs.io", objects.STOCK_CLUSTER, namespace=release.NAMESPACE)
+        kubectl.delete("namespaces", objects.NAMESPACE)
+        kubectl("label", "nodes", "--all", f"{objects.LABEL}-")
+    operations.set_link(egress=demo.LINK, ingress="unlimited", reporter=reporter)
+
+
+def renew_dataset(configuration: Configuration, *, reporter: Reporter, kubectl: Kubectl) -> float:
+    """Delete the Dataset with what is cached of it and make it anew; the seconds until it was loaded."""
+    name = objects.claim_of(configuration)
+    kubectl.delete("datasets.tdcs.io", name, namespace=objects.NAMESPACE)
+    began = time.monotonic()
+    kubectl.apply(objects.dataset(configuration))
+    _wait(
+        f"Dataset {name}",
+        lambda: kubectl.get("datasets.tdcs.io", name, namespace=objects.NAMESPACE),
+        kind="Ready" if configuration is Configuration.STOCK else "Loaded",
+        reporter=reporter,
+        kubectl=kubectl,
+    )
+    return time.monotonic() - began
+
+
+def measure(
+    run: Run, setting: Setting, *, image: str, reporter: Reporter, kubectl: Kubectl
+) -> tuple[list[dict[str, Any]], int]:
+    """Run the jobs to their end: what each told, and the object bytes that left the store meanwhile."""
+    name = f"{run.configuration.name.lower()}-{run.mbit}-{run.jobs}-{run.repetition}"
+    sent = operations.payload_bytes_sent(bucket=pictures.BUCKET)
+    made = kubectl.get("datasets.tdcs.io", objects.claim_of(Configuration.STOCK), namespace=objects.NAMESPACE)
+    stock_path = ((made or {}).get("status") or {}).get("mountPath", "")
+    begin = time.time() + START_SECONDS
+    kubectl.apply(*objects.jobs(run, setting, name=name, image=image, begin=begin, stock_path=stock_path))
+    names = [f"{name}-{number}" for number in range(run.jobs)]
+
+    def look() -> str | None:
+        found = {one["metadata"]["name"]: one for one in kubectl.list("jobs", namespace=objects.NAMESPACE)}
+        for each in names:
+            if condition(found.get(each), "Failed").get("status") == "True":
+                raise LocalError(
+                    what=f"Job {each} failed",
+                    why=kubectl("logs", f"job/{each}", "-n", objects.NAMESPACE)[-1500:],
+                )
+        left = [each for each in names if condition(found.get(each), "Complete").get("status") != "True"]
+        return f"{len(left)} of {run.jobs} jobs run" if left else None
+
+    with reporter.step(name) as step:
+        kubectl.wait(
+            look,
+            what=f"the jobs of {name} did not complete",
+            seconds=420,
+            step=step,
+            explain=lambda: kubectl("describe", "pods", "-n", objects.NAMESPACE)[-2500:],
+        )
+        told = [
+            json.loads(kubectl("logs", f"job/{each}", "-n", objects.NAMESPACE).splitlines()[-1])
+            for each in names
+        ]
+        step.result = f"epochs {[one['epochs'] for one in told]}"
+    total = operations.payload_bytes_sent(bucket=pictures.BUCKET) - sent
+    for each in names:
+        kubectl.delete("jobs", each, namespace=objects.NAMESPACE)
+    return told, total
+
+
+def _wait(
+    what: str, get: Callable[[], Object | None], *, kind: str, reporter: Reporter, kubectl: Kubectl
+) -> None:
+    def look() -> str | None:
+        found = condition(get(), kind)
+        return None if found.get("status") == "True" else str(found.get("message", "not looked at yet"))
+
+    with reporter.step(f"{what} {kind}") as step:
+        kubectl.wait(look, what=f"{what} did not become {kind}", seconds=300, step=step)
