@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 from tests.support.ecosystem.go_modules import fetches
 
-from e2e import dataset, monitoring
+from e2e import monitoring
 from e2e.test_training import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 from tdcs_local.progress import Reporter
-from tdcs_local.store import operations
+from tdcs_local.store import datasets, operations
 from tdcs_local.store.operations import Made
 
 pytestmark = pytest.mark.skipif(
@@ -94,7 +94,7 @@ def wait_workers(kubectl: Kubectl, count: int, *, holding: int, namespace: str) 
     def look() -> str | None:
         now = states(kubectl)
         seen.update(now.values())
-        (held,) = dataset.copies_of(kubectl, READ, namespace=namespace).values() or [{}]
+        (held,) = datasets.copies_of(kubectl, READ, namespace=namespace).values() or [{}]
         held = {node: size for node, size in held.items() if size}
         settled = set(now.values()) == {"Ready"} and len(now) == count
         whole = held.keys() == now.keys() and sum(held.values()) == holding
@@ -120,17 +120,17 @@ def test_wanted_bytes_add_a_worker_and_their_end_removes_it_by_a_drain_while_a_j
     for bucket, made in SIZES.items():
         operations.fill("small", bucket=bucket, made=made, reporter=reporter)
     total = operations.manifest(READ)["totalBytes"]
-    dataset.grant_access(kubectl, namespace=namespace, reporter=reporter)
+    datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     spread = {"mode": "Partition", "nodeCount": 3}
     kubectl.apply(
-        dataset.dataset(READ, namespace=namespace, bucket=READ, placement=spread),
+        datasets.dataset(READ, namespace=namespace, bucket=READ, placement=spread),
         reading_job(READ, image=toolbox, workers=1, script=READ_ON, namespace=namespace, dataset=READ),
     )
     wait_workers(kubectl, 2, holding=total, namespace=namespace)
     sent = operations.payload_bytes_sent(bucket=READ)
 
     kubectl.apply(
-        dataset.dataset(
+        datasets.dataset(
             BURST, namespace=namespace, bucket=BURST, eviction={"policy": "Pin"}, placement=spread
         )
     )

@@ -16,6 +16,7 @@ from e2e.test_training import logs_of, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, condition
+from tdcs_local.paths import EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 from tdcs_local.store.operations import Made
@@ -40,7 +41,7 @@ def image(kubectl: Kubectl, reporter: Reporter) -> str:
 
 def example(name: str, image: str) -> list[dict[str, Any]]:
     """The objects of an example file, in the demo's namespace and with this checkout's image."""
-    text = (demo.EXAMPLES / name).read_text().replace("tdcs/train-tvm:dev", image)
+    text = (EXAMPLES / name).read_text().replace("tdcs/train-tvm:dev", image)
     return [
         {**thing, "metadata": {**thing["metadata"], "namespace": demo.NAMESPACE}}
         for thing in yaml.safe_load_all(text)

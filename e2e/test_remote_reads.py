@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import pytest
 from tests.support.waiting import at_this_load
 
-from e2e import dataset
 from e2e.conftest import RESTRICTED
 from e2e.reading import checks, failures, reading_pod, rounds, wait_rounds
 from e2e.test_cluster import finished
@@ -22,7 +21,7 @@ from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.progress import Reporter
-from tdcs_local.store import operations
+from tdcs_local.store import datasets, operations
 from tdcs_local.store.operations import Made
 
 NAME = "spread"
@@ -131,11 +130,11 @@ def spread(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     )
     operations.fill("small", bucket=BUCKET, made=MADE, reporter=reporter)
-    dataset.grant_access(kubectl, namespace=namespace, reporter=reporter)
+    datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     placement = {"mode": "Partition", "nodeCount": 2}
-    kubectl.apply(dataset.dataset(NAME, namespace=namespace, bucket=BUCKET, placement=placement))
-    dataset.wait_ready(kubectl, NAME, namespace=namespace)
-    (held,) = dataset.copies_of(kubectl, NAME, namespace=namespace).values()
+    kubectl.apply(datasets.dataset(NAME, namespace=namespace, bucket=BUCKET, placement=placement))
+    datasets.wait_ready(kubectl, NAME, namespace=namespace)
+    (held,) = datasets.copies_of(kubectl, NAME, namespace=namespace).values()
     held = {node: size for node, size in held.items() if size}
     (away,) = set(workers) - set(held)
     total = operations.manifest(BUCKET)["totalBytes"]

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from e2e import dataset
 from e2e.conftest import RESTRICTED, describe
 from e2e.test_training import PRINT_CHECKSUMS, expected_digest, logs_of, reading_job, succeeded
 from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.progress import Reporter
-from tdcs_local.store import operations
+from tdcs_local.store import datasets, operations
 from tdcs_local.store.operations import Made
 
 BUCKET = "e2e-sharing"
@@ -36,9 +35,9 @@ def shared(tdcs: None, store_filled: None, kubectl: Kubectl, reporter: Reporter)
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     )
     operations.fill("small", bucket=BUCKET, made=FILES, reporter=reporter)
-    dataset.grant_access(kubectl, namespace=namespace, reporter=reporter)
+    datasets.grant_access(kubectl, namespace=namespace, reporter=reporter)
     limit(kubectl, namespace, onLimit="Suspend")
-    dataset.wait_ready(kubectl, NAME, namespace=namespace)
+    datasets.wait_ready(kubectl, NAME, namespace=namespace)
     yield namespace
     for resource in (KIND, "datasets.tdcs.io"):
         kubectl("delete", resource, "--all", "-n", namespace, "--wait", timeout=180)
@@ -49,7 +48,7 @@ def limit(kubectl: Kubectl, namespace: str, **access: Any) -> None:
     """Create the Dataset, or change how many jobs may read it."""
     placement = {"mode": "Replicate", "nodeCount": 1}
     kubectl.apply(
-        dataset.dataset(
+        datasets.dataset(
             NAME, namespace=namespace, bucket=BUCKET, placement=placement, access={**LIMIT, **access}
         )
     )
@@ -128,13 +127,13 @@ def test_with_clone_two_jobs_run_at_once_on_nodes_of_their_own_and_the_source_se
     names = {"beside-1", "beside-2", "beside-3"}
     total = operations.manifest(BUCKET)["totalBytes"]
     sent = operations.payload_bytes_sent(bucket=BUCKET)
-    assert set(dataset.copies_of(kubectl, NAME, namespace=shared)) == {"0"}
+    assert set(datasets.copies_of(kubectl, NAME, namespace=shared)) == {"0"}
     limit(kubectl, shared, onLimit="Clone", maxCopies=2)
     create_jobs(kubectl, shared, *names, image=toolbox)
 
     running = wait_running(kubectl, shared, left=names, count=2)
 
-    copies = dataset.copies_of(kubectl, NAME, namespace=shared)
+    copies = datasets.copies_of(kubectl, NAME, namespace=shared)
     assert set(copies) == {"0", "clone-1"}
     assert set(copies["0"]).isdisjoint(copies["clone-1"])
     assert [sum(nodes.values()) for nodes in copies.values()] == [total] * 2

@@ -23,7 +23,7 @@ from e2e.test_training import logs_of, succeeded
 from tdcs_local import demo
 from tdcs_local.kind import cluster, images
 from tdcs_local.kind.kubectl import Kubectl
-from tdcs_local.paths import CHECKOUT
+from tdcs_local.paths import CHECKOUT, EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
     not os.environ.get("TDCS_SLOW_LINKS"), reason="takes six minutes; TDCS_SLOW_LINKS=1 runs it"
 )
 MBIT = 100
-TEMPLATE = demo.EXAMPLES / "trainingjob-pipeline.yaml"
+TEMPLATE = EXAMPLES / "trainingjob-pipeline.yaml"
 CLAIM = "checkpoints"
 JOBS = ("pipeline-calm", "pipeline-killed", "data-parallel", "mnist-torch-ps", "links")
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -348,8 +348,8 @@ def test_a_job_with_parameter_servers_sends_by_the_order_of_its_plan(
 ) -> None:
     """A dense layer of 512 outputs, of which the gradient takes some time on the link, so that others wait for it."""
     name = JOBS[3]
-    (order,) = yaml.safe_load_all((demo.EXAMPLES / "order-digits.yaml").read_text())
-    (job,) = yaml.safe_load_all((demo.EXAMPLES / "trainingjob-parameter-server-torch.yaml").read_text())
+    (order,) = yaml.safe_load_all((EXAMPLES / "order-digits.yaml").read_text())
+    (job,) = yaml.safe_load_all((EXAMPLES / "trainingjob-parameter-server-torch.yaml").read_text())
     job = named(job, name, image)
     for role in job["spec"]["replicaSpecs"]:
         for container in role["template"]["spec"]["containers"]:

@@ -18,6 +18,7 @@ from bench.training.records import keep
 from tdcs_local import demo
 from tdcs_local.kind import images
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
+from tdcs_local.paths import EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
@@ -40,7 +41,7 @@ def fill(*, reporter: Reporter) -> None:
 
 def dataset() -> Object:
     """The Dataset of the demo, with another bucket."""
-    (found,) = load(demo.EXAMPLES / "dataset.yaml")
+    (found,) = load(EXAMPLES / "dataset.yaml")
     found["metadata"] = {"name": NAME, "namespace": demo.NAMESPACE}
     found["spec"]["source"]["uri"] = f"s3://{NAME}/"
     return found
@@ -48,7 +49,7 @@ def dataset() -> Object:
 
 def job(image: str) -> Object:
     """One worker that measures."""
-    (found,) = load(demo.EXAMPLES / "trainingjob-pytorch.yaml")
+    (found,) = load(EXAMPLES / "trainingjob-pytorch.yaml")
     found["metadata"] = {"name": NAME, "namespace": demo.NAMESPACE}
     found["spec"]["workers"] = 1
     found["spec"]["datasets"] = [

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from e2e import dataset
 from e2e.chaos import objects
 from e2e.chaos.checks import (
     ReadsByNode,
@@ -31,7 +30,7 @@ from e2e.test_training import PRINT_CHECKSUMS, expected_digest
 from tdcs_local.errors import LocalError
 from tdcs_local.kind.kubectl import Kubectl, Object, condition
 from tdcs_local.progress import Reporter
-from tdcs_local.store import operations
+from tdcs_local.store import datasets, operations
 from tdcs_local.store.operations import Made
 
 STEADY, MOVING, PASSING, ASKED = "steady", "moving", "passing", "asked"
@@ -100,7 +99,7 @@ class Load:
         self._kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})
         for node in self._nodes:
             node.prepare_results()
-        dataset.grant_access(self._kubectl, namespace=NAMESPACE, reporter=self._reporter)
+        datasets.grant_access(self._kubectl, namespace=NAMESPACE, reporter=self._reporter)
         self.source.begin()
         for name in (STEADY, MOVING, PASSING, ASKED):
             self._fill(name)
@@ -323,7 +322,7 @@ class Load:
         return status
 
     def _wait_ready(self, name: str) -> None:
-        dataset.wait_ready(self._kubectl, name, namespace=NAMESPACE, seconds=READY_SECONDS)
+        datasets.wait_ready(self._kubectl, name, namespace=NAMESPACE, seconds=READY_SECONDS)
 
     def _not_reading(self, since: float = 0.0) -> str | None:
         readers = {reader_of(node) for node in self._nodes}

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from e2e import dataset, read_on
+from e2e import read_on
 from e2e.chaos.nodes import RESULTS
 from e2e.test_cluster import pod
 from e2e.test_training import reading_job
 from tdcs_local.kind.kubectl import Object
+from tdcs_local.store import datasets
 
 NAMESPACE = "tdcs-chaos"
 CHECKS, RESULTS_CLAIM = "checks", "results"
@@ -69,7 +70,7 @@ def results() -> list[Object]:
 
 def made_dataset(name: str, *, endpoint: str, bucket: str, **spec: Any) -> Object:
     """A Dataset of a bucket behind the run's proxy."""
-    made = dataset.dataset(name, namespace=NAMESPACE, bucket=bucket, **spec)
+    made = datasets.dataset(name, namespace=NAMESPACE, bucket=bucket, **spec)
     made["spec"]["source"]["options"]["endpoint"] = endpoint
     return made
 

@@ -10,17 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
-from tdcs_local.paths import CHECKOUT, KUBECONFIG
-from tdcs_local.progress import Reporter, duration
-from tdcs_local.store import operations, reading
+from tdcs_local.paths import CHECKOUT, EXAMPLES, KUBECONFIG
+from tdcs_local.progress import Reporter, duration, print_whole
+from tdcs_local.store import datasets, operations, reading
 
-EXAMPLES = CHECKOUT / "deploy" / "examples"
 NAMESPACE = "tdcs-demo"
 DATASET = "mnist"
 LINK = "200mbit"
@@ -141,9 +139,8 @@ def apply_dataset(*, reporter: Reporter, kubectl: Kubectl) -> None:
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
     )
-    operations.credentials(namespace=NAMESPACE, name="tdcs-store", reporter=reporter)
-    for file in ("secret-access.yaml", "dataset.yaml"):
-        kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / file)))
+    datasets.grant_access(kubectl, namespace=NAMESPACE, reporter=reporter)
+    kubectl.apply(*(_in_demo(thing) for thing in load(EXAMPLES / "dataset.yaml")))
 
 
 def load_dataset(*, reporter: Reporter, kubectl: Kubectl) -> Load:
@@ -268,10 +265,7 @@ def show(runs: Sequence[Run]) -> None:
             _size(run.source_bytes),
             duration(run.seconds),
         )
-    console = Console()
-    # Nothing is cut: a terminal that is narrower breaks the lines.
-    console.width = max(console.width, console.measure(table, options=Console(width=1000).options).maximum)
-    console.print(table)
+    print_whole(table)
 
 
 def _lines(sizes: Sequence[tuple[str, int]], prefix: str) -> str:

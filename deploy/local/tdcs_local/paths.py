@@ -6,6 +6,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 LOCAL = CHECKOUT / "deploy" / "local"
+EXAMPLES = CHECKOUT / "deploy" / "examples"
 STATE = CHECKOUT / ".local"
 LOGS = STATE / "logs"
 NAME_VARIABLE = "TDCS_CLUSTER"

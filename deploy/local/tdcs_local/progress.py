@@ -10,6 +10,7 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.status import Status
+from rich.table import Table
 
 SIGN_OF_LIFE_SECONDS = 20.0
 
@@ -22,6 +23,13 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
+
+
+def print_whole(table: Table) -> None:
+    """Print a table with nothing cut: a terminal that is narrower breaks the lines."""
+    console = Console()
+    console.width = max(console.width, console.measure(table, options=Console(width=1000).options).maximum)
+    console.print(table)
 
 
 @dataclass

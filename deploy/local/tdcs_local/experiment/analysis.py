@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from tdcs.controllers.humanize import counted
 from tdcs_local.experiment.plan import Configuration, Run
 
 GAIN, NO_LOSS, ERROR = 3.0, 0.97, 0.15
@@ -145,16 +146,12 @@ def bars(table: Sequence[Row], *, compute_seconds: float) -> list[Bar]:
                 )
             )
     worst = max(table, key=lambda one: abs(one.error))
+    where = f"{worst.configuration}, {counted(worst.jobs, 'job')}, {worst.mbit} Mbit/s"
     made.append(
         Bar(
             text=f"`tdcs predict` within {ERROR:.0%}",
             met=abs(worst.error) <= ERROR,
-            found=f"worst {worst.error:+.1%} ({worst.configuration}, {counted(worst.jobs)}, {worst.mbit} Mbit/s)",
+            found=f"worst {worst.error:+.1%} ({where})",
         )
     )
     return made
-
-
-def counted(jobs: int) -> str:
-    """So many jobs, in words."""
-    return "1 job" if jobs == 1 else f"{jobs} jobs"

@@ -2,19 +2,17 @@
 
 from typing import Any
 
+from tdcs.api import names
 from tdcs_local.experiment.pictures import BUCKET
 from tdcs_local.experiment.plan import Configuration, Run, Setting
 from tdcs_local.kind.kubectl import Object
-from tdcs_local.store import operations
+from tdcs_local.store import datasets, operations
 
 NAMESPACE = "tdcs-experiment"
-SECRET = "tdcs-store"  # noqa: S105 - a name
 SCRIPT = "read_batches.py"
 STOCK_CLUSTER = "stock"
-FUSE_FOLDER = f"/var/lib/tdcs/fuse/{STOCK_CLUSTER}"
-"""Where Alluxio's FUSE client of that CacheCluster is mounted on a node."""
 LABEL = "tdcs.io/experiment"
-"""On the nodes that run the jobs and hold the data: not that of the store, whose link they would not cross."""
+"""On the nodes that run the jobs and hold the data: not on the store's own, within which no traffic is shaped."""
 _REMOTE = {
     "RCLONE_CONFIG_STORE_TYPE": "s3",
     "RCLONE_CONFIG_STORE_PROVIDER": "Other",
@@ -68,23 +66,15 @@ def stock_cluster(default: Object) -> Object:
 def dataset(configuration: Configuration) -> Object:
     """The bucket as a Dataset: loaded on two nodes, or filled by the reads of the jobs."""
     stock = configuration is Configuration.STOCK
-    spec: dict[str, Any] = {
-        "source": {
-            "uri": f"s3://{BUCKET}/",
-            "options": {"endpoint": operations.ENDPOINT, "region": "us-east-1", "pathStyle": True},
-            "secretRef": {"name": SECRET},
-        },
-        "preload": {"enabled": not stock},
-        "placement": {"mode": "Replicate", "nodeCount": 2, "nodeSelector": {LABEL: "true"}},
-    }
-    if stock:
-        spec["cacheClusterRef"] = {"name": STOCK_CLUSTER}
-    return {
-        "apiVersion": "tdcs.io/v1alpha2",
-        "kind": "Dataset",
-        "metadata": {"name": claim_of(configuration), "namespace": NAMESPACE},
-        "spec": spec,
-    }
+    more = {"cacheClusterRef": {"name": STOCK_CLUSTER}} if stock else {}
+    return datasets.dataset(
+        claim_of(configuration),
+        namespace=NAMESPACE,
+        bucket=BUCKET,
+        preload={"enabled": not stock},
+        placement={"mode": "Replicate", "nodeCount": 2, "nodeSelector": {LABEL: "true"}},
+        **more,
+    )
 
 
 def claim_of(configuration: Configuration) -> str:
@@ -126,7 +116,8 @@ def _volume(configuration: Configuration, *, stock_path: str) -> Object | None:
         case Configuration.DIRECT:
             return None
         case Configuration.STOCK:
-            return {"name": "data", "hostPath": {"path": f"{FUSE_FOLDER}{stock_path}", "type": "Directory"}}
+            folder = names.fuse_mount_point(cluster=STOCK_CLUSTER) + stock_path
+            return {"name": "data", "hostPath": {"path": folder, "type": "Directory"}}
     return {"name": "data", "persistentVolumeClaim": {"claimName": claim_of(configuration), "readOnly": True}}
 
 
@@ -139,7 +130,7 @@ def _job(
         f"--seed {seed} --begin {begin:.1f}"
     )
     keys = [
-        {"name": variable, "valueFrom": {"secretKeyRef": {"name": SECRET, "key": key}}}
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": datasets.KEYS, "key": key}}}
         for variable, key in _KEYS.items()
     ]
     remote = [{"name": variable, "value": value} for variable, value in _REMOTE.items()]

@@ -75,7 +75,7 @@ class Plan:
     repetitions: int = 3
 
     def runs(self) -> Iterator[Run]:
-        """All runs; a shared one follows the preloaded one whose Dataset it reads."""
+        """All runs, in order: each shared one comes right after a preloaded one, and reads the same Dataset."""
         for repetition in range(1, self.repetitions + 1):
             for jobs in self.jobs:
                 for configuration in Configuration:

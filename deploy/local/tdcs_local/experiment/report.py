@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
 from rich.table import Table
 
+from tdcs.controllers.humanize import counted
 from tdcs.simulate.plots import plot_bars
-from tdcs_local.experiment.analysis import Row, counted
+from tdcs_local.experiment.analysis import Row
 from tdcs_local.experiment.plan import Configuration
+from tdcs_local.progress import print_whole
 
 HEADINGS = (
     "link, Mbit/s",
@@ -58,10 +59,7 @@ def show(table: Sequence[Row]) -> None:
         shown.add_column(heading.replace("`", ""), justify=justify, no_wrap=True)
     for row in table:
         shown.add_row(*cells(row))
-    console = Console()
-    # Nothing is cut: a terminal that is narrower breaks the lines.
-    console.width = max(console.width, console.measure(shown, options=Console(width=1000).options).maximum)
-    console.print(shown)
+    print_whole(shown)
 
 
 def draw(table: Sequence[Row], *, mbit: int, path: Path) -> None:
@@ -71,7 +69,7 @@ def draw(table: Sequence[Row], *, mbit: int, path: Path) -> None:
     by_key = {(row.configuration, row.jobs): row for row in shown}
     plot_bars(
         path=path,
-        groups=[counted(count) for count in jobs],
+        groups=[counted(count, "job") for count in jobs],
         bars={
             str(one): [by_key[one, count].images_per_second for count in jobs]
             for one in Configuration

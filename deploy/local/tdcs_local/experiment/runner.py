@@ -15,10 +15,9 @@ from tdcs_local.experiment.analysis import Measured
 from tdcs_local.experiment.plan import MOST_SECONDS, START_SECONDS, Configuration, Plan, Run, Setting
 from tdcs_local.experiment.prediction import predicted_seconds, simulated_seconds
 from tdcs_local.kind import images, release
-from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
-from tdcs_local.paths import CHECKOUT
+from tdcs_local.kind.kubectl import Kubectl, Object, condition, unmet
 from tdcs_local.progress import Reporter
-from tdcs_local.store import operations
+from tdcs_local.store import datasets, operations
 
 CACHE_BYTES = 2 << 30
 """What a node's cache holds by the values of the local cluster: more than the bucket."""
@@ -61,18 +60,18 @@ def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter,
         simulated = simulated_seconds(each, setting)
         document["runs"].append({"run": asdict(each), "predicted": predicted, "simulated": simulated})
         write(document, results)
-        told, sent = measure(each, setting, image=image, reporter=reporter, kubectl=kubectl)
-        begun = [one["began"] for one in told]
+        reports, sent = measure(each, setting, image=image, reporter=reporter, kubectl=kubectl)
+        starts = [one["began"] for one in reports]
         document["runs"][-1] = Measured(
             run=each,
             predicted=predicted,
             simulated=simulated,
-            seconds=tuple(one["ended"] - one["began"] for one in told),
+            seconds=tuple(one["ended"] - one["began"] for one in reports),
             images=setting.epochs * setting.images,
             source_bytes=sent,
             load_seconds=loading if each.configuration is Configuration.PRELOADED else 0.0,
             load_average=os.getloadavg()[0],
-            late_seconds=max(begun) - min(begun),
+            late_seconds=max(starts) - min(starts),
         ).document()
         document["minutes"] = round((time.monotonic() - began) / 60, 1)
         write(document, results)
@@ -102,10 +101,7 @@ def prepare(*, reporter: Reporter, kubectl: Kubectl) -> dict[str, str]:
     for name in workers[:2]:
         kubectl("label", "node", name, f"{objects.LABEL}=true", "--overwrite")
     kubectl.apply(objects.namespace())
-    operations.credentials(namespace=objects.NAMESPACE, name=objects.SECRET, reporter=reporter)
-    for thing in load(CHECKOUT / "deploy" / "examples" / "secret-access.yaml"):
-        thing["metadata"]["namespace"] = objects.NAMESPACE
-        kubectl.apply(thing)
+    datasets.grant_access(kubectl, namespace=objects.NAMESPACE, reporter=reporter)
     program = Path(__file__).with_name(objects.SCRIPT).read_text(encoding="utf-8")
     kubectl.apply(objects.script(program))
     forget(kubectl=kubectl)
@@ -159,11 +155,10 @@ def renew_dataset(configuration: Configuration, *, reporter: Reporter, kubectl: 
 def measure(
     run: Run, setting: Setting, *, image: str, reporter: Reporter, kubectl: Kubectl
 ) -> tuple[list[dict[str, Any]], int]:
-    """Run the jobs to their end: what each told, and the object bytes that left the store meanwhile."""
+    """Run the jobs to their end: what each printed, and the object bytes that left the store meanwhile."""
     name = f"{run.configuration.name.lower()}-{run.mbit}-{run.jobs}-{run.repetition}"
     sent = operations.payload_bytes_sent(bucket=pictures.BUCKET)
-    made = kubectl.get("datasets.tdcs.io", objects.claim_of(Configuration.STOCK), namespace=objects.NAMESPACE)
-    stock_path = ((made or {}).get("status") or {}).get("mountPath", "")
+    stock_path = _stock_path(kubectl) if run.configuration is Configuration.STOCK else ""
     begin = time.time() + START_SECONDS
     kubectl.apply(*objects.jobs(run, setting, name=name, image=image, begin=begin, stock_path=stock_path))
     names = [f"{name}-{number}" for number in range(run.jobs)]
@@ -187,23 +182,26 @@ def measure(
             step=step,
             explain=lambda: kubectl("describe", "pods", "-n", objects.NAMESPACE)[-2500:],
         )
-        told = [
+        reports = [
             json.loads(kubectl("logs", f"job/{each}", "-n", objects.NAMESPACE).splitlines()[-1])
             for each in names
         ]
-        step.result = f"epochs {[one['epochs'] for one in told]}"
+        step.result = f"epochs {[one['epochs'] for one in reports]}"
     total = operations.payload_bytes_sent(bucket=pictures.BUCKET) - sent
     for each in names:
         kubectl.delete("jobs", each, namespace=objects.NAMESPACE)
-    return told, total
+    return reports, total
+
+
+def _stock_path(kubectl: Kubectl) -> str:
+    """Where the Dataset is in stock Alluxio."""
+    name = objects.claim_of(Configuration.STOCK)
+    found = kubectl.get("datasets.tdcs.io", name, namespace=objects.NAMESPACE) or {}
+    return str(found["status"]["mountPath"])
 
 
 def _wait(
     what: str, get: Callable[[], Object | None], *, kind: str, reporter: Reporter, kubectl: Kubectl
 ) -> None:
-    def look() -> str | None:
-        found = condition(get(), kind)
-        return None if found.get("status") == "True" else str(found.get("message", "not looked at yet"))
-
     with reporter.step(f"{what} {kind}") as step:
-        kubectl.wait(look, what=f"{what} did not become {kind}", seconds=300, step=step)
+        kubectl.wait(lambda: unmet(get(), kind), what=f"{what} did not become {kind}", seconds=300, step=step)

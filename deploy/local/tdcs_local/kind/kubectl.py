@@ -109,5 +109,11 @@ def condition(thing: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
     return next((found for found in conditions if found["type"] == kind), {})
 
 
+def unmet(thing: Mapping[str, Any] | None, kind: str) -> str | None:
+    """What a condition says that is not True yet; None once it is."""
+    found = condition(thing, kind)
+    return None if found.get("status") == "True" else str(found.get("message", "not looked at yet"))
+
+
 def _scope(namespace: str | None) -> list[str]:
     return [f"--namespace={namespace}"] if namespace else []

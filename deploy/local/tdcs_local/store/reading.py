@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tdcs_local.errors import LocalError
-from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
-from tdcs_local.paths import CHECKOUT
+from tdcs_local.kind.kubectl import Kubectl, Object, condition, load, unmet
+from tdcs_local.paths import EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 from tdcs_local.store.operations import Made
 
-EXAMPLES = CHECKOUT / "deploy" / "examples"
 SCRIPT = EXAMPLES / "read_images.py"
 BUCKET = "pictures"
 IMAGES = Made(files=1600, size="110KiB")
@@ -125,9 +124,7 @@ def _succeeded(pods: Sequence[Object]) -> list[Object]:
 
 def _wait_loaded(*, namespace: str, reporter: Reporter, kubectl: Kubectl) -> None:
     def look() -> str | None:
-        dataset = kubectl.get("datasets.tdcs.io", BUCKET, namespace=namespace)
-        loaded = condition(dataset, "Loaded")
-        return None if loaded.get("status") == "True" else str(loaded.get("message", "not looked at yet"))
+        return unmet(kubectl.get("datasets.tdcs.io", BUCKET, namespace=namespace), "Loaded")
 
     with reporter.step(f"Dataset {BUCKET} loaded") as step:
         began = time.monotonic()

@@ -1,9 +1,9 @@
-"""A Dataset of a bucket of the test's own, in its own namespace."""
+"""Datasets of buckets of the local store, and what a namespace needs for them."""
 
 from typing import Any
 
-from tdcs_local import demo
-from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
+from tdcs_local.kind.kubectl import Kubectl, Object, load, unmet
+from tdcs_local.paths import EXAMPLES
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
@@ -13,7 +13,7 @@ KEYS = "tdcs-store"
 def grant_access(kubectl: Kubectl, *, namespace: str, reporter: Reporter) -> None:
     """The store's keys in a namespace, and the operator's right to read them."""
     operations.credentials(namespace=namespace, name=KEYS, reporter=reporter)
-    for thing in load(demo.EXAMPLES / "secret-access.yaml"):
+    for thing in load(EXAMPLES / "secret-access.yaml"):
         kubectl.apply({**thing, "metadata": {**thing["metadata"], "namespace": namespace}})
 
 
@@ -42,12 +42,7 @@ def wait_ready(kubectl: Kubectl, name: str, *, namespace: str, seconds: float = 
     """Wait until a Dataset lies where its placement says."""
 
     def look() -> str | None:
-        found = condition(kubectl.get("datasets.tdcs.io", name, namespace=namespace), "Ready")
-        return (
-            None
-            if found.get("status") == "True"
-            else str(found.get("message", "it has not been looked at yet"))
-        )
+        return unmet(kubectl.get("datasets.tdcs.io", name, namespace=namespace), "Ready")
 
     kubectl.wait(
         look,
