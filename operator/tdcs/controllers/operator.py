@@ -8,11 +8,10 @@ the objects that may have to change, and the queue hands those out one by one.
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.access.service_networks import ServiceNetworks
@@ -28,6 +27,7 @@ from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
+from tdcs.controllers.startup import patiently, until_synced
 from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.trainingjob.kueue.own_workload import queue_of
@@ -39,7 +39,6 @@ from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
 from tdcs.kube.errors import ConflictError, KubeError, UnavailableError
 from tdcs.kube.events import EventRecorder
-from tdcs.kube.informer import backoff
 from tdcs.kube.informer_set import InformerSet
 from tdcs.kube.lease import Lease, LeaseLostError
 from tdcs.kube.objects import Key, object_key
@@ -63,8 +62,6 @@ from tdcs.kube.resources import (
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 PASSES_AT_ONCE: Mapping[Resource, int] = MappingProxyType(
     {CACHE_CLUSTERS: 2, DATASETS: 8, PRELOADS: 4, TRAINING_JOBS: 4}
 )
@@ -78,9 +75,6 @@ QUEUE_LIMIT_SECONDS = 300.0
 
 SCHEDULE_LIMIT_SECONDS = 120.0
 """Changes that wait so long for a pass over the queue of jobs mean that none succeeds any more."""
-
-SYNC_SECONDS = 120.0
-"""An API server that still refuses a view after so long will not grant it by itself."""
 
 
 class Operator:
@@ -242,49 +236,21 @@ class Operator:
         """
         informers = [*self._informers.values(), self._usage]
         self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
-        await self._until_synced(informers)
+        await until_synced(informers)
         # Without all kinds in view a first pass would report as missing what has merely not been listed yet.
         for resource in self._own:
             for namespace in self.scope.namespaces(resource):
                 listing = partial(self.context.api.list, resource, namespace=namespace)
-                found = await self._patiently(listing)
+                found = await patiently(listing)
                 for obj in found.items:
                     self.seen(resource, obj, deleted=False)
-        await self._patiently(self._service_networks.read)
+        await patiently(self._service_networks.read)
         self._tasks.append(asyncio.create_task(self._service_networks.follow()))
         self._starting = False
         if self._lease is None:
             self._begin_work()
         else:
             self._tasks.append(asyncio.create_task(self._lead(self._lease)))
-
-    async def _until_synced(self, informers: Sequence[InformerSet]) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(SYNC_SECONDS):
-                    for informer in informers:
-                        await informer.wait_synced()
-                return
-            except TimeoutError:
-                problems = [problem for informer in informers if (problem := informer.problem()) is not None]
-            for problem in problems:
-                if not isinstance(problem, UnavailableError):
-                    raise problem
-            reason = problems[0] if problems else "it has not answered yet"
-            _log.warning("still waiting for the API server: %s", reason)
-
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        begun, failures = time.monotonic(), 0
-        while True:
-            try:
-                return await ask()
-            except KubeError as error:
-                if not isinstance(error, UnavailableError) and time.monotonic() - begun > SYNC_SECONDS:
-                    raise
-                failures += 1
-                pause = backoff(failures=failures)
-                _log.warning("%s; trying again in %.1f s", error, pause)
-                await asyncio.sleep(pause)
 
     async def stop(self) -> None:
         """Stop working; what is half done is found and finished by the next start."""

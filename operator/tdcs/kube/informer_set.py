@@ -36,10 +36,6 @@ class InformerSet:
         for informer in self._informers:
             await informer.synced.wait()
 
-    def last_contact_age(self) -> float:
-        """Seconds since the namespace was heard that was heard least lately."""
-        return max(informer.last_contact_age() for informer in self._informers)
-
     def silent_seconds(self) -> float:
         """As `Informer.silent_seconds`, of the namespace that has been silent for the longest."""
         return max(informer.silent_seconds() for informer in self._informers)

@@ -21,7 +21,7 @@ from tests.support.ports import free_ports
 from tests.support.processes import Process
 from tests.support.report import Measured
 
-from tdcs.controllers.operator import SYNC_SECONDS
+from tdcs.controllers.startup import SYNC_SECONDS
 
 __all__ = ["world"]
 

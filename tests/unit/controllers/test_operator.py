@@ -10,6 +10,7 @@ from tests.unit.controllers.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.controllers import operator as module
+from tdcs.controllers import startup
 from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.health import StaleError
 from tdcs.controllers.operator import Operator
@@ -104,8 +105,8 @@ async def test_an_api_server_that_is_away_for_an_hour_is_no_reason_for_a_restart
 
 
 async def test_an_operator_that_starts_waits_for_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SYNC_SECONDS", 0.01)
-    monkeypatch.setattr(module, "backoff", lambda failures: 0.001)
+    monkeypatch.setattr(startup, "SYNC_SECONDS", 0.01)
+    monkeypatch.setattr(startup, "backoff", lambda failures: 0.001)
     api = Away()
     operator = operator_of(api)
     async with asyncio.timeout(60):
@@ -122,7 +123,7 @@ async def test_an_operator_that_starts_waits_for_the_api_server(monkeypatch: pyt
 async def test_a_server_that_goes_away_between_two_lists_of_the_start_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "backoff", lambda failures: 0.001)
+    monkeypatch.setattr(startup, "backoff", lambda failures: 0.001)
     api = Away()
     api.away, api.only = True, TRAINING_JOBS
     operator = operator_of(api)
@@ -139,8 +140,8 @@ async def test_a_server_that_goes_away_between_two_lists_of_the_start_is_waited_
 async def test_a_right_that_is_missing_for_long_ends_the_start(
     only: Resource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SYNC_SECONDS", 0.05)
-    monkeypatch.setattr(module, "backoff", lambda failures: 0.01)
+    monkeypatch.setattr(startup, "SYNC_SECONDS", 0.05)
+    monkeypatch.setattr(startup, "backoff", lambda failures: 0.01)
     api = Away(kind=ForbiddenError)
     api.only = only
     operator = operator_of(api)

@@ -6,8 +6,6 @@ from tdcs.api import names
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.kube.api import Object
 
-USER = names.CACHE_USER
-
 _ROOT = 0
 
 READ_OTHERS = "DAC_OVERRIDE"
@@ -17,7 +15,7 @@ any file of the file system by its number (open_by_handle_at), wherever it lies.
 
 def user_of(plan: Blueprint) -> int:
     """The user of a cluster's processes: root where they read shared folders, for no other user reads all of them."""
-    return _ROOT if plan.spec.all_folders else USER
+    return _ROOT if plan.spec.all_folders else names.CACHE_USER
 
 
 def of_pod(plan: Blueprint) -> Object:
@@ -34,7 +32,7 @@ def restricted(plan: Blueprint) -> Object:
 
 def unprivileged() -> Object:
     """Of what needs nothing of its node: the Pod Security Standard *restricted*."""
-    return _context(USER, add=[])
+    return _context(names.CACHE_USER, add=[])
 
 
 def preparing() -> Object:
