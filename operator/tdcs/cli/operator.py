@@ -20,8 +20,8 @@ from tdcs.controllers import kopf_adapter
 from tdcs.controllers.autoscaling.service import serve_scaler
 from tdcs.controllers.context import Settings
 from tdcs.controllers.dataset.read_failures import ReadFailures
-from tdcs.controllers.health import serve_health
 from tdcs.controllers.operator import Operator
+from tdcs.controllers.process.health import serve_health
 from tdcs.controllers.trust.certificates import Certificates
 from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient

@@ -21,14 +21,14 @@ from tdcs.controllers.caches import Caches
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
-from tdcs.controllers.health import STARTING, StaleError
 from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.controllers.metrics import Metrics
 from tdcs.controllers.preload.controller import PreloadController
+from tdcs.controllers.process.health import STARTING, StaleError
+from tdcs.controllers.process.startup import patiently, until_synced
+from tdcs.controllers.process.store_resync import StoreResync
 from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
-from tdcs.controllers.startup import patiently, until_synced
-from tdcs.controllers.store_resync import StoreResync
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.trainingjob.kueue.own_workload import queue_of
 from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls

@@ -21,7 +21,7 @@ from tests.support.ports import free_ports
 from tests.support.processes import Process
 from tests.support.report import Measured
 
-from tdcs.controllers.startup import SYNC_SECONDS
+from tdcs.controllers.process.startup import SYNC_SECONDS
 
 __all__ = ["world"]
 
@@ -91,6 +91,11 @@ class Holder:
             if call.writes and call.resource not in ("leases", "events")
         ]
 
+    def lease_reads(self, *, since: int) -> int:
+        """How often it has looked at its Lease."""
+        calls = self.world.plane.audit.calls(user=self.user, since=since)
+        return sum((call.verb, call.resource) == ("get", "leases") for call in calls)
+
     def remove(self) -> None:
         """What does not go with the namespace."""
         remove_cluster_wide(self.world.kube, self._objects)
@@ -131,7 +136,13 @@ def test_one_that_lost_its_lease_writes_nothing_until_it_has_it_again_in_the_sam
             return holder.metric("tdcs_operator_queued") > 0
 
         world.wait(has_seen_it)
-        time.sleep(1)  # in which it would have written, as it did for the first Dataset
+        seen = audit.size
+
+        def has_asked_for_its_lease_again(seen: int = seen) -> bool:
+            holder.give("thief")
+            return holder.lease_reads(since=seen) >= 2
+
+        world.wait(has_asked_for_its_lease_again)  # in that time it would have written
         assert holder.writes(since=since) == []
         holder.give("")
         world.wait_ready(name)

@@ -10,10 +10,10 @@ from tests.unit.controllers.builders import dataset_object
 from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.controllers import operator as module
-from tdcs.controllers import startup
 from tdcs.controllers.context import Settings, WorkKey
-from tdcs.controllers.health import StaleError
 from tdcs.controllers.operator import Operator
+from tdcs.controllers.process import startup
+from tdcs.controllers.process.health import StaleError
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object, ObjectList
 from tdcs.kube.errors import ForbiddenError, KubeError, UnavailableError

@@ -1,4 +1,4 @@
-"""What the experiment applies to the cluster. Pure."""
+"""What the experiment applies to the cluster."""
 
 from typing import Any
 

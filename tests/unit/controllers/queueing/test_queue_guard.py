@@ -12,8 +12,8 @@ from tests.unit.kube.fake import ScriptedApi, error
 
 from tdcs.controllers import operator as module
 from tdcs.controllers.context import Settings
-from tdcs.controllers.health import StaleError
 from tdcs.controllers.operator import Operator
+from tdcs.controllers.process.health import StaleError
 from tdcs.controllers.queueing import entries as entries_module
 from tdcs.controllers.queueing import queue as queue_module
 from tdcs.controllers.queueing import schedule as schedule_module

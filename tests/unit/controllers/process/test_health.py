@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 from tests.support.ports import free_ports
 
-from tdcs.controllers.health import StaleError, serve_health
+from tdcs.controllers.process.health import StaleError, serve_health
 
 
 async def asked(port: int) -> dict[str, int]:
