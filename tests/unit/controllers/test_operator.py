@@ -106,6 +106,7 @@ async def test_an_api_server_that_is_away_for_an_hour_is_no_reason_for_a_restart
 
 async def test_an_operator_that_starts_waits_for_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "SYNC_SECONDS", 0.01)
+    monkeypatch.setattr(startup, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(startup, "backoff", lambda failures: 0.001)
     api = Away()
     operator = operator_of(api)
@@ -141,6 +142,7 @@ async def test_a_right_that_is_missing_for_long_ends_the_start(
     only: Resource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(startup, "SYNC_SECONDS", 0.05)
+    monkeypatch.setattr(startup, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(startup, "backoff", lambda failures: 0.01)
     api = Away(kind=ForbiddenError)
     api.only = only
