@@ -313,8 +313,11 @@ class Operator:
         """What the health endpoint reports.
 
         Raises:
-            StaleError: a view is stale, or the queue does not move: the process should be restarted.
+            StaleError: a view is stale, the queue does not move, or a part has ended: the process should be restarted.
         """
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (defect := task.exception()) is not None:
+                raise StaleError(f"a part of the operator was ended by a defect: {defect!r}") from defect
         for resource, informer in (*self._informers.items(), (PODS, self._usage)):
             # An API server that is away is no reason for a restart, which would not find it either.
             age = informer.silent_seconds()

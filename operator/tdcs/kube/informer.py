@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.errors import GoneError, KubeError
+from tdcs.kube.errors import GoneError, KubeError, UnavailableError
 from tdcs.kube.objects import Key, object_key
 from tdcs.kube.resources import Resource
 
@@ -82,7 +82,7 @@ class Informer:
 
     def silent_seconds(self) -> float:
         """As `last_contact_age`, but 0 while the server is known to be away: to hear nothing is no fault then."""
-        return 0.0 if self.problem is not None else self.last_contact_age()
+        return 0.0 if isinstance(self.problem, UnavailableError) else self.last_contact_age()
 
     async def run(self) -> None:
         """Follow the resource until cancelled. Errors are logged and tried again, with growing pauses."""

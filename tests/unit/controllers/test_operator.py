@@ -104,6 +104,40 @@ async def test_an_api_server_that_is_away_for_an_hour_is_no_reason_for_a_restart
         operator.health()
 
 
+async def test_a_view_that_the_api_server_refuses_for_minutes_is_unhealthy(operator: Operator) -> None:
+    """It answers: a right was taken away, and what is worked on may not be so any more."""
+    (informer,) = operator._usage._informers
+    informer._contact -= module.STALE_SECONDS + 1
+    informer.problem = error(ForbiddenError)
+    with pytest.raises(StaleError, match="nothing was heard about pods for 181 s"):
+        operator.health()
+
+
+async def test_a_part_that_a_defect_has_ended_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the API server is away: nothing else would start that part again."""
+
+    class Broken(ScriptedApi):
+        async def list(self, resource: Resource, **asked: object) -> ObjectList:
+            raise error(UnavailableError) if resource is not NODES else KeyError("items")
+
+    monkeypatch.setattr(startup, "LOOK_SECONDS", 0.01)
+    operator = operator_of(Broken())
+    starting = asyncio.create_task(operator.start())
+
+    def problem() -> str:
+        try:
+            operator.health()
+        except StaleError as error:
+            return str(error)
+        return ""
+
+    async with asyncio.timeout(60):
+        await eventually_async(lambda: "by a defect" in problem(), deadline=60)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await operator.stop()
+
+
 async def test_an_operator_that_starts_waits_for_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "SYNC_SECONDS", 0.01)
     monkeypatch.setattr(startup, "LOOK_SECONDS", 0.01)

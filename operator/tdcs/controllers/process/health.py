@@ -4,11 +4,14 @@ It is served from the first moment. A process that waits for the API server or f
 that takes: kubelet would gain nothing by starting it again, and would wait longer each time.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
+
+_log: Final = logging.getLogger(__name__)
 
 STARTING: Final = "starting"
 """In the answer: whether the views are still being filled."""
@@ -31,11 +34,18 @@ async def serve_health(health: Callable[[], Mapping[str, object]], *, port: int)
         yield
         return
 
+    said = False
+
     def answer(*, also_starting: bool) -> web.Response:
+        nonlocal said
         try:
             found = health()
         except StaleError as error:
+            if not said:
+                said = True
+                _log.critical("only a new start helps: %s", error, exc_info=error.__cause__)
             return web.json_response({"problem": str(error)}, status=503)
+        said = False
         ready = also_starting or not found[STARTING]
         return web.json_response(dict(found), status=200 if ready else 503)
 

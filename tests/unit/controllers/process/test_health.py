@@ -1,5 +1,7 @@
 """What kubelet's probes hear of the operator in each of its states."""
 
+import itertools
+
 import aiohttp
 import pytest
 from tests.support.ports import free_ports
@@ -38,6 +40,21 @@ async def test_only_a_restart_that_helps_is_asked_for(
     (port,) = free_ports(1)
     async with serve_health(health, port=port):
         assert await asked(port) == expected
+
+
+async def test_why_only_a_restart_helps_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Kubelet names the status alone, and the process that could be asked is gone."""
+
+    seconds = itertools.count(181)
+
+    def health() -> dict[str, bool]:
+        raise StaleError(f"a part ended {next(seconds)} s ago") from KeyError("items")
+
+    (port,) = free_ports(1)
+    async with serve_health(health, port=port):
+        assert await asked(port) == await asked(port) == {"livez": 503, "healthz": 503}
+    assert caplog.text.count("only a new start helps") == 1
+    assert "KeyError: 'items'" in caplog.text
 
 
 async def test_without_a_port_nothing_is_served() -> None:
