@@ -27,7 +27,16 @@ REQUEST_TIMEOUT = 30.0
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
-_NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError, ConfigurationError, msgspec.DecodeError)
+
+
+class _MisfitError(Exception):
+    """An answer in JSON that is not what was asked for, as from something that stands in front of the server."""
+
+
+_NO_ANSWER = (
+    *(aiohttp.ClientError, TimeoutError, OSError, ConfigurationError),
+    *(msgspec.DecodeError, _MisfitError),
+)
 
 
 async def connect(*, kubeconfig: Path | None = None, context: str | None = None) -> "KubernetesClient":
@@ -73,6 +82,9 @@ class KubernetesClient:
         params = _params(limit=str(LIST_CHUNK), labelSelector=labels, fieldSelector=fields)
         while True:
             page = await self._send("GET", "list", resource, namespace=namespace, params=params)
+            if not _is_list(page):
+                misfit = _MisfitError("it is no list")
+                raise _silence(misfit, verb="list", resource=resource, namespace=namespace, name=None)
             # Items of a list lack their type; callers get whole objects.
             whole = (
                 {"apiVersion": resource.api_version, "kind": resource.kind, **item}
@@ -266,7 +278,23 @@ def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _event(line: Object, *, resource: Resource, namespace: str | None) -> WatchEvent:
+def _is_list(page: object) -> bool:
+    """An answer without items would look like a view in which everything is gone."""
+    if not isinstance(page, dict) or not isinstance(page.get("metadata"), dict):
+        return False
+    items = page.get("items", ...)
+    return items is None or (isinstance(items, list) and all(map(_is_object, items)))
+
+
+def _is_object(found: object) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("metadata"), dict)
+
+
+def _event(line: Any, *, resource: Resource, namespace: str | None) -> WatchEvent:
+    if not isinstance(line, dict) or not isinstance(line.get("object"), dict) or "type" not in line:
+        raise _MisfitError("it is no event")
+    if line["type"] != "ERROR" and not _is_object(line["object"]):
+        raise _MisfitError("it is no event of an object")
     if line["type"] == "ERROR":
         status = line["object"]
         code = int(status.get("code", 0))
@@ -301,6 +329,7 @@ def _silence(
     error: Exception, *, verb: str, resource: Resource, namespace: str | None, name: str | None
 ) -> Exception:
     wrongly = " with JSON" if isinstance(error, msgspec.DecodeError) else ""
+    wrongly = " with what was asked for" if isinstance(error, _MisfitError) else wrongly
     return error_class(code=0)(
         verb=verb,
         resource=resource,

@@ -194,7 +194,9 @@ async def test_a_netrc_file_is_none_of_ours(
 
 
 async def test_a_packed_list_is_unpacked(serving: Serving) -> None:
-    body = gzip.compress(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}]}).encode())
+    body = gzip.compress(
+        json.dumps({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {}}]}).encode()
+    )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert "accept-encoding: gzip" in (await head_of(reader)).lower()
@@ -288,6 +290,32 @@ async def test_an_answer_that_is_no_json_is_named_as_such(serving: Serving) -> N
     async with serving(serve) as api:
         with pytest.raises(UnavailableError, match="did not answer with JSON"):
             await api.get(PODS, name="one", namespace="default")
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b"null", b'{"items": {}, "metadata": {}}', b'{"items": [null], "metadata": {}}']
+)
+async def test_an_answer_that_is_no_list_is_none_and_no_empty_one(body: bytes, serving: Serving) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(answer(body))
+        writer.close()
+
+    async with serving(serve) as api:
+        with pytest.raises(UnavailableError, match="did not answer with what was asked for"):
+            await api.list(PODS)
+
+
+@pytest.mark.parametrize("line", [b"{}", b"[]", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": {}}'])
+async def test_a_line_that_is_no_event_ends_the_watch(line: bytes, serving: Serving) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(answer(line + b"\n"))
+        writer.close()
+
+    async with serving(serve) as api:
+        with pytest.raises(UnavailableError, match="did not answer with what was asked for"):
+            await collect(api, into=[])
 
 
 @pytest.mark.parametrize(
