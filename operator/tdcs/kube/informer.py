@@ -25,6 +25,9 @@ BACKOFF_MAX = 10.0
 WATCH_TIMEOUT = 300.0
 """Seconds after which the server ends a quiet watch; it is then resumed, without a list."""
 
+CURT_SECONDS = 1.0
+"""A watch that ends sooner and has brought no change is no sign that the next one will do better."""
+
 
 class Informer:
     """Keeps `store` equal to the server's objects of one resource.
@@ -71,6 +74,9 @@ class Informer:
         self._gather = gather
         self._version = ""
         self._failures = 0
+        self._curt = 0
+        self._begun = clock()
+        self._changed = False
         self._contact = clock()
 
     def last_contact_age(self) -> float:
@@ -87,12 +93,15 @@ class Informer:
     async def run(self) -> None:
         """Follow the resource until cancelled. Errors are logged and tried again, with growing pauses."""
         while True:
+            self._begun, self._changed = self._clock(), False
             try:
                 if not self._version:
                     await self._list()
                 await self._follow()
+                await self._pause_if_curt()
             except GoneError:
                 self._version = ""  # too old: list again, at once
+                await self._pause_if_curt()
             except KubeError as error:
                 self._failures += 1
                 self.problem = error
@@ -101,6 +110,15 @@ class Informer:
                 pause = backoff(failures=self._failures)
                 _log.warning("%s; trying again in %.1f s", error, pause)
                 await asyncio.sleep(pause)
+
+    async def _pause_if_curt(self) -> None:
+        """Wait where several watches in a row ended as soon as they had begun, or lists were outdated at once."""
+        if self._changed or self._clock() - self._begun >= CURT_SECONDS:
+            self._curt = 0
+            return
+        self._curt += 1
+        if self._curt > 1:
+            await asyncio.sleep(backoff(failures=self._curt - 1))
 
     async def _list(self) -> None:
         found = await self._api.list(
@@ -123,6 +141,7 @@ class Informer:
         self.synced.set()
 
     async def _follow(self) -> None:
+        self._begun = self._clock()  # however long the list took
         events = self._api.watch(
             self._resource,
             resource_version=self._version,
@@ -135,6 +154,7 @@ class Informer:
         async for event in events:
             self._heard()
             if event.type != "BOOKMARK":
+                self._changed = True
                 self._put(
                     object_key(event.object), None if event.type == "DELETED" else self._kept(event.object)
                 )

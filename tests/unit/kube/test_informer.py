@@ -13,7 +13,7 @@ from tdcs.kube.api import Object, ObjectList, WatchEvent
 from tdcs.kube.errors import GoneError, UnavailableError
 from tdcs.kube.informer import Informer, backoff
 from tdcs.kube.objects import Key
-from tdcs.kube.resources import PODS
+from tdcs.kube.resources import PODS, Resource
 
 Changes = list[tuple[str, str | None]]
 
@@ -105,6 +105,41 @@ async def test_a_watch_that_keeps_breaking_leads_to_a_new_list() -> None:
     async with running(api):
         await eventually_async(lambda: len(api.watched_from) == 4, deadline=60)
         assert api.listed == 3
+
+
+class Curt(ScriptedApi):
+    """An API server that ends each watch at once, in order or by saying that its version is too old."""
+
+    def __init__(self, *, says_gone: bool) -> None:
+        super().__init__()
+        self._says_gone = says_gone
+
+    async def watch(
+        self, resource: Resource, *, resource_version: str, **_: object
+    ) -> AsyncIterator[WatchEvent]:
+        self.watched_from.append(resource_version)
+        await asyncio.sleep(0)
+        if self._says_gone:
+            raise error(GoneError)
+        for nothing in list[WatchEvent]():
+            yield nothing
+
+
+@pytest.mark.parametrize("says_gone", [False, True])
+async def test_a_server_that_ends_each_watch_at_once_is_asked_with_growing_pauses(
+    says_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[int] = []
+
+    def pause(*, failures: int) -> float:
+        known.append(failures)
+        return 0.001 if failures < 5 else 60.0
+
+    monkeypatch.setattr(module, "backoff", pause)
+    api = Curt(says_gone=says_gone)
+    async with running(api):
+        await eventually_async(lambda: known == [1, 2, 3, 4, 5], deadline=60)
+        assert len(api.watched_from) == 6  # the first was followed by another one at once
 
 
 async def test_silence_shows_in_the_age_of_the_last_contact() -> None:
