@@ -122,9 +122,14 @@ class Monitor:
                 # An operator that has only started, or stands by, knows no agent yet: what is known stays.
                 time.sleep(_PAUSE_SECONDS)
             elif table.revision != revision:
-                revision = table.revision
                 found = msgspec.structs.replace(table, holders=tuple(_resolved(table)))
-                write_atomically(self._folder.holders / name, msgspec.msgpack.encode(found))
+                try:
+                    write_atomically(self._folder.holders / name, msgspec.msgpack.encode(found))
+                except OSError as error:  # a full disk, say
+                    _log.warning("who holds %s cannot be kept: %s; the last answer counts", name, error)
+                    time.sleep(_PAUSE_SECONDS)
+                    continue
+                revision = table.revision
 
     def _ask(self, registration: Registration, *, revision: int) -> HolderTable:
         query = urllib.parse.urlencode(

@@ -142,5 +142,6 @@ class ReadersPresent:
 def write_atomically(file: Path, content: bytes) -> None:
     """Replace a small file: a reader of it sees the old or the new content."""
     draft = file.with_name(f"{file.name}{DRAFT}")
+    draft.unlink(missing_ok=True)  # what was left there may be another user's
     draft.write_bytes(content)
     os.replace(draft, file)

@@ -1,4 +1,4 @@
-"""What becomes of reports of failed reads when some operators refuse them and others give no answer."""
+"""What becomes of reports of failed reads when operators refuse them, and of tables that the disk does not take."""
 
 from __future__ import annotations
 
@@ -9,12 +9,29 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.ports import free_ports
+from tests.support.waiting import eventually
 
+from tdcs.engine.holder_table import Holder, HolderTable
+from tdcs.reader import monitor as module
 from tdcs.reader.counters import Counters
 from tdcs.reader.monitor import Monitor
+from tdcs.reader.registration import DRAFT, Registration, write_atomically
 from tdcs.reader.supervisor import ReaderSettings
+
+NAME = f"default.{'0' * 32}"
+
+
+def monitor_in(folder: Path) -> Monitor:
+    """That of a reader with this folder."""
+    settings = ReaderSettings(
+        folder=folder, node="n", buffer_bytes=1, operator="operators:8082", port=0, patience_seconds=1
+    )
+    monitor = Monitor(settings, Counters())
+    monitor._folder.prepare()
+    return monitor
 
 
 @contextmanager
@@ -54,12 +71,8 @@ def operator(status: int) -> Iterator[int]:
 def test_a_report_is_given_up_only_if_every_operator_has_refused_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operators: list[int | None], stays: bool
 ) -> None:
-    settings = ReaderSettings(
-        folder=tmp_path, node="n", buffer_bytes=1, operator="operators:8082", port=0, patience_seconds=1
-    )
-    monitor = Monitor(settings, Counters())
-    monitor._folder.prepare()
-    report = monitor._folder.failures / f"default.{'0' * 32}"
+    monitor = monitor_in(tmp_path)
+    report = monitor._folder.failures / NAME
     report.write_bytes(b"{}")
     with ExitStack() as running:
         ports = [
@@ -87,3 +100,37 @@ def connected(
         found.close()
         raise
     return found
+
+
+def test_a_table_that_the_disk_does_not_take_is_written_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk: the last table would count for ever, whoever holds what by then."""
+    monitor = monitor_in(tmp_path)
+    known = HolderTable(journal="j", holders=(Holder(node="a", address="10.0.0.1:29990"),), revision=7)
+    monkeypatch.setattr(monitor, "_ask", lambda *_, **__: known)
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.01)
+    table = monitor._folder.holders / NAME
+    table.mkdir()  # no file can take its place
+    monitor._named[NAME] = 1
+    polling = threading.Thread(
+        target=monitor._poll, args=(NAME, Registration(cluster="default", path="/d", manifest="m"))
+    )
+    polling.start()
+    try:
+        eventually(lambda: "cannot be kept" in caplog.text, deadline=60)
+        table.rmdir()
+        eventually(table.is_file, deadline=60)
+    finally:
+        monitor._named.clear()
+        polling.join()
+    assert msgspec.msgpack.decode(table.read_bytes(), type=HolderTable).revision == 7
+
+
+def test_what_lies_in_the_place_of_a_draft_is_replaced_and_not_written_to(tmp_path: Path) -> None:
+    """A reader of an earlier version, which was root, may have left a draft that is root's."""
+    other, file = tmp_path / "other", tmp_path / "file"
+    other.write_bytes(b"other")
+    file.with_name(f"file{DRAFT}").symlink_to(other)
+    write_atomically(file, b"content")
+    assert (file.read_bytes(), other.read_bytes()) == (b"content", b"other")
