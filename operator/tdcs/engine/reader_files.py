@@ -41,8 +41,8 @@ def give_files(root: Path, *, user: int) -> None:
 
 def admit(socket: Path, *, user: int) -> None:
     """Have a client of this user connect to the holder's socket. Raises OSError."""
-    os.chown(socket, -1, user, follow_symlinks=False)
     os.chmod(socket, _CALLERS)
+    os.chown(socket, -1, user, follow_symlinks=False)  # last: by its group it is known as handed over
 
 
 def hand_over(root: Path, *, user: int) -> bool:

@@ -51,6 +51,26 @@ def test_a_socket_of_an_earlier_holder_is_handed_over_once_and_no_other(tmp_path
     assert hand_over(tmp_path, user=USER)
 
 
+def test_a_plugin_that_is_killed_while_it_hands_a_socket_over_has_not_handed_it_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "holder.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        path.chmod(0o755)
+        for call in ("chown", "chmod"):
+            with monkeypatch.context() as killed:
+                killed.setattr(os, call, raising)
+                with pytest.raises(InterruptedError):
+                    hand_over(tmp_path, user=USER)
+        assert hand_over(tmp_path, user=USER)
+    assert (path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (USER, 0o660)
+
+
+def raising(*_: object, **__: object) -> None:
+    raise InterruptedError
+
+
 @pytest.mark.parametrize("name", ["holders", "numbers"])
 def test_a_link_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
     own, outside = tmp_path / "own", tmp_path / "outside"
