@@ -35,8 +35,7 @@ def may_run(pod: Mapping[str, Any], node: Object) -> bool:
         fields = {"metadata.name": node["metadata"]["name"]}
         if not any(_term(term, labels, fields) for term in required.get("nodeSelectorTerms") or ()):
             return False
-    tolerations = pod.get("tolerations") or ()
-    return all(any(_tolerates(each, taint) for each in tolerations) for taint in _taints(node))
+    return not _taints_against(pod, node)
 
 
 def why_nowhere(pod: Mapping[str, Any], nodes: Collection[Object]) -> str:
@@ -49,7 +48,7 @@ def why_nowhere(pod: Mapping[str, Any], nodes: Collection[Object]) -> str:
     untainted = [{**node, "spec": {}} for node in nodes]
     labelled = [node for node, bare in zip(nodes, untainted, strict=True) if may_run(pod, bare)]
     if labelled:
-        taints = sorted({_spelled_taint(taint) for node in labelled for taint in _taints(node)})
+        taints = sorted({_spelled_taint(taint) for node in labelled for taint in _taints_against(pod, node)})
         have = "node" if len(labelled) == 1 else f"{len(labelled)} nodes"
         are = "is" if len(labelled) == 1 else "are"
         return (
@@ -121,11 +120,17 @@ def _s(found: Collection[object]) -> str:
     return "" if len(found) == 1 else "s"
 
 
-def _taints(node: Object) -> list[Mapping[str, Any]]:
-    """What keeps pods off a node, unless they tolerate it."""
+def _taints_against(pod: Mapping[str, Any], node: Object) -> list[Mapping[str, Any]]:
+    """The taints of a node that keep the pod off: it does not tolerate them."""
     spec = node.get("spec") or {}
     all_ = [*(spec.get("taints") or ()), *([UNSCHEDULABLE_TAINT] if spec.get("unschedulable") else [])]
-    return [taint for taint in all_ if taint.get("effect") != "PreferNoSchedule"]
+    tolerations = pod.get("tolerations") or ()
+    return [
+        taint
+        for taint in all_
+        if taint.get("effect") != "PreferNoSchedule"
+        and not any(_tolerates(each, taint) for each in tolerations)
+    ]
 
 
 def _term(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:

@@ -183,7 +183,11 @@ def test_where_a_pod_may_run(name: str) -> None:
     assert may_run(spec, where) is expected
 
 
-POOLS = [node(labels={"pool": "a", "gpu": "t4"}), node(labels={"pool": "b"}, taints=[TAINT])]
+POOLS = [
+    node(labels={"pool": "a", "gpu": "t4"}),
+    node(labels={"pool": "b"}, taints=[TAINT]),
+    node(labels={"pool": "c"}, taints=[TAINT, {"key": "spot", "effect": "NoSchedule"}]),
+]
 
 NOWHERE: dict[str, tuple[Object, str]] = {
     "a label that no node has": (
@@ -229,6 +233,10 @@ NOWHERE: dict[str, tuple[Object, str]] = {
     "a taint": (
         {"nodeSelector": {"pool": "b"}},
         "the node with the labels that its pods ask for is tainted or cordoned (gpu=yes:NoSchedule): see tolerations",
+    ),
+    "one of two taints": (
+        {"nodeSelector": {"pool": "c"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        "the node with the labels that its pods ask for is tainted or cordoned (spot:NoSchedule): see tolerations",
     ),
     "a node's name": ({"nodeName": "y"}, "there is no node y, which its pods name (nodeName)"),
 }
