@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tdcs_local.errors import LocalError
 from tdcs_local.experiment import report
 from tdcs_local.experiment.analysis import Bar, all_measured, bars, rows
 from tdcs_local.experiment.plan import Plan, Setting
@@ -18,15 +19,27 @@ MOST_LATE_SECONDS = 0.1
 
 
 def write(results: Path) -> list[Path]:
-    """Keep the results, and make the page and its picture of them; the files that were written."""
-    document = json.loads(results.read_text(encoding="utf-8"))
+    """Keep the results, and make the page and its picture of them; the files that were written. Raises LocalError."""
+    document = _read(results)
+    made = text(document)
     RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     page = DOCS / "experiment.md"
-    page.write_text(text(document), encoding="utf-8")
+    page.write_text(made, encoding="utf-8")
     pictures = [DOCS / "images" / f"experiment.{ending}" for ending in ("svg", "png")]
     for each in pictures:
         draw(document, each)
     return [RESULTS, page, *pictures]
+
+
+def _read(results: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
+        why = "" if all_measured(document) else "no run of it has ended"
+    except (OSError, ValueError) as error:
+        why = str(error)
+    if why:
+        raise LocalError(what=f"no page can be made of {results}", why=why, remedy="`make experiment`")
+    return document
 
 
 def text(document: Mapping[str, Any]) -> str:

@@ -26,11 +26,17 @@ CACHE_BYTES = 2 << 30
 def run(plan: Plan, *, results: Path, reporter: Reporter) -> Object:
     """Run the plan on a cluster that is up; the results, which are written after every run, predictions before it."""
     kubectl = Kubectl()
-    tags = prepare(reporter=reporter, kubectl=kubectl)
     try:
-        return _run(plan, tags=tags, results=results, reporter=reporter, kubectl=kubectl)
-    finally:
-        tidy(reporter=reporter, kubectl=kubectl)
+        tags = prepare(reporter=reporter, kubectl=kubectl)
+        document = _run(plan, tags=tags, results=results, reporter=reporter, kubectl=kubectl)
+    except BaseException:
+        try:
+            tidy(reporter=reporter, kubectl=kubectl)
+        except LocalError as error:
+            reporter.say(f"not all that the experiment made was deleted: {error}")
+        raise
+    tidy(reporter=reporter, kubectl=kubectl)
+    return document
 
 
 def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter, kubectl: Kubectl) -> Object:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tdcs_local.errors import LocalError
 from tdcs_local.experiment import page
 from tdcs_local.experiment.analysis import Measured
 from tdcs_local.experiment.plan import Configuration, Plan, Run, Setting
@@ -69,3 +70,13 @@ def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
 def test_the_page_in_the_docs_is_that_of_the_results_in_the_tree() -> None:
     document = json.loads(page.RESULTS.read_text(encoding="utf-8"))
     assert (page.DOCS / "experiment.md").read_text(encoding="utf-8") == page.text(document)
+
+
+@pytest.mark.parametrize("content", [None, '{"runs": []}', '{"runs": [{"run": {}, "predicted": 1.0}]}', "{"])
+def test_without_a_run_there_is_no_page_but_what_to_do(content: str | None, tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    if content is not None:
+        results.write_text(content)
+    with pytest.raises(LocalError, match=r"no page can be made of .*results.json") as refused:
+        page.write(results)
+    assert refused.value.remedy == "`make experiment`"
