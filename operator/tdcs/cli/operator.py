@@ -27,7 +27,7 @@ from tdcs.garbage import spare_lasting_objects
 from tdcs.kube.client import KubernetesClient
 from tdcs.kube.configuration import ConfigurationError, load_access
 from tdcs.kube.lease import Lease
-from tdcs.kube.lease_loss import lease_losses, replace_process
+from tdcs.kube.lease_loss import hear_signals, lease_losses, replace_process
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.result import operator_url
 from tdcs.policy.addresses import parse_networks
@@ -248,6 +248,7 @@ def command(
         parse_networks(internal_networks)
     except ValueError as error:
         raise click.UsageError(f"--internal-network: {error}") from error
+    hear_signals()
     losses = lease_losses(os.environ)
 
     async def run() -> None:

@@ -19,6 +19,8 @@ _log: Final = logging.getLogger(__name__)
 VARIABLE: Final = "TDCS_LEASE_LOSSES"
 """The environment variable by which a process tells the next one how often the Lease was lost."""
 
+_ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+
 
 def lease_losses(environment: Mapping[str, str]) -> int:
     """How often the processes before this one lost the Lease, since the container started."""
@@ -26,9 +28,19 @@ def lease_losses(environment: Mapping[str, str]) -> int:
     return int(found) if found.isdecimal() else 0
 
 
+def hear_signals() -> None:
+    """End in order when asked to from now on, also if that was while the process before gave way to this one.
+
+    Until there is a handler, the first process of a container hears no SIGTERM at all.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+
+
 def replace_process(*, losses: int) -> NoReturn:
     """Begin anew in the same process, at once. `losses` are those so far, this one included."""
     os.environ[VARIABLE] = str(losses)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # kept for the next one: see `hear_signals`
     _kill_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -44,9 +56,9 @@ def replace_process(*, losses: int) -> NoReturn:
 def _kill_children() -> None:
     """Kill what works for this process. Where the kernel does not tell who that is, they end with their pipes."""
     children: list[int] = []
-    with suppress(OSError):
-        for thread in Path("/proc/self/task").iterdir():
-            children += map(int, (thread / "children").read_text().split())
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # it has ended, or the kernel does not say
+            children += map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
     for child in children:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)

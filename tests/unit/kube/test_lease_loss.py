@@ -58,6 +58,36 @@ def test_it_has_its_id_and_command_line_and_nothing_else_that_it_had(tmp_path: P
     assert written == sorted(written)  # none wrote once the next one had begun
 
 
+STOPPED = """
+import os, signal, sys, time
+
+from tdcs.kube.lease_loss import hear_signals, lease_losses, replace_process
+
+if not lease_losses(os.environ):
+    replace_process(losses=1)
+print("begins anew", flush=True)
+sys.stdin.readline()  # as long as it loads its modules
+hear_signals()
+print("works", flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_process_that_is_asked_to_end_while_it_begins_anew_ends_in_order() -> None:
+    """The first process of a container would not hear it, and be killed half a minute later."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins anew\n"
+        process.terminate()
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stdout.read() == ""
+
+
 @pytest.mark.parametrize(
     ("told", "losses"), [(None, 0), ("", 0), ("0", 0), ("12", 12), ("-1", 0), ("many", 0)]
 )
