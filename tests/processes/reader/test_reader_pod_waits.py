@@ -20,6 +20,7 @@ from tests.support.dataplane.readers import (
     ReaderNode,
     drop_page_cache,
     holder_of,
+    shown_from_elsewhere,
     small_version,
     table_of,
 )
@@ -121,11 +122,7 @@ def test_what_a_pod_waited_is_counted_for_it_by_what_it_waited_for(
 
 def test_the_table_outlives_the_reader_and_its_serving_processes(node: ReaderNode, groups: Path) -> None:
     files = {str(number): os.urandom(50_000) for number in range(4)}
-    version = small_version(node.folder, files)
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, files)
     node.start()
     group = groups / f"kubepods-{os.getpid()}" / f"pod{POD}" / "cgroup.procs"
 

@@ -17,6 +17,7 @@ from tests.support.dataplane.readers import (
     ReaderNode,
     drop_page_cache,
     holder_of,
+    shown_from_elsewhere,
     small_version,
     table_of,
 )
@@ -61,11 +62,7 @@ def wanted(files: dict[str, bytes]) -> dict[str, str]:
 @pytest.mark.parametrize("block_size", [1 << 30, 2 * MB + 5, 8192])
 def test_every_file_of_a_version_is_read_as_it_is_at_its_source(node: ReaderNode, block_size: int) -> None:
     files = contents()
-    version = small_version(node.folder, files, block_size=block_size)
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, files, block_size=block_size)
     node.start()
 
     assert sums(root) == wanted(files)
@@ -195,11 +192,7 @@ def test_small_reads_at_random_places_of_a_large_file_fetch_little_more_than_the
     node: ReaderNode,
 ) -> None:
     content = random.Random(3).randbytes(64 * MB)
-    version = small_version(node.folder, {"large.bin": content})
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, {"large.bin": content})
     node.start()
 
     places = random.Random(4).sample(range(2, 63), 20)
@@ -216,11 +209,7 @@ def test_small_reads_at_random_places_of_a_large_file_fetch_little_more_than_the
 
 def test_files_in_the_order_of_their_listing_are_fetched_before_they_are_asked_for(node: ReaderNode) -> None:
     files = {f"{number:04d}": os.urandom(5000) for number in range(200)}
-    version = small_version(node.folder, files)
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, files)
     node.start()
 
     for name in sorted(files):
@@ -257,11 +246,7 @@ def test_ten_thousand_files_can_be_open_at_once(node: ReaderNode) -> None:
     if hard < 10_500:
         pytest.skip(f"this machine allows {hard} open files")
     files = {f"d{number % 20}/{number:05d}": number.to_bytes(4, "little") * 25 for number in range(10_000)}
-    version = small_version(node.folder, files)
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, files)
     node.start()
     resource.setrlimit(resource.RLIMIT_NOFILE, (10_500, hard))
     opened = {}

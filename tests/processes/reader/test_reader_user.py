@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 from tests.support.dataplane.node import needs_fuse
-from tests.support.dataplane.readers import Giver, ReaderNode, holder_of, small_version, table_of
+from tests.support.dataplane.readers import Giver, ReaderNode, shown_from_elsewhere, small_version
 from tests.support.waiting import eventually
 
 from tdcs.api import names
@@ -40,11 +40,7 @@ def descendants(pid: int) -> list[int]:
 
 def test_nothing_that_hears_from_other_nodes_is_root_and_no_read_misses_it(node: ReaderNode) -> None:
     files = {str(number): os.urandom(60_000) for number in range(4)}
-    version = small_version(node.folder, files)
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, files)
     node.start()
     assert (root / "0").read_bytes() == files["0"]
     processes = [node.reader.pid, *descendants(node.reader.pid)]
@@ -95,11 +91,7 @@ def test_a_holder_of_an_earlier_version_keeps_the_session_of_a_reader_that_is_no
     node: ReaderNode,
 ) -> None:
     node.holder.argv = [each for each in node.holder.argv if not each.startswith("--user")]
-    version = small_version(node.folder, {"file": b"x" * 5000})
-    giver = Giver(node.folder, "giver")
-    giver.put(version.manifest, node.folder / "source")
-    giver.process.start()
-    root = node.register(version, tables=table_of(holder_of(giver)))
+    giver, root = shown_from_elsewhere(node, {"file": b"x" * 5000})
     node.holder.start()
     assert node.own.socket.stat().st_gid == 0
     assert reader_files.hand_over(node.own.root, user=names.READER_USER)

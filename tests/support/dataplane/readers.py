@@ -265,6 +265,17 @@ def small_version(folder: Path, files: Mapping[str, bytes], *, block_size: int =
     )
 
 
+def shown_from_elsewhere(
+    node: ReaderNode, files: Mapping[str, bytes], *, block_size: int = 1 << 30
+) -> tuple[Giver, Path]:
+    """Register a version of files that one other node has; the process there, and the folder that shows the version."""
+    version = small_version(node.folder, files, block_size=block_size)
+    giver = Giver(node.folder, "giver")
+    giver.put(version.manifest, node.folder / "source")
+    giver.process.start()
+    return giver, node.register(version, tables=table_of(holder_of(giver)))
+
+
 def drop_page_cache() -> None:
     """Have the kernel forget what it read."""
     os.sync()
