@@ -10,7 +10,7 @@ from tdcs_local import programs
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
 from tdcs_local.kind.kubectl import Kubectl
-from tdcs_local.paths import LOCAL
+from tdcs_local.paths import CHECKOUT, LOCAL
 from tdcs_local.progress import Reporter
 
 READY: dict[str, Any] = {
@@ -134,3 +134,9 @@ def test_a_tag_of_digits_alone_stays_a_string(monkeypatch: pytest.MonkeyPatch) -
     options = {value: word for word, value in pairwise(command)}
     assert options["image.tag=524223664374"] == options["alluxio.image.tag=61b11fed3fac"] == "--set-string"
     assert options["extender.enabled=false"] == "--set"
+
+
+def test_a_release_is_cleared_of_every_kind_that_the_chart_defines() -> None:
+    """Otherwise an uninstall is called complete while definitions stay."""
+    defined = {file.stem.removeprefix("tdcs.io_") for file in (CHECKOUT / "crds").glob("*.yaml")}
+    assert {f"{name}.tdcs.io" for name in defined} == {resource for resource, _ in release.CUSTOM_RESOURCES}
