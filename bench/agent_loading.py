@@ -37,7 +37,7 @@ from bench.alluxio_loads import distributed, job_service, master_driven
 from bench.cache_lab import Lab, lab
 from bench.cpu_time import CpuTime, kinds
 from bench.processors import limited
-from tests.engine.agent_nodes import AgentCluster, agents_of
+from tests.engine.agents.agent_nodes import AgentCluster, agents_of
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.agents import Version
 from tests.support.ports import free_ports

@@ -33,7 +33,7 @@ import click
 from bench.cache_lab import KEYS, Lab, lab
 from bench.operator_scale import resident_mib
 from bench.socket_bytes import SocketBytes
-from tests.engine.agent_nodes import AgentCluster, agents_of
+from tests.engine.agents.agent_nodes import AgentCluster, agents_of
 from tests.support.ports import free_ports
 from tests.unit.controllers.cluster import Cluster
 

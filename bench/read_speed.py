@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network, unmount
-from tests.engine.viewing import HERE, Bench, Dataset, machine_as_node, native, viewing
+from tests.engine.views.viewing import HERE, Bench, Dataset, machine_as_node, native, viewing
 from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio.profile import Profile

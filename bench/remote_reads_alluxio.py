@@ -35,7 +35,7 @@ from bench.remote_reads import (
     read,
     small_files,
 )
-from tests.engine.agent_nodes import agents_of
+from tests.engine.agents.agent_nodes import agents_of
 from tests.support.dataplane.readers import reader_node
 
 from tdcs.engine.agents import ALL_SLOTS

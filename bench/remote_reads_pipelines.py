@@ -28,7 +28,7 @@ from bench.cache_lab import lab
 from bench.remote_reads import shown
 from bench.s3_mounts import mounted
 from bench.training.loader import make
-from tests.engine.agent_nodes import agents_of
+from tests.engine.agents.agent_nodes import agents_of
 from tests.support.dataplane.readers import ReaderNode, reader_node
 
 from tdcs.engine.agents import ALL_SLOTS

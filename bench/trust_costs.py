@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from tests.engine.agent_nodes import agents_of
+from tests.engine.agents.agent_nodes import agents_of
 from tests.engine.servers import (
     AlluxioCluster,
     FuseClient,

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from tests.engine.agent_nodes import AgentCluster
+from tests.engine.agents.agent_nodes import AgentCluster
 from tests.engine.servers import S3Server
-from tests.engine.viewing import ELSEWHERE, HERE, Bench, digest, native, sums_of
+from tests.engine.views.viewing import ELSEWHERE, HERE, Bench, digest, native, sums_of
 from tests.support.chaos import Fault, PossibleFault, Step
 from tests.support.processes import Process
 from tests.unit.controllers.cluster import Cluster

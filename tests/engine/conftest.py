@@ -21,7 +21,7 @@ import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
 from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server, make_home, random_network
-from tests.engine.viewing import ELSEWHERE, HERE, Bench, machine_as_node, viewing
+from tests.engine.views.viewing import ELSEWHERE, HERE, Bench, machine_as_node, viewing
 from tests.support.report import measured, pytest_terminal_summary, pytest_testnodedown
 from tests.support.waiting import eventually_async
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.agent_nodes import AgentCaches, AgentCluster, caches_of
+from tests.engine.agents.agent_nodes import AgentCaches, AgentCluster, caches_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, blocks_of
 from tests.engine.loading import placed

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine.agent_nodes import caches_of
+from tests.engine.agents.agent_nodes import caches_of
 from tests.engine.chaos_world import STEADY, Change, ChaosWorld, PodReads
 from tests.engine.contract import BLOCK_SIZE, MIB
-from tests.engine.viewing import ELSEWHERE, HERE, Bench
+from tests.engine.views.viewing import ELSEWHERE, HERE, Bench
 from tests.support.chaos import steps
 from tests.unit.controllers.cluster import QUICK, Cluster
 

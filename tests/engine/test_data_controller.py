@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.engine.agent_nodes import caches_of
+from tests.engine.agents.agent_nodes import caches_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server

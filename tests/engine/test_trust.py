@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc
 import pytest
 from tests.engine import block_reads
-from tests.engine.agent_nodes import agents_of, operator_of
+from tests.engine.agents.agent_nodes import agents_of, operator_of
 from tests.engine.block_reads import refusal
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.support.certificates import DAY, TestAuthority, now, write_identity

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.contract import BLOCK_SIZE
-from tests.engine.viewing import (
+from tests.engine.views.viewing import (
     ELSEWHERE,
     HERE,
     Bench,

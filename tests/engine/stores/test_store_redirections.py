@@ -9,8 +9,8 @@ import grpc
 import pytest
 from tests.engine.block_reads import read_block
 from tests.engine.conftest import LARGE
-from tests.engine.flat_store import Answers, flat_store
 from tests.engine.servers import AlluxioCluster
+from tests.engine.stores.flat_store import Answers, flat_store
 
 from tdcs.api import names
 from tdcs.engine.alluxio import AlluxioEngine

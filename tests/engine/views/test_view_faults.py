@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from tests.engine.viewing import (
+from tests.engine.views.viewing import (
     ELSEWHERE,
     HERE,
     Bench,

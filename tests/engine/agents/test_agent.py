@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.agent_nodes import AgentCluster, agents_of
+from tests.engine.agents.agent_nodes import AgentCluster, agents_of
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
-from tests.engine.test_names import NAMES
+from tests.engine.views.test_names import NAMES
 from tests.support.dataplane.agents import fill
 from tests.support.waiting import eventually_async
 

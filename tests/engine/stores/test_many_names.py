@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 import urllib3
-from tests.engine import countless_store
-from tests.engine.agent_nodes import AgentCluster, caches_of
+from tests.engine.agents.agent_nodes import AgentCluster, caches_of
 from tests.engine.conftest import LARGE, SMALL
 from tests.engine.contract import BLOCK_SIZE, SMALL_CAPACITY
 from tests.engine.servers import AlluxioCluster, S3Server
+from tests.engine.stores import countless_store
 from tests.support.report import Measured
 from tests.unit.controllers.cluster import QUICK, Cluster
 

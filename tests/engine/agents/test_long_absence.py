@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.agent_nodes import AgentCluster, AgentNode
+from tests.engine.agents.agent_nodes import AgentCluster, AgentNode
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
 from tests.support.certificates import DAY, TestAuthority, now
 from tests.support.processes import Process

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.engine.viewing import Bench, native, sums_of
+from tests.engine.views.viewing import Bench, native, sums_of
 from tests.support.report import Measured
 from tests.support.waiting import eventually_async
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine.flat_store import flat_store
+from tests.engine.stores.flat_store import flat_store
 
 from tdcs.engine.alluxio import AlluxioEngine
 from tdcs.engine.protocol import Credentials, Source
