@@ -11,13 +11,13 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from tdcs.api import names
 from tdcs.controllers.access.service_networks import ServiceNetworks
 from tdcs.controllers.cachecluster.controller import CacheClusterController
 from tdcs.controllers.cachemanager.demand import datasets_of, stage_of
 from tdcs.controllers.caches import Caches
+from tdcs.controllers.change_detection import asked, places, worker_view
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
@@ -27,7 +27,6 @@ from tdcs.controllers.preload.controller import PreloadController
 from tdcs.controllers.process.health import STARTING, StaleError
 from tdcs.controllers.process.startup import patiently, until_synced
 from tdcs.controllers.process.store_resync import StoreResync
-from tdcs.controllers.queueing.access import readable_copies
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.trainingjob.controller import TrainingJobController
 from tdcs.controllers.trainingjob.kueue.own_workload import queue_of
@@ -278,7 +277,7 @@ class Operator:
         else:
             store[key] = obj
         # A status is the operator's own word: looking again because of it could go round for ever.
-        if deleted or before is None or _asked(before) != _asked(obj):
+        if deleted or before is None or asked(before) != asked(obj):
             self._add(resource, key)
         if resource is TRAINING_JOBS:
             self._gangs.touch()
@@ -287,12 +286,12 @@ class Operator:
                     self._add(DATASETS, (key[0], name))
         if resource is DATASETS:
             self._dataset_changed(key)
-            if _places(before) != _places(None if deleted else obj):
+            if places(before) != places(None if deleted else obj):
                 self._gangs.touch()
-        if resource is PRELOADS and (deleted or before is None or _asked(before) != _asked(obj)):
+        if resource is PRELOADS and (deleted or before is None or asked(before) != asked(obj)):
             # The Dataset's controller carries it out, and stops when it is deleted.
             self._add(DATASETS, (key[0], names.dataset_of(obj)))
-        if resource is CACHE_CLUSTERS and _worker_view(before) != _worker_view(None if deleted else obj):
+        if resource is CACHE_CLUSTERS and worker_view(before) != worker_view(None if deleted else obj):
             self._cluster_changed(key)
 
     def listed_again(self, resource: Resource) -> None:
@@ -491,34 +490,3 @@ class Operator:
         for key, dataset in self._own[DATASETS].items():
             if (self.context.settings.namespace, names.cache_cluster_of(dataset)) == cluster:
                 self._add(DATASETS, key)
-
-
-def _asked(obj: Object) -> tuple[Any, ...]:
-    """What of an object others decide: everything but its status and the server's book-keeping."""
-    metadata = obj["metadata"]
-    kept = (
-        "uid",
-        "generation",
-        "deletionTimestamp",
-        "finalizers",
-        "labels",
-        "annotations",
-        "ownerReferences",
-    )
-    return tuple(metadata.get(field) for field in kept)
-
-
-def _places(dataset: Object | None) -> object:
-    """What of a Dataset says how many jobs may read it."""
-    if dataset is None:
-        return None
-    path, access = (dataset.get("status") or {}).get("mountPath"), (dataset.get("spec") or {}).get("access")
-    return path, access, readable_copies(dataset)
-
-
-def _worker_view(cluster: Object | None) -> Any:
-    """What of a CacheCluster its Datasets follow: all of its spec (rules, quotas, scaling), and its workers."""
-    if cluster is None:
-        return None
-    workers = (cluster.get("status") or {}).get("workers") or ()
-    return cluster.get("spec"), [(worker.get("node"), worker.get("state")) for worker in workers]
