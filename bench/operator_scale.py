@@ -38,7 +38,8 @@ import click
 import psutil
 from bench.agent_fleet import SIZE, digest_of, run_fleet, totals_of
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Cluster, Server
+from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.server import Server
 
 from tdcs.controllers.caches import Cache, CachePool
 from tdcs.controllers.context import Settings, WorkKey

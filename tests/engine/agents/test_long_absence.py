@@ -25,7 +25,7 @@ from tests.support.certificates import DAY, TestAuthority, now
 from tests.support.processes import Process
 from tests.support.report import Measured
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.server import Server
 
 from tdcs.api import names
 from tdcs.controllers.trust.certificates import LOOK_SECONDS, Certificates

@@ -1,7 +1,7 @@
 """Before an uninstall the caches go, while somebody can still free the disks; never with data in use."""
 
 import pytest
-from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.server import Server
 
 from tdcs.api import names
 from tdcs.cli.delete_caches import StillThereError, delete_caches

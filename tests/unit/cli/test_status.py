@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 from rich.console import Console
-from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.server import Server
 
 from tdcs.cli.status import World, check_namespace, show
 from tdcs.kube.errors import ForbiddenError

@@ -9,8 +9,8 @@ from typing import Any, Self, cast
 from tests.support.caches import MemoryCaches
 from tests.support.objects import with_roles
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.passes import work_off
+from tests.unit.controllers.server import Server
 
 from tdcs.api import names
 from tdcs.api.durations import seconds_between

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Self
 
-from tests.unit.controllers.cluster import QUICK, Cluster, Key, Server
+from tests.unit.controllers.cluster import QUICK, Cluster
+from tests.unit.controllers.server import Key, Server
 
 from tdcs.api import names
 from tdcs.controllers.usage import trimmed

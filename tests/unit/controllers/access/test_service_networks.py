@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.waiting import eventually_async
-from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.server import Server
 from tests.unit.kube.fake import error
 
 from tdcs.controllers.access import service_networks as module

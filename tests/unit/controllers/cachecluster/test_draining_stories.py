@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.unit.controllers.cachecluster.test_cachecluster_stories import cleaned, worker_sets
-from tests.unit.controllers.cluster import QUICK, Cluster, Server
+from tests.unit.controllers.cluster import QUICK, Cluster
 from tests.unit.controllers.killer import Killer
+from tests.unit.controllers.server import Server
 
 from tdcs.api import names
 from tdcs.engine.memory import MemoryEngine, Operation

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.unit.controllers.cachemanager.test_cache_manager_stories import ends, job
-from tests.unit.controllers.cluster import Server
+from tests.unit.controllers.server import Server
 from tests.unit.controllers.workers import WorkersCluster
 
 from tdcs.api import names

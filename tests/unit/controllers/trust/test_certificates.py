@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from tests.support.certificates import DAY, TestAuthority
-from tests.unit.controllers.cluster import Cluster, Server
+from tests.unit.controllers.cluster import Cluster
+from tests.unit.controllers.server import Server
 from tests.unit.kube.fake import error
 
 from tdcs.api import names
