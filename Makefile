@@ -110,13 +110,13 @@ lock: venv ## renew requirements.txt and requirements-dev.txt from pyproject.tom
 TRACE ?= ../shared/data/philly-2017-09-to-11.csv
 simulation-docs: venv ## rerun the simulator's sweep and write docs/simulation.md; about an hour of processor time; TRACE=FILE.csv
 	@rm -f bench/results/simulation.jsonl
-	@$(BIN)/python bench/simulation_matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
-	@$(BIN)/python -m bench.simulation_page
+	@$(BIN)/python bench/simulation/matrix.py --trace $(TRACE) --results bench/results/simulation.jsonl
+	@$(BIN)/python -m bench.simulation.page
 
 simulation-quick: venv ## the first part of the sweep, about eight minutes of processor time, and its bars as JSON; TRACE=FILE.csv
 	@mkdir -p .local && rm -f .local/simulation.jsonl
-	@$(BIN)/python bench/simulation_matrix.py --quick --trace $(TRACE) --results .local/simulation.jsonl
-	@$(BIN)/python bench/simulation_matrix.py --summary --trace $(TRACE) --results .local/simulation.jsonl
+	@$(BIN)/python bench/simulation/matrix.py --quick --trace $(TRACE) --results .local/simulation.jsonl
+	@$(BIN)/python bench/simulation/matrix.py --summary --trace $(TRACE) --results .local/simulation.jsonl
 
 PROFILES ?= ../shared/data/pipedream
 training-docs: venv ## rerun the benchmarks of tdcs-train and write docs/training-results.md; half an hour, as root; PROFILES=FOLDER TENSORFLOW=PYTHON

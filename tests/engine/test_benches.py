@@ -36,7 +36,7 @@ def lines(*words: str, status: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(240)
 def test_three_copies_leave_the_source_once() -> None:
-    (found,) = lines("bench/agent_loading.py", "replicate", "--part=0.005")
+    (found,) = lines("bench/cache/agent_loading.py", "replicate", "--part=0.005")
     assert found["files"] == 50
     assert 1 <= found["source_ratio"] <= 1.02
     assert found["nodes_3"]["copies_per_s"] > 0
@@ -44,7 +44,9 @@ def test_three_copies_leave_the_source_once() -> None:
 
 @pytest.mark.timeout(240)
 def test_an_agent_is_fed_by_a_peer_and_over_a_link() -> None:
-    peers, shaped = lines("bench/agent_loading.py", "peers", "shaped-small", "--part=0.005", "--rounds=1")
+    peers, shaped = lines(
+        "bench/cache/agent_loading.py", "peers", "shaped-small", "--part=0.005", "--rounds=1"
+    )
     assert peers["over_plain_copy"] > 0
     assert 1 <= shaped["source_ratio"] <= 1.02
 
@@ -59,7 +61,7 @@ def _job_service_is_installed() -> None:
 @pytest.mark.usefixtures("_job_service_is_installed")
 @pytest.mark.timeout(360, func_only=True)
 def test_agents_load_beside_alluxios_own_ways() -> None:
-    (found,) = lines("bench/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
+    (found,) = lines("bench/cache/agent_loading.py", "one-node", "--part=0.005", "--rounds=1")
     ways = ("master_driven", "distributed_load", "distributed_load_batch_20")
     assert all(found[way]["files_per_s"] > 0 for way in ways)
     assert found["agent"]["readable_per_s"] >= found["agent"]["registered_per_s"] > 0
@@ -68,28 +70,28 @@ def test_agents_load_beside_alluxios_own_ways() -> None:
 @SLOW
 @pytest.mark.timeout(360)
 def test_the_loader_before_the_agents_runs_beside_them() -> None:
-    (found,) = lines("bench/previous_loader.py", "--files=50")
+    (found,) = lines("bench/cache/previous_loader.py", "--files=50")
     for nodes in ("nodes_1", "nodes_3"):
         assert all(found[loader][nodes]["files_per_s"] > 0 for loader in ("previous", "agents"))
 
 
 @pytest.mark.timeout(240)
 def test_no_block_passes_through_the_operators_process() -> None:
-    (found,) = lines("bench/data_plane.py", "--files=100", "--size=100000", "--no-kills")
+    (found,) = lines("bench/cache/data_plane.py", "--files=100", "--size=100000", "--no-kills")
     assert found["copies"] == 2
     assert sum(found["socket_bytes_per_file"].values()) < 0.05 * found["size"]
 
 
 @pytest.mark.timeout(240)
 def test_a_cache_that_holds_more_of_a_dataset_is_not_slower() -> None:
-    (found,) = lines("bench/partial_cache.py", "--files=200", "--rounds=1")
+    (found,) = lines("bench/remote_reads/partial_cache.py", "--files=200", "--rounds=1")
     assert found["bar"]
     assert found["cache_40"]["source_share"] > found["cache_60"]["source_share"]
 
 
 @pytest.mark.timeout(240)
 def test_a_volume_reads_all_files_beside_the_disk_and_both_fuse_clients() -> None:
-    rows = lines("-m", "bench.read_speed", "--files=40", "--large=1", "--rounds=1", status=(0, 1))
+    rows = lines("-m", "bench.cache.read_speed", "--files=40", "--large=1", "--rounds=1", status=(0, 1))
     assert {(row["way"], row["files"]) for row in rows if row["way"] != "s3fs"} == {
         (way, kind) for way in ("disk", "view", "fuse-tuned", "fuse-stock") for kind in ("small", "large")
     }

@@ -1,7 +1,7 @@
 """Requests to the API server over the package `kubernetes`: its connection pool and TLS, this project's JSON.
 
 Only the package's REST layer is used. Its `ApiClient` copies every body on the way out and builds typed models on
-the way in; bench/kube_client.py has the figures.
+the way in; bench/control_plane/kube_client.py has the figures.
 """
 
 import asyncio

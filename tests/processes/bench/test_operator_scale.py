@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_a_small_operator_knows_everything_after_a_restart_without_a_listing_and_rests() -> None:
     sizes = ["--mounts=20", "--nodes=30", "--files=200000", "--large=20000", "--rest-seconds=3"]
     run = subprocess.run(
-        [sys.executable, "bench/operator_scale.py", *sizes],
+        [sys.executable, "bench/control_plane/operator_scale.py", *sizes],
         cwd=ROOT,
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}", "PATH": "/usr/bin:/bin"},
         capture_output=True,

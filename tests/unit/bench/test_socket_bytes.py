@@ -2,7 +2,7 @@
 
 import socket
 
-from bench.socket_bytes import SocketBytes
+from bench.cache.socket_bytes import SocketBytes
 from tests.support.waiting import eventually
 
 SENT = 300_000

@@ -6,7 +6,7 @@ import inspect
 import pkgutil
 
 import pytest
-from bench.rule_callers import callers
+from bench.simulation.rule_callers import callers
 from tests.unit.simulate.conftest import synthetic_jobs
 
 import tdcs.policy

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from bench import simulation_page
-from bench.simulation_change import change_table, change_text, changes
-from bench.simulation_matrix import (
+from bench.simulation import page as simulation_page
+from bench.simulation.change import change_table, change_text, changes
+from bench.simulation.matrix import (
     MODEL,
     MODEL_OF_SCHEME,
     SEEDS,
@@ -16,11 +16,11 @@ from bench.simulation_matrix import (
     is_older,
     read_results,
 )
-from bench.simulation_page import check_results, check_text, filled
-from bench.simulation_tables import bars, of_windows, ratio_text, span, table
+from bench.simulation.page import check_results, check_text, filled
+from bench.simulation.tables import bars, of_windows, ratio_text, span, table
 
-RESULTS = Path(simulation_page.__file__).parent / "results"
-PAGE = Path(simulation_page.__file__).parents[1] / "docs" / "simulation.md"
+RESULTS = Path(simulation_page.__file__).parents[1] / "results"
+PAGE = Path(simulation_page.__file__).parents[2] / "docs" / "simulation.md"
 
 
 def test_a_section_without_results_is_left_out() -> None:
