@@ -13,6 +13,7 @@ from tdcs.engine.confined_path import open_beneath, plain_folder
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _OF_GROUP: Final = 0o050
+_FOLDERS: Final = ((names.BLOCK_FOLDER, 0o750), (names.AGENT_FOLDER, 0o755), (names.VIEWS_FOLDER, 0o755))
 _SHARED: Final = 0o1775
 """Of the tier's folder: its group makes folders in it, and cannot rename those of others, such as root's views."""
 
@@ -31,16 +32,17 @@ def give_tier(tier: Path, *, user: int) -> int:
     with plain_folder(str(tier), make=True) as at:
         folder = open_beneath(at, b".", os.O_RDONLY | os.O_DIRECTORY)
         try:
+            # Before the group may: whoever has made a folder can exchange what others put into it.
+            for name, mode in _FOLDERS:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, mode, dir_fd=folder)
             if user:
                 os.fchown(folder, 0, user)
                 os.fchmod(folder, _SHARED)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(names.BLOCK_FOLDER, 0o750, dir_fd=folder)
             changed += _give(folder, os.fsencode(names.BLOCK_FOLDER), user, again=False)
             if not user:
                 _let_group_read(folder, os.fsencode(names.BLOCK_FOLDER))
-            with contextlib.suppress(FileNotFoundError):
-                changed += _give(folder, os.fsencode(names.AGENT_FOLDER), user, again=True)
+            changed += _give(folder, os.fsencode(names.AGENT_FOLDER), user, again=True)
         finally:
             os.close(folder)
     return changed

@@ -35,13 +35,24 @@ def test_blocks_and_the_agents_folder_become_the_users_and_views_stay_roots(tmp_
     assert give_tier(tier, user=0) == 8  # and back, for a cache with shared folders
 
 
+def test_the_folders_of_views_and_agent_are_made_before_the_group_can_make_any(
+    tmp_path: Path,
+) -> None:
+    """The remote-read client is of the group: in a folder of its own it could exchange what root puts there."""
+    tier = tmp_path / "tier"
+    give_tier(tier, user=USER)
+    for name, user in (("views", 0), ("agent", USER), ("alluxioworker", USER)):
+        found = (tier / name).stat()
+        assert (found.st_uid, stat.S_IMODE(found.st_mode) & 0o022) == (user, 0), name
+
+
 def test_what_a_killed_preparation_left_is_given_away_by_the_next(tmp_path: Path) -> None:
     blocks = tmp_path / "alluxioworker"
     blocks.mkdir()
     for number in range(4):
         (blocks / str(number)).touch()
     os.chown(blocks / "0", USER, USER)
-    assert give_tier(tmp_path, user=USER) == 4
+    assert give_tier(tmp_path, user=USER) == 5  # the agent's folder, too, which is made for it
     assert owners(blocks) == {USER}
 
 
