@@ -1,12 +1,14 @@
 """How fast and how cheaply a node reads what lies on another one: the remote-read client beside its alternatives.
 
     PYTHONPATH=.:deploy/local:operator python bench/remote_reads/alluxio.py [--files 5000] [--rounds 3] [--alluxio 600]
+        [--profile Stock]
 
-A real Alluxio with two workers, the agent of the second one, and the tuned FUSE client on the node of the first. All of
-a dataset's blocks lie on the second node. Eight threads read files of 100 KB in a random order, and one file of 256 MB
-is read from its beginning to its end: from the disk that has the source, through the remote-read client, and through
-Alluxio's FUSE client (some of the same files). The page cache is dropped before every run, ways take turns, and the
-median counts. Processor time is that of all processes that take part: readers, client, agents, worker, master.
+A real Alluxio with two workers, the agent of the second one, and a FUSE client on the node of the first: the tuned one,
+or that of the profile Stock, which copies what it reads to its own node, so that it reads from there in later rounds.
+All of a dataset's blocks lie on the second node. Eight threads read files of 100 KB in a random order, and one file of
+256 MB is read from its beginning to its end: from the disk that has the source, through the remote-read client, and
+through Alluxio's FUSE client (some of the same files). The page cache is dropped before every run, ways take turns, and
+the median counts. Processor time is that of all processes that take part: readers, client, agents, worker, master.
 `link` is what one TCP connection on loopback carries between two processes. Prints one JSON line. Needs root and FUSE.
 """
 
@@ -39,6 +41,7 @@ from tests.engine.agents.agent_nodes import agents_of
 from tests.support.dataplane.readers import reader_node
 
 from tdcs.engine.agents import ALL_SLOTS
+from tdcs.engine.alluxio.profile import Profile
 from tdcs.engine.holder_table import Holder, HolderTable
 from tdcs.engine.protocol import Source
 
@@ -57,7 +60,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 version = await agents.version(Source(uri=f"file://{source}"))
                 await agents.give(THERE, version)
                 await agents.holds(THERE, version, deadline=120)
-                client = await asyncio.to_thread(place.cache.mount_fuse, HERE)
+                client = await asyncio.to_thread(place.cache.mount_fuse, HERE, kind=options.profile)
                 giver = agents.nodes[THERE]
                 holder = Holder(node=THERE, address=giver.address, complete=ALL_SLOTS, present=ALL_SLOTS)
                 journal = giver.disk.epoch.read_text().strip()
@@ -114,6 +117,9 @@ def main() -> None:
         "--alluxio", type=int, default=600, help="how many of them are read through Alluxio's FUSE"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--profile", type=Profile, default=Profile.TUNED, choices=list(Profile), help="of the FUSE client"
+    )
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="a folder on a disk")  # noqa: S108
     options = parser.parse_args()
     result = asyncio.run(measure(options))

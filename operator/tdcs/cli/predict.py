@@ -22,7 +22,9 @@ from tdcs.simulate.wording import duration
     required=True,
     help=(
         f"The scenario, - for standard input: YAML with the keys {', '.join(KEYS)}. Required are {', '.join(REQUIRED)} "
-        "and one of the last two; imagesPerSecondPerGpu needs datasetFiles."
+        "and one of the last two; imagesPerSecondPerGpu needs datasetFiles. readCpuSecondsPerFile is the processor "
+        "time that reading a file through the cache's client takes; it needs datasetFiles and cpusPerNode, the "
+        "processors of a node, which jobsPerNode jobs share (1 if not given)."
     ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")

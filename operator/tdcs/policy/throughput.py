@@ -1,10 +1,10 @@
 """How fast a training job reads its data, and what holds it back.
 
-The rule: a job whose loader overlaps reading with computing runs at the slowest of four
-rates, ``T = min(compute, cache / h, NIC / (1 - h l), remote / (1 - h))``, where ``h`` is the share
-of its bytes that the cache holds and ``l`` the share of those that lie on the job's own nodes. For a
-cache that keeps what it has this is the estimator of SiloD (EuroSys 2023), with the terms of the
-node's links added.
+The rule: a job whose loader overlaps reading with computing runs at the slowest of five
+rates, ``T = min(compute, cache / h, NIC / (1 - h l), remote / (1 - h), CPU / (1 - p))``, where ``h`` is the
+share of its bytes that the cache holds, ``l`` the share of those that lie on the job's own nodes, and ``p`` the
+share of all bytes that lie in their page caches. For a cache that keeps what it has this is the estimator of
+SiloD (EuroSys 2023), with the terms of the node's links and processors added.
 
 The hit ratios are those of shuffled epochs: every item is read once per epoch, in a new random
 order. A cache that keeps a stable part ``x`` of the data hits ``x``. A least-recently-used one hits
@@ -27,6 +27,8 @@ class Bottleneck(StrEnum):
     CACHE = "cache"
     NETWORK = "network"
     REMOTE = "remote"
+    CPU = "cpu"
+    """The processors of its nodes, which reading takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +45,10 @@ def estimate(
     cache: float = math.inf,
     nic: float = math.inf,
     remote: float = math.inf,
+    cpu: float = math.inf,
     hit: float = 0.0,
     local: float = 0.0,
+    page: float = 0.0,
 ) -> Estimate:
     """The job's rate, all its GPUs together, in bytes of training data per second.
 
@@ -53,14 +57,18 @@ def estimate(
         cache: what the cache and its clients can hand to the job's nodes.
         nic: what the links of its nodes carry; peers' and the store's bytes share them.
         remote: what the store gives to this job.
+        cpu: what the cache's client can read with the processors that its nodes have for this job.
         hit: share of the bytes that the cache holds, 0 to 1.
         local: share of the hit bytes that lie on the node that reads them, 0 to 1.
+        page: share of the bytes that lie in the page cache of the node that reads them, 0 to 1: the kernel gives
+            them without the cache's client.
     """
     bounds = (
         (compute, Bottleneck.COMPUTE),
         (limited(ceiling=math.inf, share=cache, part=hit), Bottleneck.CACHE),
         (limited(ceiling=math.inf, share=nic, part=1.0 - hit * local), Bottleneck.NETWORK),
         (limited(ceiling=math.inf, share=remote, part=1.0 - hit), Bottleneck.REMOTE),
+        (limited(ceiling=math.inf, share=cpu, part=1.0 - page), Bottleneck.CPU),
     )
     rate, bottleneck = min(bounds, key=lambda bound: bound[0])
     return Estimate(rate=rate, bottleneck=bottleneck)

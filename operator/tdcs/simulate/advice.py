@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tdcs.policy.throughput import Bottleneck
 from tdcs.simulate.wording import duration, part
 from tdcs.simulate.wording import times as ratio
 
@@ -19,11 +20,11 @@ class Times:
     warm: float
 
 
-def advise(*, times: Times, load: float, fraction: float, links_limit: bool) -> str:
+def advise(*, times: Times, load: float, fraction: float, limit: Bottleneck) -> str:
     """Say whether to cache, to enlarge the cache and to preload.
 
-    `load` is the seconds of loading what fits, `fraction` the part of the dataset that fits, `links_limit`
-    whether the nodes' links limit the fully cached job.
+    `load` is the seconds of loading what fits, `fraction` the part of the dataset that fits, `limit` what limits
+    the fully cached job.
     """
     best = times.direct / times.warm
     if best < _WORTH:
@@ -47,8 +48,13 @@ def advise(*, times: Times, load: float, fraction: float, links_limit: bool) -> 
             if saved > load
             else "do it while the job waits for GPUs."
         )
-    if links_limit:
+    if limit is Bottleneck.NETWORK:
         words.append("Fully cached, the nodes' links limit it: replicate the dataset on the job's nodes.")
+    if limit is Bottleneck.CPU:
+        words.append(
+            "Fully cached, the nodes' processors limit it: run fewer jobs on a node, or read by a client that takes "
+            "less processor time a file."
+        )
     return " ".join(words)
 
 

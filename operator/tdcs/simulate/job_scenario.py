@@ -32,6 +32,8 @@ class JobScenario:
         compute_rate: bytes per second that the GPUs take when data never lacks.
         nic_rate: bytes per second of a node's link; infinite when it is not given.
         page_cache_bytes: page cache of a node; 0 when it is not given.
+        read_cpu_rate: bytes per second that the cache's client can read with the processors of the job's nodes;
+            infinite when its cost is not given.
         warm_seconds: the measured time with everything cached, from which `compute_rate` was taken; None when
             it was taken from the speed of a GPU.
     """
@@ -45,10 +47,20 @@ class JobScenario:
     compute_rate: float
     nic_rate: float = math.inf
     page_cache_bytes: float = 0.0
+    read_cpu_rate: float = math.inf
     warm_seconds: float | None = None
 
 
-_COUNTS = ("gpus", "nodes", "epochs")
+_COUNTS = ("gpus", "nodes", "epochs", "jobsPerNode")
+_OPTIONAL = (
+    "pageCacheBytesPerNode",
+    "nicBytesPerSecond",
+    "readCpuSecondsPerFile",
+    "cpusPerNode",
+    "jobsPerNode",
+)
+_OF_READING = ("cpusPerNode", "jobsPerNode")
+"""Keys that say over what the cost of reading is spread."""
 _SIZES = (
     "datasetBytes",
     "datasetFiles",
@@ -70,6 +82,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "pageCacheBytesPerNode": (1, 1e18),
     "remoteBytesPerSecond": (1, 1e15),
     "nicBytesPerSecond": (1, 1e15),
+    "readCpuSecondsPerFile": (1e-9, 1e4),
+    "cpusPerNode": (1e-3, 1e5),
+    "jobsPerNode": (1, 1e5),
     "warmSeconds": (1e-3, 1e12),
     "imagesPerSecondPerGpu": (1e-3, 1e9),
 }
@@ -160,7 +175,7 @@ def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenari
         raise InputError(
             f"{where}: give either warmSeconds or imagesPerSecondPerGpu; it says how fast the GPUs are"
         )
-    gpus, nodes, epochs = (int(number[key]) for key in _COUNTS)
+    gpus, nodes, epochs = (int(number[key]) for key in ("gpus", "nodes", "epochs"))
     if nodes > gpus:
         raise InputError(f"{where}: nodes is {nodes} but gpus is {gpus}; every node needs at least one GPU")
     size = number["datasetBytes"]
@@ -180,8 +195,25 @@ def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenari
         compute_rate=compute,
         nic_rate=number.get("nicBytesPerSecond", math.inf),
         page_cache_bytes=number.get("pageCacheBytesPerNode", 0.0),
+        read_cpu_rate=_read_cpu_rate(where=where, number=number),
         warm_seconds=number.get("warmSeconds"),
     )
+
+
+def _read_cpu_rate(*, where: str, number: Mapping[str, float]) -> float:
+    """Bytes per second that the job's share of its nodes' processors can read through the cache's client."""
+    if "readCpuSecondsPerFile" not in number:
+        for key in _OF_READING:
+            if key in number:
+                raise InputError(
+                    f"{where}: key readCpuSecondsPerFile is missing; {key} means nothing without it"
+                )
+        return math.inf
+    for key in ("cpusPerNode", "datasetFiles"):
+        if key not in number:
+            raise InputError(f"{where}: key {key} is missing; readCpuSecondsPerFile needs it")
+    cpus = number["cpusPerNode"] * number["nodes"] / number.get("jobsPerNode", 1.0)
+    return cpus / number["readCpuSecondsPerFile"] * (number["datasetBytes"] / number["datasetFiles"])
 
 
 def _value(*, where: str, key: str, value: object) -> float:
@@ -189,9 +221,7 @@ def _value(*, where: str, key: str, value: object) -> float:
     if number is None or math.isnan(number):
         raise InputError(f"{where}: {key} must be a number, got {_short(value)}; {_as_quantity(value)}")
     if number <= 0:
-        remedy = (
-            "leave the key out" if key in ("pageCacheBytesPerNode", "nicBytesPerSecond") else "correct it"
-        )
+        remedy = "leave the key out" if key in _OPTIONAL else "correct it"
         raise InputError(f"{where}: {key} must be above zero, got {_short(value)}; {remedy}")
     if key in _COUNTS and number != math.inf and number != int(number):
         raise InputError(f"{where}: {key} must be a whole number, got {_short(value)}; correct it")

@@ -5,6 +5,7 @@ nodes are all that helps; with a shared cache the first epoch fills it (cold) or
 (preloaded), and what does not fit is read from the source every epoch.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -58,7 +59,8 @@ def predict(scenario: JobScenario, *, where: str = "scenario") -> Prediction:
     """
     size = scenario.dataset_bytes
     fraction = no_evict_hit_ratio(fraction=scenario.cache_bytes / size)
-    direct = _run(scenario, hit=lambda epoch: 0.0)
+    # The client of the cache is not in its way.
+    direct = _run(replace(scenario, read_cpu_rate=math.inf), hit=lambda epoch: 0.0)
     cold = _run(scenario, hit=lambda epoch: 0.0 if epoch == 1 else fraction)
     loaded = _run(scenario, hit=lambda epoch: fraction)
     # The whole dataset in the cache, however small the cache is: what the hardware could do at best.
@@ -82,7 +84,7 @@ def predict(scenario: JobScenario, *, where: str = "scenario") -> Prediction:
             ),
             load=load_seconds,
             fraction=fraction,
-            links_limit=warm.bottleneck is Bottleneck.NETWORK,
+            limit=warm.bottleneck,
         ),
     )
 
@@ -93,9 +95,14 @@ def _measured(scenario: JobScenario, *, warm: Run, where: str) -> Run:
     if measured is None:
         return warm
     if warm.seconds > measured * (1.0 + 1e-6):
+        slow = (
+            "readCpuSecondsPerFile, cpusPerNode and jobsPerNode as given the processors"
+            if warm.bottleneck is Bottleneck.CPU
+            else f"nicBytesPerSecond {scenario.nic_rate:g} the links"
+        )
         raise InputError(
-            f"{where}: warmSeconds is {measured:g}, but with nicBytesPerSecond {scenario.nic_rate:g} the links of "
-            f"{scenario.nodes} nodes take {warm.seconds:.0f} s for the fully cached job; correct one of the two"
+            f"{where}: warmSeconds is {measured:g}, but with {slow} of its nodes take {warm.seconds:.0f} s for the "
+            "fully cached job; correct what is wrong of these"
         )
     return replace(warm, seconds=measured)
 
@@ -116,8 +123,10 @@ def _run(scenario: JobScenario, *, hit: Callable[[int], float]) -> Run:
             compute=scenario.compute_rate,
             nic=scenario.nic_rate * nodes,
             remote=scenario.remote_rate,
+            cpu=scenario.read_cpu_rate,
             hit=hits,
             local=(page + cached * local) / hits if hits > 0 else 0.0,
+            page=page,
         )
         first = first or speed.bottleneck
         # From the second epoch on nothing changes once the page caches have settled.

@@ -31,6 +31,10 @@ shares = st.floats(min_value=0.0, max_value=1.0)
         ({"cache": 4.0, "hit": 0.5}, 8.0, Bottleneck.CACHE),
         ({"nic": 3.0, "hit": 1.0, "local": 0.5}, 6.0, Bottleneck.NETWORK),
         ({"nic": 3.0, "hit": 1.0, "local": 1.0}, 10.0, Bottleneck.COMPUTE),
+        ({"cpu": 4.0}, 4.0, Bottleneck.CPU),
+        ({"cpu": 4.0, "remote": 3.0}, 3.0, Bottleneck.REMOTE),
+        ({"cpu": 4.0, "hit": 1.0, "local": 1.0, "page": 0.5}, 8.0, Bottleneck.CPU),
+        ({"cpu": 4.0, "hit": 1.0, "local": 1.0, "page": 1.0}, 10.0, Bottleneck.COMPUTE),
     ],
 )
 def test_the_slowest_resource_sets_the_rate(

@@ -294,6 +294,40 @@ def test_a_wrong_scenario_is_refused_with_the_key(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("readCpuSecondsPerFile: 0.01", "key cpusPerNode is missing; readCpuSecondsPerFile needs it"),
+        ("cpusPerNode: 2", "key readCpuSecondsPerFile is missing; cpusPerNode means nothing without it"),
+        ("jobsPerNode: 2", "key readCpuSecondsPerFile is missing; jobsPerNode means nothing without it"),
+        ("readCpuSecondsPerFile: 0\ncpusPerNode: 2", "above zero, got 0; leave the key out"),
+        (
+            "readCpuSecondsPerFile: 0.01\ncpusPerNode: 2\njobsPerNode: 1.5",
+            "jobsPerNode must be a whole number, got 1.5",
+        ),
+        (
+            "readCpuSecondsPerFile: 20\ncpusPerNode: 2",
+            "cpusPerNode and jobsPerNode as given the processors of its nodes take 3000 s for the fully cached job",
+        ),
+    ],
+)
+def test_what_reading_costs_is_given_whole_or_not_at_all(tmp_path: Path, more: str, words: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"{SCENARIO}{more}\n", encoding="utf-8")
+    result = CliRunner().invoke(main, ["predict", "--file", str(path)])
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_what_reading_costs_needs_the_number_of_files(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    text = SCENARIO.replace("datasetFiles: 100\n", "") + "readCpuSecondsPerFile: 0.01\ncpusPerNode: 2\n"
+    path.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(main, ["predict", "--file", str(path)])
+    assert result.exit_code == 2
+    assert "key datasetFiles is missing; readCpuSecondsPerFile needs it" in result.stderr
+
+
 def test_a_scenario_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(b"\x89PNG\r\n\xff\xfe")

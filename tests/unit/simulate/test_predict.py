@@ -123,6 +123,53 @@ def test_a_cache_that_is_too_small_is_no_reason_not_to_cache() -> None:
     assert slow.advice.endswith("caching its dataset gains less than 1 %.")
 
 
+READER: dict[object, object] = {
+    "gpus": 1,
+    "nodes": 1,
+    "epochs": 3,
+    "datasetBytes": 200e6,
+    "datasetFiles": 1_000,
+    "cacheBytes": 200e6,
+    "remoteBytesPerSecond": 20e6,
+    "imagesPerSecondPerGpu": 500,
+    "cpusPerNode": 2,
+}
+"""Epochs of 10 s from the source and 2 s of the GPU; 1,000 files to read on two processors."""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "jobs", "cold", "warm", "limit"),
+    [
+        (0.002, 1, 10 + 2 + 2, 3 * 2, "compute"),
+        (0.010, 1, 10 + 5 + 5, 3 * 5, "cpu"),
+        (0.010, 2, 10 + 10 + 10, 3 * 10, "cpu"),
+        (0.010, 4, 3 * 20, 3 * 20, "cpu"),
+    ],
+)
+def test_jobs_of_a_node_share_its_processors_for_what_reading_a_file_costs(
+    cpu: float, jobs: int, cold: float, warm: float, limit: str
+) -> None:
+    values = {**READER, "readCpuSecondsPerFile": cpu, "jobsPerNode": jobs}
+    found = predict(parse_scenario(where="test", values=values))
+    assert found.cold.seconds == pytest.approx(cold)
+    assert found.warm.seconds == pytest.approx(warm)
+    assert found.warm.bottleneck == limit
+    assert found.direct.seconds == pytest.approx(30), "reads that pass the cache by do not cost its client"
+    assert ("the nodes' processors limit it" in found.advice) is (limit == "cpu" and warm < 30)
+
+
+def test_a_job_alone_has_all_processors_of_its_nodes() -> None:
+    values = {**READER, "gpus": 2, "nodes": 2, "imagesPerSecondPerGpu": 250, "readCpuSecondsPerFile": 0.01}
+    found = predict(parse_scenario(where="test", values=values))
+    assert found.warm.seconds == pytest.approx(3 * 2.5)
+
+
+def test_what_lies_in_the_page_cache_costs_no_reading() -> None:
+    values = {**READER, "readCpuSecondsPerFile": 0.01, "pageCacheBytesPerNode": 400e6}
+    found = predict(parse_scenario(where="test", values=values))
+    assert found.warm.seconds == pytest.approx(5 + 2 + 2)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [

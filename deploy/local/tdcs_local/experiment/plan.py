@@ -31,7 +31,10 @@ class Configuration(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What every job does: images of so many bytes in all, read in batches; the GPU is a fixed time a batch."""
+    """What every job does: images of so many bytes in all, read in batches; the GPU is a fixed time a batch.
+
+    ``cpus`` are the processors of the machine: all nodes of the local cluster share them.
+    """
 
     images: int
     total_bytes: int
@@ -39,6 +42,7 @@ class Setting:
     batch_seconds: float = 0.1
     epochs: int = 3
     readers: int = 8
+    cpus: int = 2
 
     @property
     def compute_seconds(self) -> float:

@@ -1,6 +1,7 @@
 """What `tdcs predict` and the simulator say of a run beforehand: from its configuration alone, no measured figure."""
 
 import math
+from collections.abc import Mapping
 
 from tdcs.simulate.job_scenario import parse_scenario
 from tdcs.simulate.predict import predict
@@ -11,19 +12,38 @@ from tdcs.simulate.trace import TraceJob
 from tdcs.simulate.workload import Dataset, Kind, Model, WorkItem
 from tdcs_local.experiment.plan import Configuration, Run, Setting, payload_rate
 
+READ_CPU_SECONDS: Mapping[Configuration, float] = {
+    Configuration.STOCK: 0.0102,
+    Configuration.PRELOADED: 0.00011,
+    Configuration.SHARED: 0.00011,
+}
+"""Processor time of reading a file of 100 KB through the cache's client, of all processes that take part.
+
+From docs/explanation/remote-reads.md, where each was measured by itself, not in this experiment: Alluxio's tuned FUSE
+client, and the overlay with all files on the node. Jobs that read directly do so without the cache's client.
+"""
+
 
 def predicted_seconds(run: Run, setting: Setting, *, cache_bytes: int) -> float:
     """What `tdcs predict` says that each job takes.
 
     It knows one job: jobs that read directly get a part of the link each. Jobs that read one cold cache get all of it
-    together, for what one of them has read the others find.
+    together, for what one of them has read the others find; but they share the processors that its client takes.
     """
     rate = payload_rate(run.mbit)
     direct = run.configuration is Configuration.DIRECT
+    reading: dict[object, object] = {}
+    if not direct:
+        reading = {
+            "readCpuSecondsPerFile": READ_CPU_SECONDS[run.configuration],
+            "cpusPerNode": setting.cpus,
+            "jobsPerNode": run.jobs,
+        }
     found = predict(
         parse_scenario(
             where=f"{run.configuration} with {run.jobs} jobs",
             values={
+                **reading,
                 "gpus": 1,
                 "nodes": 1,
                 "epochs": setting.epochs,

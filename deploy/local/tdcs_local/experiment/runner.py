@@ -41,7 +41,7 @@ def run(plan: Plan, *, results: Path, reporter: Reporter) -> Object:
 
 def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter, kubectl: Kubectl) -> Object:
     count, size = pictures.fill(reporter=reporter)
-    setting = Setting(images=count, total_bytes=size)
+    setting = Setting(images=count, total_bytes=size, cpus=os.cpu_count() or 1)
     estimated = plan.estimated_seconds(setting)
     reporter.say(
         f"{len(list(plan.runs()))} runs, about {estimated / 60:.0f} minutes; the GPU is a sleep of "

@@ -2,13 +2,14 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
 from tdcs_local.experiment import objects
 from tdcs_local.experiment.analysis import Measured, bars, measured_of, rows
 from tdcs_local.experiment.plan import MOST_SECONDS, Configuration, Plan, Run, Setting
-from tdcs_local.experiment.prediction import predicted_seconds, simulated_seconds
+from tdcs_local.experiment.prediction import READ_CPU_SECONDS, predicted_seconds, simulated_seconds
 
 SETTING = Setting(images=216, total_bytes=23_540_000)
 COMPUTE = SETTING.epochs * SETTING.compute_seconds
@@ -53,8 +54,24 @@ def test_the_slow_link_is_the_bound_and_the_fast_one_is_not() -> None:
 
 def test_jobs_that_read_directly_share_the_link_and_jobs_on_one_cold_cache_do_not() -> None:
     assert predicted(Configuration.DIRECT, jobs=4) == pytest.approx(4 * predicted(Configuration.DIRECT))
-    assert predicted(Configuration.STOCK, jobs=4) == pytest.approx(predicted(Configuration.STOCK))
+    first = SETTING.link_seconds(mbit=27)
+    assert predicted(Configuration.STOCK) == pytest.approx(first + 2 * SETTING.compute_seconds)
     assert predicted(Configuration.SHARED, jobs=4) == pytest.approx(COMPUTE)
+
+
+@pytest.mark.parametrize(("jobs", "cpus"), [(2, 2), (4, 2), (4, 4)])
+def test_jobs_on_stock_alluxio_share_the_processors_for_its_fuse_client(jobs: int, cpus: int) -> None:
+    setting = replace(SETTING, cpus=cpus)
+    run = a_run(Configuration.STOCK, jobs=jobs)
+    later = jobs * setting.images * READ_CPU_SECONDS[Configuration.STOCK] / cpus
+    assert later > setting.compute_seconds
+    assert predicted_seconds(run, setting, cache_bytes=2 << 30) == pytest.approx(
+        setting.link_seconds(mbit=27) + 2 * later
+    )
+
+
+def test_results_of_before_there_was_a_number_of_processors_are_of_two() -> None:
+    assert Setting(images=1, total_bytes=1).cpus == 2
 
 
 @pytest.mark.parametrize("configuration", [Configuration.DIRECT, Configuration.SHARED])
