@@ -1,6 +1,7 @@
 """The rows of the live views."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -23,8 +24,9 @@ from tdcs.cli.live.watches import Contact
 from tdcs.kube.api import Object
 
 
-def dataset(name: str = "pictures", **status: Any) -> Object:
-    return {"metadata": {"name": name, "namespace": "team"}, "spec": {}, "status": status}
+def dataset(name: str = "pictures", *, cluster_name: str = "default", **status: Any) -> Object:
+    spec = {"cacheClusterRef": {"name": cluster_name}}
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": status}
 
 
 def held(**nodes: int) -> dict[str, Any]:
@@ -110,6 +112,28 @@ def test_a_node_shows_what_it_holds_and_what_runs_there() -> None:
     )
 
 
+def test_blocks_that_two_datasets_share_count_once() -> None:
+    shared = {"mountPath": "/datasets/0a", **held(a=60)}
+    found = document(
+        World(
+            nodes=[node("a")],
+            datasets=[
+                dataset("texts", mountPath="/datasets/0b", **held(a=30)),
+                dataset("the-same", **shared),
+                dataset("pictures", **shared),
+                dataset("elsewhere", cluster_name="second", **shared),
+            ],
+        )
+    )
+    first: NodeRow = rows(found, "nodes")["a"]
+    assert first.held == (
+        ("team/elsewhere", 60),
+        ("team/pictures", 60),
+        ("team/texts", 30),
+        ("team/the-same", 0),
+    ), "the sum of what a node holds is what lies there"
+
+
 def test_without_the_right_to_list_nodes_those_with_data_are_shown() -> None:
     found = document(World(datasets=[dataset(**held(a=60, c=0))], limits={"nodes": "you may not list nodes"}))
     assert rows(found, "nodes")["a"].gpus is None
@@ -135,6 +159,19 @@ def test_pods_of_others_that_mount_a_datasets_claim_are_jobs_too() -> None:
     assert (first.state, first.ready, first.wanted, first.nodes) == ("Running", 1, 2, (("a", 1),))
     assert first.message == "0/9 nodes are available"
     assert first.datasets == ("team/pictures",)
+
+
+def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
+    def look(*phases: str) -> JobRow:
+        pods = [
+            pod_row(pod(f"w-{number}", node="a", claims=("pictures",), owner="train", phase=phase))
+            for number, phase in enumerate(phases)
+        ]
+        found: JobRow = rows(document(World(pods=pods, datasets=[dataset()])), "jobs")["Job/team/train"]
+        return found
+
+    assert (look("Pending", "Pending").state, look("Pending", "Pending").ready) == ("Starting", 0)
+    assert (look("Running", "Pending").state, look("Running", "Pending").ready) == ("Running", 1)
 
 
 def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
@@ -214,6 +251,60 @@ def test_the_terminal_shows_what_fits_and_counts_the_rest(lines: int) -> None:
     assert text.count("\n") <= lines
     assert "of 60)" in text
     assert "running" in text
+
+
+WIDTHS = [80, 100, 132, 180]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_width_of_a_terminal_hides_a_name_a_figure_or_a_reason(width: int) -> None:
+    text = shown(large(), lines=None, width=width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    (jobs, data, nodes) = (
+        next(line.split() for line in lines if line.startswith(f"{head} "))
+        for head in ("Job", "Dataset", "Node")
+    )
+    assert jobs == ["Job", "State", "Pods", "Locality", "Where,", "or", "why", "not"]
+    assert data == ["Dataset", "State", "There", "Size", "Rate", "Nodes", "Jobs"]
+    assert nodes == ["Node", "State", "GPUs", "Cache", "Holds", "Runs"]
+    first = next(line for line in lines if line.startswith("gpu-000 "))
+    assert re.match(r"gpu-000 +(ready|not ready) +\d of 8 +[\d.]+ (GB|TB) ", first), first
+    queued = [line for line in lines if "Queued" in line]
+    assert all("its pods need" in line for line in queued)
+    assert queued
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_long_names_leave_room_for_the_figures(width: int) -> None:
+    name = "a-name-that-is-about-as-long-as-names-in-a-real-cluster-are-0123456789"
+    world = World(
+        nodes=[node(name)],
+        datasets=[dataset(name, state="Ready", **held(**{name: 40}))],
+        jobs=[job(name, state="Running", replicaStatuses=[{"name": "Worker", "ready": 2}])],
+    )
+    text = shown(world, lines=None, width=width)
+    assert "0 of 4" in text
+    assert "2 of 2" in text
+    assert "40 bytes" in text
+    assert "Running" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_nodes_that_need_a_look_come_first() -> None:
+    world = World(nodes=[node("a"), node("b"), node("c", ready="Unknown")], datasets=[dataset(**held(b=9))])
+    text = shown(world, lines=None)
+    places = [text.index(f"\n{name} ") for name in ("c", "b", "a")]
+    assert places == sorted(places)
+    assert "not ready" in text
+
+
+def test_a_job_that_starts_is_not_counted_as_running() -> None:
+    states = ("Running", "Starting", "Restarting", "Queued")
+    text = shown(World(jobs=[job(state.lower(), state=state) for state in states]), lines=None)
+    assert "1 running, 2 starting, 1 waiting" in text
+    text = shown(World(jobs=[job("one", state="Running")]), lines=None)
+    assert "1 running, 0 waiting" in text
 
 
 def test_without_an_end_the_terminal_shows_everything() -> None:

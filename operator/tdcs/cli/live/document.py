@@ -53,7 +53,8 @@ class NodeRow(_Row, frozen=True, kw_only=True):
     """A node: what it holds and what runs there.
 
     `gpus` is None where nodes cannot be read. `worker`: state of its cache worker; empty: it has none. `held`: bytes by
-    dataset, the most first. `pods`: those that read data or belong to a job.
+    dataset, the most first; 0 for one that has the same blocks as one before it, so that the sum is what lies there.
+    `pods`: those that read data or belong to a job.
     """
 
     name: str
@@ -208,13 +209,26 @@ def _cluster(obj: Object) -> ClusterRow:
 
 
 def _held(datasets: Sequence[Object]) -> dict[str, list[tuple[str, int]]]:
-    """Bytes of each dataset by node: of whichever copy, once."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    """Bytes of each dataset by node, the most first: of whichever copy, and of a mount that several share, once."""
+    found: dict[str, list[tuple[str, int, str]]] = {}
     for dataset in datasets:
-        for node, size in (_copies(dataset).node_bytes if _copies(dataset) else {}).items():
+        path = (dataset.get("status") or {}).get("mountPath") or _title(dataset)
+        mount = f"{names.cache_cluster_of(dataset)}:{path}"
+        copies: CopyOnNodes | None = _copies(dataset)
+        for node, size in (copies.node_bytes if copies else {}).items():
             if size > 0:
-                found.setdefault(node, []).append((_title(dataset), size))
-    return found
+                found.setdefault(node, []).append((_title(dataset), size, mount))
+    return {node: _counted_once(each) for node, each in found.items()}
+
+
+def _counted_once(held: Sequence[tuple[str, int, str]]) -> list[tuple[str, int]]:
+    """Datasets with their bytes and mounts, of which the same mount's bytes are those of one Dataset only."""
+    seen: set[str] = set()
+    found = []
+    for title, size, mount in sorted(held, key=lambda one: (-one[1], one[0])):
+        found.append((title, 0 if mount in seen else size))
+        seen.add(mount)
+    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def _copies(dataset: Object) -> Any:
@@ -259,7 +273,7 @@ def _nodes(
             worker=worker.get("state", ""),
             used=worker.get("usedBytes", 0),
             capacity=worker.get("capacityBytes", 0),
-            held=tuple(sorted(held.get(name, ()), key=lambda item: (-item[1], item[0]))),
+            held=tuple(held.get(name, ())),
             pods=tuple(sorted(running.get(name, ()))),
         )
 
@@ -338,14 +352,16 @@ def _foreign_job(pods: Sequence[PodRow]) -> JobRow:
     first, live = pods[0], [pod for pod in pods if not pod.ended]
     placed = [pod for pod in live if pod.node]
     waits = next((pod.waits_for for pod in live if pod.waits_for), "")
-    state = "Running" if placed else "Waiting" if live else "Failed" if first.failed else "Succeeded"
+    running = [pod for pod in placed if pod.running]
+    ended = "Failed" if first.failed else "Succeeded"
+    state = "Running" if running else "Starting" if placed else "Waiting" if live else ended
     return JobRow(
         kind=first.owner_kind,
         namespace=first.namespace,
         name=first.owner_name,
         state=state,
         message=waits,
-        ready=len(placed),
+        ready=len(running),
         wanted=len(live),
         datasets=tuple(sorted({claim for pod in pods for claim in pod.claims})),
         nodes=_counted([pod.node for pod in placed]),

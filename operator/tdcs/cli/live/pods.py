@@ -12,14 +12,16 @@ from tdcs.kube.objects import pod_has_ended
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     """A pod.
 
-    `owner_kind`, `owner_name`: what made it, the pod itself where nothing did; a TrainingJob for its pods. `job`:
-    whether that is a TrainingJob. `claims`: what it mounts, as `namespace/name`. `waits_for`: why it has no node yet.
+    `running`: its containers have started. `owner_kind`, `owner_name`: what made it, the pod itself where nothing did;
+    a TrainingJob for its pods. `job`: whether that is a TrainingJob. `claims`: what it mounts, as `namespace/name`.
+    `waits_for`: why it has no node yet.
     """
 
     namespace: str
     name: str
     node: str = ""
     gpus: int = 0
+    running: bool = False
     ended: bool = False
     failed: bool = False
     job: bool = False
@@ -59,6 +61,7 @@ def pod_row(pod: Object) -> PodRow:
         name=metadata["name"],
         node=spec.get("nodeName") or "",
         gpus=pod_requests(spec).get(names.GPU_RESOURCE, 0),
+        running=status.get("phase") == "Running",
         ended=pod_has_ended(pod),
         failed=status.get("phase") == "Failed",
         job=bool(job),

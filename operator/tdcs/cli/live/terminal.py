@@ -1,6 +1,7 @@
 """The document as it looks in a terminal of some size. Functions of values, no I/O."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -23,6 +24,8 @@ from tdcs.cli.live.watches import Contact
 from tdcs.controllers.humanize import human, percent
 
 _BAR: Final = 14
+_BARS_FROM: Final = 120
+"""Columns of a terminal: in a narrower one figures take the place of bars."""
 _COLOURS: Final = {0: "green", 1: "cyan", 2: "yellow", 3: "yellow", 4: "red", 5: "bright_black"}
 
 _LINES_BESIDE: Final = 11
@@ -42,7 +45,7 @@ class View:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The whole view."""
-        narrow = options.max_width < 100
+        layout = _Layout(width=options.max_width)
         document = self._document
         jobs = cast("Mapping[str, JobRow]", document.get("jobs", {}))
         nodes = cast("Mapping[str, NodeRow]", document.get("nodes", {}))
@@ -52,9 +55,9 @@ class View:
         for_jobs, for_data, for_nodes = shared_out(room, len(jobs), len(datasets), len(nodes))
         yield self._head()
         yield from remarks
-        yield from _section("Jobs", _jobs(jobs, for_jobs, narrow=narrow), len(jobs), for_jobs)
-        yield from _section("Data", _datasets(datasets, for_data, narrow=narrow), len(datasets), for_data)
-        yield from _section("Nodes", _nodes(nodes, for_nodes, narrow=narrow), len(nodes), for_nodes)
+        yield from _section("Jobs", _jobs(jobs, for_jobs, layout), len(jobs), for_jobs)
+        yield from _section("Data", _datasets(datasets, for_data, layout), len(datasets), for_data)
+        yield from _section("Nodes", _nodes(nodes, for_nodes, layout), len(nodes), for_nodes)
 
     def _head(self) -> Text:
         nodes = cast("Mapping[str, NodeRow]", self._document.get("nodes", {})).values()
@@ -62,12 +65,14 @@ class View:
         jobs = cast("Mapping[str, JobRow]", self._document.get("jobs", {})).values()
         gpus = sum(node.gpus or 0 for node in nodes)
         used, capacity = sum(each.used for each in clusters), sum(each.capacity for each in clusters)
-        running = sum(RANKS.get(job.state, 2) <= 1 for job in jobs)
-        waiting = sum(RANKS.get(job.state, 2) == 2 for job in jobs)
+        running, starting, waiting = (
+            sum(RANKS.get(job.state, RANKS["Waiting"]) == RANKS[state] for job in jobs)
+            for state in ("Running", "Starting", "Waiting")
+        )
         parts = [
             f"GPUs {min(sum(node.gpus_used for node in nodes), gpus)} of {gpus}" if gpus else "",
             f"cache {human(used)} of {human(capacity)}" if capacity else "",
-            f"{running} running, {waiting} waiting",
+            f"{running} running, {f'{starting} starting, ' if starting else ''}{waiting} waiting",
         ]
         return Text(" · ".join(part for part in parts if part), style="bold")
 
@@ -117,15 +122,35 @@ def _section(title: str, table: Table, count: int, shown: int) -> Sequence[Rende
     return [Group(Text(), Text.from_markup(f"[bold]{title}[/bold]{more}"), table)]
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
-    return table
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """What the width of the terminal allows."""
+
+    width: int
+
+    @property
+    def bars(self) -> bool:
+        """Whether there is room for bars beside the figures."""
+        return self.width >= _BARS_FROM
+
+    def table(self, name: str, *columns: str, rest: Sequence[str]) -> Table:
+        """A table as wide as the terminal: figures and states are whole, and the columns `rest` share what is left."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=self.width // 3)
+        for column in columns:
+            table.add_column(
+                column, no_wrap=True, overflow="ellipsis", ratio=1 if column in rest else None, min_width=4
+            )
+        return table
+
+    def bar(self, done: int, whole: int) -> list[ProgressBar]:
+        """The cell of a bar, where there are bars."""
+        return [ProgressBar(total=max(whole, 1), completed=done, width=_BAR)] if self.bars else []
 
 
-def _jobs(jobs: Mapping[str, JobRow], count: int, *, narrow: bool) -> Table:
-    table = _table("Job", "State", "Pods", "Locality", *([] if narrow else ["Where, or why not"]))
+def _jobs(jobs: Mapping[str, JobRow], count: int, layout: _Layout) -> Table:
+    why = "Where, or why not"
+    table = layout.table("Job", "State", "Pods", "Locality", why, rest=[why])
     ranked = sorted(
         jobs.values(), key=lambda job: (RANKS.get(job.state, 2), job.position, job.namespace, job.name)
     )
@@ -139,13 +164,14 @@ def _jobs(jobs: Mapping[str, JobRow], count: int, *, narrow: bool) -> Table:
             f"[{colour}]{place}{escape(job.state)}[/]",
             f"{job.ready} of {job.wanted}",
             job.locality,
-            *([] if narrow else [escape(where or job.message or job.reason)]),
+            escape(where or job.message or job.reason),
         )
     return table
 
 
-def _datasets(datasets: Mapping[str, DatasetRow], count: int, *, narrow: bool) -> Table:
-    table = _table("Dataset", "State", "There", " ", "Size", *([] if narrow else ["Rate", "Nodes", "Jobs"]))
+def _datasets(datasets: Mapping[str, DatasetRow], count: int, layout: _Layout) -> Table:
+    bar = [" "] if layout.bars else []
+    table = layout.table("Dataset", "State", "There", *bar, "Size", "Rate", "Nodes", "Jobs", rest=["Rate"])
     # What fills comes first: that is what one looks at.
     ranked = sorted(
         datasets.values(), key=lambda row: (not (row.rate or row.copied), row.namespace, row.name)
@@ -160,34 +186,49 @@ def _datasets(datasets: Mapping[str, DatasetRow], count: int, *, narrow: bool) -
             )
             if text
         )
-        jobs = f"{row.active} active" + (f", {row.waiting} waiting" if row.waiting else "")
         table.add_row(
             escape(f"{row.namespace}/{row.name}"),
             f"[{'green' if row.state == 'Ready' else 'yellow'}]{escape(row.state)}[/]",
             percent(done, whole) if whole else "",
-            ProgressBar(total=max(whole, 1), completed=done, width=_BAR),
+            *layout.bar(done, whole),
             human(row.total) if row.total else "",
-            *([] if narrow else [rate, str(row.nodes), jobs]),
+            rate,
+            str(row.nodes),
+            " + ".join([str(row.active), *([f"{row.waiting} waiting"] if row.waiting else [])]),
         )
     return table
 
 
-def _nodes(nodes: Mapping[str, NodeRow], count: int, *, narrow: bool) -> Table:
-    table = _table("Node", "GPUs", "Cache", " ", *([] if narrow else ["Holds", "Runs"]))
-    # Nodes with something on them first; then by name.
-    ranked = sorted(nodes.values(), key=lambda node: (not (node.pods or node.held), node.name))
+def _nodes(nodes: Mapping[str, NodeRow], count: int, layout: _Layout) -> Table:
+    bar = [" "] if layout.bars else []
+    table = layout.table("Node", "State", "GPUs", "Cache", *bar, "Holds", "Runs", rest=["Holds", "Runs"])
+    # Nodes that need a look first, then those with something on them; then by name.
+    ranked = sorted(
+        nodes.values(), key=lambda node: (not _troubles(node), not (node.pods or node.held), node.name)
+    )
     for node in ranked[:count]:
         held = sum(size for _, size in node.held)
-        state = "" if node.ready else " [red]not ready[/red]"
-        state += " [yellow]cordoned[/yellow]" if node.cordoned else ""
-        if node.worker and node.worker != "Ready":
-            state += f" [yellow]{escape(node.worker.lower())}[/yellow]"
         jobs = dict.fromkeys(job.partition("/")[2] for _, job in node.pods)
         table.add_row(
-            f"{escape(node.name)}{state}",
+            escape(node.name),
+            ", ".join(_troubles(node)) or "[green]ready[/green]",
             "" if node.gpus is None else f"{min(node.gpus_used, node.gpus)} of {node.gpus}",
             human(held) if held else "",
-            ProgressBar(total=max(node.capacity, held, 1), completed=held, width=_BAR),
-            *([] if narrow else [escape(", ".join(name for name, _ in node.held)), escape(", ".join(jobs))]),
+            *layout.bar(held, max(node.capacity, held)),
+            escape(", ".join(name for name, _ in node.held)),
+            escape(", ".join(jobs)),
         )
     return table
+
+
+def _troubles(node: NodeRow) -> list[str]:
+    """What is the matter with a node or its cache worker."""
+    return [
+        *([] if node.ready else ["[red]not ready[/red]"]),
+        *(["[yellow]cordoned[/yellow]"] if node.cordoned else []),
+        *(
+            [f"[yellow]cache {escape(node.worker.lower())}[/yellow]"]
+            if node.worker and node.worker != "Ready"
+            else []
+        ),
+    ]

@@ -235,7 +235,7 @@ function detail() {
     add("State", [row.state ?? "Pending", row.reason].filter(Boolean).join(": "));
     add("Why", row.message);
     if (row.position) add("In the queue", `place ${row.position}`);
-    add("Pods", `${row.ready ?? 0} of ${row.wanted ?? 0} ${row.kind === "TrainingJob" ? "ready" : "placed"}`);
+    add("Pods", `${row.ready ?? 0} of ${row.wanted ?? 0} ${row.kind === "TrainingJob" ? "ready" : "running"}`);
     add("Locality", row.locality);
     add("Scheduler", row.scheduler);
     for (const key of row.datasets ?? []) add("Reads", ...dataset(key));
@@ -265,7 +265,8 @@ function figures() {
   if (gpus) set("stat-gpus", Math.min(sum(nodes, "gpusUsed"), gpus), `of ${gpus}`); else set("stat-gpus", "–");
   const capacity = sum(caches, "capacity");
   if (capacity) set("stat-cache", bytes(sum(caches, "used")), `of ${bytes(capacity)}`); else set("stat-cache", "–");
-  set("stat-running", jobs.filter(job => rank(job) <= 1).length);
+  const starting = jobs.filter(job => rank(job) === RANKS.Starting).length;
+  set("stat-running", jobs.filter(job => rank(job) === RANKS.Running).length, starting ? `+ ${starting} starting` : "");
   set("stat-waiting", jobs.filter(job => rank(job) === 2).length);
   const rate = sum(sets, "rate"), copied = sum(sets, "copied");
   set("stat-loading", rate || copied ? `${bytes(rate)}/s` : "nothing", copied ? `+ ${bytes(copied)}/s copied` : "");
