@@ -1,6 +1,7 @@
 """How datasets share a cache: how many jobs read one at once, when it leaves, how much teams may take, and which
 sources they may use."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -86,10 +87,30 @@ EVICTION_RULES = (
 """Rules between the fields."""
 
 
+_POLICY_NAME: Final = "^[A-Z][A-Za-z0-9]{1,62}$"
+_WHICH_POLICY: Final = (
+    f"must be LRU, LRFU, NextUse, {PIN} or {TIMED}, in this spelling, or the name of a policy that is installed beside "
+    "the operator, which begins with a capital letter"
+)
+
+
+def _checked_policy(policy: str) -> str:
+    if re.fullmatch(_POLICY_NAME, policy) is None:
+        raise ValueError(_WHICH_POLICY)
+    return policy
+
+
 class Eviction(Model):
     """When the data leaves the cache: never while a pod mounts its claim or a job waits for it."""
 
-    policy: Annotated[str, Field(pattern="^[A-Z][A-Za-z0-9]{1,62}$")] = "LRU"
+    policy: Annotated[
+        str,
+        AfterValidator(_checked_policy),
+        Field(
+            max_length=63,
+            json_schema_extra=rules(rule(f"self.matches('{_POLICY_NAME}')", _WHICH_POLICY)),
+        ),
+    ] = "LRU"
     """LRU: when others need its room, the least recently used of the idle Datasets first. LRFU: as LRU, and often used
     ones stay longer. NextUse: what waiting jobs will read stays, the first of the queue before all. Pin: never. Timed:
     not before its time (ttl or schedule), and then whether room is needed or not. Or the name of a policy that is

@@ -275,6 +275,7 @@ BAD = [
     ("Dataset", "spec.source.secretRef", ..., "spec.source.secretRef: Required value: name a Secret"),
     ("Dataset", "spec.source.options.endpoint", "store:9000", "must be a URL such as"),
     ("Dataset", "spec.placement.mode", "Everywhere", 'supported values: "Auto", "Partition", "Replicate"'),
+    ("Dataset", "spec.eviction.policy", "pin", "must be LRU, LRFU, NextUse, Pin or Timed, in this spelling"),
     ("Dataset", "spec.placement.nodeCount", 0, "should be greater than or equal to 1"),
     ("Dataset", "metadata.name", "a.b", "metadata.name must be at most 63"),
     ("TrainingJob", "spec.datasets.0.mountPath", "data", "must be an absolute path in the container"),

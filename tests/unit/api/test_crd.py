@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tdcs.api.base import Model
 from tdcs.api.dataset import Dataset
 from tdcs.api.generate import crd, reference
 from tdcs.api.generate.schema import structural
+from tdcs.controllers.humanize import wrong_fields
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -88,3 +89,20 @@ def test_a_keyword_that_the_server_would_refuse_is_refused_here() -> None:
 def test_models_tolerate_fields_of_a_newer_version() -> None:
     spec = {"source": {"uri": "s3://bucket", "mirrors": ["s3://other"]}, "quota": "1Gi"}
     assert Dataset.model_validate({"spec": spec}).spec.source.uri == "s3://bucket"
+
+
+def test_an_eviction_policy_in_the_wrong_case_is_answered_with_the_names_of_the_policies() -> None:
+    """By the API server through the schema, and by the operator where an older schema let it pass."""
+    kind = next(kind for kind in crd.KINDS if kind.model is Dataset)
+    schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    policy = dict(fields(schema, "Dataset"))["Dataset.spec.eviction.policy"]
+    assert "pattern" not in policy, "the server would quote it"
+    (rule,) = policy["x-kubernetes-validations"]
+    named = "LRU, LRFU, NextUse, Pin or Timed"
+    assert named in rule["message"]
+    spec = {"source": {"uri": "s3://bucket"}, "eviction": {"policy": "pin"}}
+    with pytest.raises(ValidationError, match=named) as error:
+        Dataset.model_validate({"spec": spec})
+    assert "pattern" not in wrong_fields(error.value)
+    for accepted in ("Pin", "LRFU", "Home2"):
+        assert Dataset.model_validate({"spec": {**spec, "eviction": {"policy": accepted}}})
