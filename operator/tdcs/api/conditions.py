@@ -109,6 +109,9 @@ EXPIRED = "Expired"
 FILES_FAILED = "FilesFailed"
 """All of a Dataset is there but files that cannot be had."""
 
+NO_CACHE_NODE = "NoCacheNode"
+"""No node that may hold the data has a live cache worker with free space."""
+
 NO_ROOM_FOR_CLONE = "NoRoomForClone"
 """A clone finds no nodes, or no room on them."""
 
@@ -168,7 +171,7 @@ WARNINGS = frozenset(
         "MountConflict",
         "MountLost",
         "NameTaken",
-        "NoCacheNode",
+        NO_CACHE_NODE,
         "NoNodeIsLargeEnough",
         "NoNodeMatches",
         "NodesDoNotFit",

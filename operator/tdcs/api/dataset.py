@@ -378,7 +378,7 @@ class DatasetStatus(Model):
     loaded_ratio: float = 0.0
     """loadedBytes over wantedBytes, between 0 and 1. A job's readiness percent is compared with it."""
     loaded: str | None = None
-    """loadedRatio as a whole percentage, rounded down; for display only."""
+    """loadedRatio as a whole percentage, rounded down; left out where none of the data is wanted. For display only."""
     bytes_per_second: int = 0
     """Bytes a second that the running load reads from the source, over all nodes; 0 when nothing is being loaded."""
     copied_bytes_per_second: int = 0

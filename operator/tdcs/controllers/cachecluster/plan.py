@@ -6,7 +6,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
-from tdcs.api.conditions import CACHE_STARTING, Finding, finding
+from tdcs.api.conditions import CACHE_STARTING, NO_CACHE_NODE, Finding, finding
 from tdcs.controllers.cache.view import starting_text
 from tdcs.controllers.humanize import human_binary
 from tdcs.controllers.resources import amounts
@@ -194,7 +194,7 @@ def readiness(
         return finding(
             names.READY,
             False,
-            "NoCacheNode",
+            NO_CACHE_NODE,
             "no node matches spec.nodeSelector and spec.tolerations: label a node, or change the selector",
         )
     lost = [worker.node for worker in workers if worker.state == "Lost"]

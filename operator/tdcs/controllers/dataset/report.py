@@ -47,6 +47,8 @@ def with_data(
     """
     some, done, lacks = bool(held.total_files), progress or WantProgress(), failures or Failures()
     now = readable or done
+    # 100% of nothing would say that all is there.
+    wanted = done.wanted_bytes > 0 or held.total_bytes == 0
     copies = copies_of(held=held, placement=placement, progress=now, brought=brought, cloned=cloned)
     # Without a placement it is what reads brought, which is one copy. An autoscaler must not see a copy go because its
     # only node restarts.
@@ -62,7 +64,9 @@ def with_data(
             "wanted_bytes": done.wanted_bytes,
             "loaded_bytes": done.placed_bytes,
             "loaded_ratio": ratio(done.placed_bytes, done.wanted_bytes) if placement is not None else 0.0,
-            "loaded": percent(done.placed_bytes, done.wanted_bytes) if placement is not None else None,
+            "loaded": percent(done.placed_bytes, done.wanted_bytes)
+            if placement is not None and wanted
+            else None,
             "bytes_per_second": now.source_rate,
             "copied_bytes_per_second": now.peer_rate,
             "rate": speed(read=now.source_rate, copied=now.peer_rate),

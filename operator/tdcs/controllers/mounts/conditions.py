@@ -10,6 +10,7 @@ from tdcs.api.conditions import (
     EVICTED,
     EXPIRED,
     FILES_FAILED,
+    NO_CACHE_NODE,
     NOT_ALL_FITS,
     PRELOAD_DISABLED,
     QUOTA_EXCEEDED,
@@ -65,7 +66,7 @@ def kept_for_readers(*, reason: str, message: str) -> list[Finding]:
 
 def unplaced(*, uri: str, selector: Mapping[str, str]) -> list[Finding]:
     """No node can hold any of it; it is read from the source."""
-    reason, text = "NoCacheNode", no_node(selector)
+    reason, text = NO_CACHE_NODE, no_node(selector)
     return [finding(names.PLACED, False, reason, text), *blocked(reason=reason, message=text, uri=uri)]
 
 
@@ -286,6 +287,7 @@ def state_of(findings: list[Finding]) -> DatasetState:
         "CacheClusterNotFound": "Pending",
         CACHE_STARTING: "Pending",
         "CacheUnavailable": "Pending",
+        NO_CACHE_NODE: "Pending",
     }
     return early.get(ready.reason if ready is not None else "", "Failed")
 

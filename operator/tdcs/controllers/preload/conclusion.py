@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding, finding
+from tdcs.api.conditions import NO_CACHE_NODE, Finding, finding
 from tdcs.api.durations import seconds_between
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile, printable
 from tdcs.api.preload import PreloadState, PreloadStatus
@@ -90,7 +90,7 @@ def conclude(view: PreloadView) -> Conclusion:
             "no live cache worker with free space is on a node that it may use (spec.nodes, and "
             "spec.placement.nodeSelector of the Dataset): see kubectl get cacheclusters -o wide"
         )
-        return Conclusion(state="Pending", reason="NoCacheNode", message=text)
+        return Conclusion(state="Pending", reason=NO_CACHE_NODE, message=text)
     if not view.assigned or view.progress.missing_bytes > 0 or view.progress.failed_bytes > 0:
         return _under_way(view)
     where = placed(placement)
