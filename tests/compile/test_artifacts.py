@@ -264,8 +264,10 @@ def test_a_model_is_compiled_here_also_where_the_folder_is_missing(made: Path, t
     for folder in (missing, made / "artifacts"):
         with pytest.raises(
             artifacts.ArtifactError, match=r"no artifact of resnet to load.*give the path of its \.onnx"
-        ):
+        ) as caught:
             artifacts.load(folder, model="resnet", compile_missing=True)
+        said = "cannot be listed: No such file or directory; is the Dataset mounted?" in str(caught.value)
+        assert said is (folder == missing)
 
 
 def test_a_bucket_and_a_preference_that_is_no_list_are_refused(made: Path) -> None:

@@ -1,9 +1,12 @@
 """What tables take and what back ends write, as pure functions: no TVM is needed."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tdcs_train.artifacts.loading import load
+from tdcs_train.artifacts.manifest import ArtifactError
 from tdcs_train.artifacts.node import cpu_features
 from tdcs_train.artifacts.targets import TARGETS, find_target, limit, runnable
 from tdcs_train.backends import checks
@@ -93,3 +96,14 @@ def test_a_target_runs_where_all_its_features_are() -> None:
 def test_a_feature_counts_only_if_every_processor_has_it() -> None:
     assert cpu_features("flags\t\t: sse4_1 avx2\nbugs\t: x\nflags\t\t: sse4_1\n") == {"sse4_1"}
     assert cpu_features("") == frozenset()
+
+
+def test_a_missing_folder_is_said_also_where_the_model_cannot_be_compiled_instead(tmp_path: Path) -> None:
+    missing = tmp_path / "unmounted"
+    with pytest.raises(ArtifactError) as caught:
+        load(missing, model="resnet", compile_missing=True)
+    first, second = str(caught.value).split(" Compiling the model here instead failed: ")
+    assert first == (
+        f"the artifacts in {missing} cannot be listed: No such file or directory; is the Dataset mounted?"
+    )
+    assert "give the path of its .onnx file" in second

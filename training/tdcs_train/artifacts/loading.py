@@ -51,12 +51,14 @@ def load(
     refused: list[Refused] = []
     source = model if _names_a_source(model) else None
     models: set[str] = set()
+    unlisted = ""
     try:
         artifacts = _read_all(root)
-    except ArtifactError:
+    except ArtifactError as error:
         if not compile_missing:
             raise
         artifacts = []
+        unlisted = str(error)
     for place, manifest, reason in artifacts:
         if manifest is None:
             refused.append(Refused(folder=place, reason=reason))
@@ -79,7 +81,12 @@ def load(
         except ArtifactError as error:
             refused.append(Refused(folder=place, reason=str(error)))
     if compile_missing:
-        return _compile_here(model, prefer=prefer, node=here, begin=begin)
+        try:
+            return _compile_here(model, prefer=prefer, node=here, begin=begin)
+        except InputError as error:
+            if not unlisted:
+                raise
+            raise ArtifactError(f"{unlisted} Compiling the model here instead failed: {error}") from error
     raise ArtifactError(
         _nothing_usable(
             root, model=model, source=source, models=models, prefer=prefer, node=here, refused=refused
