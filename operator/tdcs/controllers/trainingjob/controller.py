@@ -82,6 +82,7 @@ class TrainingJobController:
         self._growth = GrowthHold(context=context, queue=gangs, clock=clock)
         self._pod_events = PodEvents(context=context)
         self._kueue = KueueQuota(context=context)
+        self._template_claims = template_claims.TemplateClaims(api=context.api, clock=clock)
         self._copies = CopyChoices(stores=context.stores, room=gangs.room_near)
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -191,9 +192,7 @@ class TrainingJobController:
         """With a claim that its pods would wait for in vain; of a job that was admitted the scheduler says so."""
         if seen.was_admitted or seen.spec.run_policy.suspend:
             return seen
-        missing = await template_claims.missing_claim(
-            self._context.api, spec=seen.spec, namespace=seen.namespace
-        )
+        missing = await self._template_claims.missing(spec=seen.spec, namespace=seen.namespace)
         return replace(seen, missing_claim=missing)
 
     def _decide(self, obj: Object, seen: Observed, *, now: str, over: bool) -> Decision | None:

@@ -1,12 +1,15 @@
 """Jobs with templates that name PersistentVolumeClaims of their users."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.unit.controllers.jobs import Jobs, role
 
+from tdcs.controllers.context import WorkKey
 from tdcs.controllers.volumes import template_claims
-from tdcs.kube.resources import PERSISTENT_VOLUME_CLAIMS
+from tdcs.kube.api import Object
+from tdcs.kube.resources import PERSISTENT_VOLUME_CLAIMS, TRAINING_JOBS, Resource
 
 
 def with_claims(*claims: str) -> dict[str, Any]:
@@ -51,6 +54,32 @@ async def test_a_job_without_a_gang_waits_for_its_claims_too() -> None:
         await jobs.create(roles=with_claims("scratch"), scheduling={"gang": False})
         await jobs.until_state("Waiting")
         assert jobs.status()["reason"] == "PersistentVolumeClaimNotFound"
+
+
+async def test_a_claim_is_asked_for_once_in_ten_seconds_however_many_passes_and_jobs_need_it() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.server.create(PERSISTENT_VOLUME_CLAIMS, obj=claim("there"))
+        asked: list[str] = []
+        get = jobs.context.api.get
+
+        async def counted(resource: Resource, *, name: str, namespace: str | None = None) -> Object | None:
+            if resource is PERSISTENT_VOLUME_CLAIMS:
+                asked.append(name)
+            return await get(resource, name=name, namespace=namespace)
+
+        jobs.context.api.get = counted  # type: ignore[method-assign]
+        for name in ("first", "second"):
+            await jobs.create(name, roles=with_claims("there", "scratch"))
+            await jobs.until_state("Waiting", name)
+        for _ in range(3):
+            wanted = jobs.passes + 1
+            jobs.context.queue.add(WorkKey(TRAINING_JOBS, "n", "first"))
+            await jobs.until(partial(_has_passed, jobs, wanted))
+        assert sorted(asked) == ["scratch", "there"]
+
+
+def _has_passed(jobs: Jobs, wanted: int) -> bool:
+    return jobs.passes >= wanted
 
 
 def claim(name: str) -> dict[str, Any]:
