@@ -102,7 +102,7 @@ def partial_bytes(state: MountState, sizes: slots.Sizes) -> int:
 
 
 def progress(
-    *, placement: WantPlacement, manifest: str, states: Mapping[str, MountState], current: Collection[str]
+    *, placement: WantPlacement, manifest: str, states: Mapping[str, MountState], informed: Collection[str]
 ) -> WantProgress:
     """How far a want is.
 
@@ -110,8 +110,8 @@ def progress(
         placement: what it came to.
         manifest: digest of the version.
         states: of the agents that can be reached, by node.
-        current: nodes with a state that answers the assignment that this placement came to; of others is known what
-            lies there, but not of which files.
+        informed: nodes with a state that is about the files that they shall have by this placement; of others is known
+            what lies there, but not of which files.
     """
     totals, key = placement.totals, placement.want.key
     copies: list[dict[str, int]] = []
@@ -128,7 +128,7 @@ def progress(
                 done.append(0)
                 continue
             part = next((one for one in state.parts if one.name == key), None)
-            if part is not None and node in current:
+            if part is not None and node in informed:
                 held[node] = min(part.held_bytes, wanted)
                 failed += min(part.failed_bytes, wanted - held[node])
                 done.append(part.held_files)

@@ -265,6 +265,35 @@ def hosts(
     )
 
 
+def informed(
+    found: Hosts, placements: Sequence[WantPlacement], *, parts: Mapping[str, tuple[Part, ...]]
+) -> frozenset[str]:
+    """Nodes with a last state that is about the files that they shall have now: those of agents that are away, and of
+    agents that were assigned the same files in another way since.
+
+    A source that was away when an agent went may be back by now, so a last state that says so does not count.
+
+    Args:
+        found: the nodes.
+        placements: what is wanted now.
+        parts: what the states are about, by node, where that is known.
+    """
+    return frozenset(
+        node
+        for node in found.held.keys() & parts.keys()
+        if all(
+            any(
+                (part.name, part.slots, part.paths) == (one.want.key, mask, one.want.paths)
+                for part in parts[node]
+            )
+            for one in placements
+            for copy in one.copies
+            if (mask := copy.nodes.get(node)) is not None
+        )
+        and (node in found.agents or not any(one.code == "SourceAway" for one in found.held[node].failed))
+    )
+
+
 def draining_nodes(cluster: Object | None) -> frozenset[str]:
     """The nodes with draining workers of a cache cluster, as its status says."""
     return _workers(cluster, draining=True) or frozenset()

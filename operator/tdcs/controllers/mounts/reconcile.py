@@ -174,8 +174,10 @@ class MountPass:
             concerned = placement.concerned(found, grant.placements, expected=expected)
         granted = world.manager.granted(cluster=mount.cluster, path=mount.path, own=grant, nodes=concerned)
         assigner = world.assigner(mount.cluster)
-        sure = assigner.current(mount.path, states=found.agents)
-        progress = _progress(found.held, grant.placements, manifest=listed.digest, current=sure)
+        heard = {**{node: one.state for node, one in view.away.items()}, **found.agents}
+        parts = assigner.parts(mount.path, states=heard)
+        informed = placement.informed(found, grant.placements, parts=parts)
+        progress = _progress(found.held, grant.placements, manifest=listed.digest, informed=informed)
         decision = MountDecision(
             mount=mount.path,
             placements=grant.placements,
@@ -193,7 +195,6 @@ class MountPass:
                 missing=0.0 if before.away else _missing(grant.placements, progress),
             ),
         )
-        parts = assigner.parts(mount.path, states=found.agents)
         given = AssignmentInput(
             mount=mount.path,
             manifest=listed.digest,
@@ -226,10 +227,15 @@ class MountPass:
             outages=view.outages,
         )
         current = assigner.current(mount.path, states=found.agents)
-        if current != sure:  # to some agents other things are assigned now: what they say is of those before
-            progress = _progress(found.held, grant.placements, manifest=listed.digest, current=current)
         report = _reported(
-            before, decision, found, listed=listed, progress=progress, current=current, settled=settled
+            before,
+            decision,
+            found,
+            listed=listed,
+            progress=progress,
+            current=current,
+            informed=informed,
+            settled=settled,
         )
         return replace(report, look_at=self._next_look(report))
 
@@ -387,11 +393,11 @@ def _progress(
     placements: Sequence[WantPlacement],
     *,
     manifest: str,
-    current: frozenset[str],
+    informed: frozenset[str],
 ) -> dict[str, WantProgress]:
     """How far each want is, by its key."""
     return {
-        one.want.key: holdings.progress(placement=one, manifest=manifest, states=states, current=current)
+        one.want.key: holdings.progress(placement=one, manifest=manifest, states=states, informed=informed)
         for one in placements
     }
 
@@ -422,15 +428,16 @@ def _reported(
     listed: Listed,
     progress: Mapping[str, WantProgress],
     current: frozenset[str],
+    informed: frozenset[str],
     settled: EngineError | bool,
 ) -> MountReport:
     """What the agents say of a decision."""
     placements = {one.want.key: one for one in decision.placements}
-    failures = holdings.failures(found.states)
+    failures = holdings.failures({**{node: found.held[node] for node in informed}, **found.states})
     absent = found.held.keys() - found.readable.keys()
     readable = progress
     if absent:
-        readable = _progress(found.readable, decision.placements, manifest=listed.digest, current=current)
+        readable = _progress(found.readable, decision.placements, manifest=listed.digest, informed=informed)
     return replace(
         before,
         problem=of_engine(settled, mounted=True) if isinstance(settled, EngineError) else None,

@@ -3,14 +3,21 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 from tests.unit.controllers.cluster import QUICK, Cluster
 from tests.unit.controllers.jobs import Jobs
+from tests.unit.planning.builders import candidate, placed, totals_of
 
 from tdcs.controllers.context import WorkKey
+from tdcs.controllers.mounts.placement import Hosts, informed
+from tdcs.engine.agents import AgentState, FileFailure, MountState, Part
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, TRAINING_JOBS, Resource
+from tdcs.planning.wants import Want
+from tdcs.policy import slots
+from tdcs.policy.preload import Subset
 
 MB = 1_000_000
 SIZE = 20 * MB
@@ -136,6 +143,37 @@ async def test_what_an_agent_has_is_struck_seconds_after_it_went_and_its_slots_w
     await cluster.until_state("Ready")
 
 
+async def test_files_that_cannot_be_had_are_no_load_while_an_agent_is_away(
+    cluster: Cluster, clock: Clock
+) -> None:
+    cluster.engine.sources["s3://second"] = {f"{number:03d}.jpg": MB for number in range(20)}
+    cluster.engine.refuse = lambda _, block: (
+        "permission denied" if block.source_path.endswith("7.jpg") else None
+    )
+    await cluster.create_dataset(
+        "second", source={"uri": "s3://second"}, placement={"mode": "Replicate", "nodeCount": 2}
+    )
+    await cluster.until(lambda: cluster.condition("Ready", "second").get("reason") == "FilesFailed")
+    known = {field: cluster.status("second")[field] for field in ("failedFileCount", "failedFiles", "loaded")}
+    before = cluster.server.on_change
+    seen: set[tuple[str, str | None]] = set()
+
+    def note(resource: Resource, obj: Object, deleted: bool) -> None:
+        if resource is DATASETS and obj["metadata"]["name"] == "second":
+            seen.add((obj["status"]["state"], obj["status"].get("reason")))
+        before(resource, obj, deleted)
+
+    cluster.server.on_change = note
+    nodes = sorted(cluster.nodes("second"))
+    for node in nodes:
+        await leave(cluster, node)
+    clock.now += ABSENCE
+    cluster.context.queue.add(WorkKey(DATASETS, "n", "second"))
+    await cluster.until(lambda: not any(cluster.nodes("second").values()), deadline=5)
+    assert {field: cluster.status("second")[field] for field in known} == known
+    assert seen == {("Degraded", "FilesFailed")}
+
+
 async def test_an_agent_that_restarts_at_once_changes_no_status(cluster: Cluster, clock: Clock) -> None:
     gone = min(cluster.nodes())
     before = status_writes(cluster)
@@ -210,3 +248,39 @@ async def test_a_new_operator_leaves_struck_what_it_has_not_heard_of_and_moves_n
     await come_back(cluster, gone)
     await cluster.until(lambda: cluster.nodes() == held and cluster.status()["state"] == "Ready", deadline=5)
     assert cluster.engine.source_bytes_read == read
+
+
+def test_a_last_state_counts_file_by_file_only_where_it_is_about_what_is_wanted_now() -> None:
+    totals = totals_of([MB] * 8)
+    (wanted,) = placed(
+        totals,
+        Want(key="x", subset=Subset(paths=("a",))),
+        below={("a",): totals},
+        candidates=[candidate("n")],
+    )
+    mask = wanted.copies[0].nodes["n"]
+    part = Part(name="x", slots=mask, paths=("a",))
+
+    def told(*parts: Part, failed: tuple[FileFailure, ...] = (), here: bool = False) -> frozenset[str]:
+        state = MountState(mount="/m", failed=failed)
+        agents = {"n": AgentState(node="n", instance="", revision=1, mounts={"/m": state})} if here else {}
+        found = Hosts(
+            candidates=(),
+            states={},
+            agents=agents,
+            draining=frozenset(),
+            waiting=frozenset(),
+            held={"n": state},
+            readable={},
+            spaces={},
+        )
+        return informed(found, [wanted], parts={"n": parts} if parts else {})
+
+    assert told(part) == {"n"}
+    assert told(part, Part(name="y", slots=mask)) == {"n"}
+    assert told() == frozenset(), "of another operator's assignments nothing is known"
+    assert told(msgspec.structs.replace(part, paths=("b",))) == frozenset()
+    assert told(msgspec.structs.replace(part, slots=slots.bitmap([1]))) == frozenset()
+    away = FileFailure(path="f", code="SourceAway", reason="no answer")
+    assert told(part, failed=(away,)) == frozenset(), "the source may be back by now"
+    assert told(part, failed=(away,), here=True) == {"n"}
