@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from tdcs.agent.twin.mount import TwinMount, TwinNode, part_state, stop
+from tdcs.agent.twin.mount import TwinFailure, TwinMount, TwinNode, part_state, stop
 from tdcs.agent.twin.work import FAILURES_NAMED, TwinWork
 from tdcs.engine.agents import AgentError, AgentState, Assignment, FileFailure, MountState
 from tdcs.engine.memory import MemoryEngine
@@ -217,11 +217,15 @@ class MemoryAgents(TwinWork):
         while mount.moved and now - mount.moved[0][0] > RATE_SECONDS:
             mount.moved.popleft()
         failing = np.zeros(manifest.blocks, dtype=np.bool_)
-        for path in mount.failed:
+        failed: dict[str, TwinFailure] = {}
+        for path, one in sorted(mount.failed.items()):
             file = manifest.file_at(path.encode("utf-8", "surrogateescape"))
             if file is not None:
                 numbers = manifest.blocks_of(file)
                 failing[numbers.start : numbers.stop] = True
+                if one.code != "Wrong" and held[numbers.start : numbers.stop].all():
+                    continue  # it has just come
+            failed[path] = one
         return MountState(
             mount=assignment.mount,
             version=assignment.version,
@@ -231,10 +235,10 @@ class MemoryAgents(TwinWork):
             present=slots.of_mask(having > 0),
             registered_bytes=int(manifest.block_lengths[held].sum()),
             parts=tuple(part_state(mount, part, held, failing) for part in assignment.parts),
-            failed_count=len(mount.failed),
+            failed_count=len(failed),
             failed=tuple(
                 FileFailure(path=path, code=one.code, reason=one.reason)
-                for path, one in sorted(mount.failed.items())[:FAILURES_NAMED]
+                for path, one in list(failed.items())[:FAILURES_NAMED]
             ),
             source_bytes=mount.source_bytes,
             peer_bytes=mount.peer_bytes,
