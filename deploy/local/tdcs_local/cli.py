@@ -230,11 +230,16 @@ def experiment(results: Path, repetitions: int, jobs: tuple[int, ...]) -> None:
 
 @main.command()
 @_RESULTS
-def experiment_page(results: Path) -> None:
+@click.option(
+    "--predict-again",
+    is_flag=True,
+    help="Replace the predictions of before the run by those of today; the page says so.",
+)
+def experiment_page(results: Path, predict_again: bool) -> None:
     """Make docs/experiment.md of the results of an experiment."""
     from tdcs_local.experiment import page
 
-    for path in page.write(results):
+    for path in page.write(results, predict_again=predict_again):
         click.echo(path.relative_to(CHECKOUT))
 
 

@@ -21,7 +21,7 @@ class Measured:
     ``seconds`` are those of each job, from the first read to the end of the last batch; ``source_bytes`` left the store
     meanwhile; ``load_seconds`` is what it took to have a Dataset loaded before, which ``seconds`` does not count.
     ``load_average`` is the machine's over the last minute when the run ended; ``late_seconds`` lie between the
-    beginning of the first job and of the last.
+    beginning of the first job and of the last. ``epochs`` are the seconds of each epoch of each job.
     """
 
     run: Run
@@ -33,6 +33,7 @@ class Measured:
     load_seconds: float = 0.0
     load_average: float = 0.0
     late_seconds: float = 0.0
+    epochs: tuple[tuple[float, ...], ...] = ()
 
     @property
     def mean_seconds(self) -> float:
@@ -49,10 +50,17 @@ def all_measured(document: Mapping[str, Any]) -> list[Measured]:
     return [measured_of(one) for one in document["runs"] if "seconds" in one]
 
 
+def run_of(document: Mapping[str, Any]) -> Run:
+    """The run of an entry of the results."""
+    return Run(**{**document["run"], "configuration": Configuration(document["run"]["configuration"])})
+
+
 def measured_of(document: Mapping[str, Any]) -> Measured:
     """The opposite of `Measured.document`."""
-    run = {**document["run"], "configuration": Configuration(document["run"]["configuration"])}
-    return Measured(**{**document, "run": Run(**run), "seconds": tuple(document["seconds"])})
+    epochs = tuple(map(tuple, document.get("epochs", ())))
+    return Measured(
+        **{**document, "run": run_of(document), "seconds": tuple(document["seconds"]), "epochs": epochs}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

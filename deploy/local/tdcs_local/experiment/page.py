@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tdcs_local.errors import LocalError
 from tdcs_local.experiment import report
-from tdcs_local.experiment.analysis import Bar, all_measured, bars, rows
-from tdcs_local.experiment.plan import Plan, Setting
+from tdcs_local.experiment.analysis import Bar, all_measured, bars, rows, run_of
+from tdcs_local.experiment.plan import CACHE_BYTES, Configuration, Plan, Setting
+from tdcs_local.experiment.prediction import READ_CPU_SECONDS, predicted_seconds, simulated_seconds
 from tdcs_local.paths import CHECKOUT
 
 RESULTS = CHECKOUT / "bench" / "results" / "experiment.json"
@@ -16,11 +18,28 @@ TEMPLATE = Path(__file__).with_name("page.md.in")
 DOCS = CHECKOUT / "docs"
 MOST_LATE_SECONDS = 0.1
 """Jobs of a run that begin further apart are spoken of."""
+_BEFORE = (
+    "The error is that of the prediction that was written down before the run, from the configuration alone."
+)
+_AFTER = (
+    "The error is that of predictions that were computed after the run, from the configuration alone: before the run\n"
+    "`tdcs predict` did not count processor time."
+)
 
 
-def write(results: Path) -> list[Path]:
-    """Keep the results, and make the page and its picture of them; the files that were written. Raises LocalError."""
+def write(results: Path, *, predict_again: bool = False) -> list[Path]:
+    """Keep the results, and make the page and its picture of them; the files that were written.
+
+    Args:
+        results: the file of the results.
+        predict_again: replace what was predicted before the run by what is predicted today.
+
+    Raises:
+        LocalError: No page can be made of them.
+    """
     document = _read(results)
+    if predict_again:
+        document = predicted_again(document)
     made = text(document)
     RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     page = DOCS / "experiment.md"
@@ -40,6 +59,18 @@ def _read(results: Path) -> dict[str, Any]:
     if why:
         raise LocalError(what=f"no page can be made of {results}", why=why, remedy="`make experiment`")
     return document
+
+
+def predicted_again(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same results with what is predicted today from their configuration alone; the page says that this was after
+    the run."""
+    setting = _setting(document)
+    runs = []
+    for one in document["runs"]:
+        run = run_of(one)
+        predicted = predicted_seconds(run, setting, cache_bytes=CACHE_BYTES)
+        runs.append({**one, "predicted": predicted, "simulated": simulated_seconds(run, setting)})
+    return {**document, "runs": runs, "predicted_again": True}
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -64,6 +95,9 @@ def text(document: Mapping[str, Any]) -> str:
         "table": report.markdown(rows(found)),
         "bars": bar_lines(document),
         "load": f"{min(loads):.1f} to {max(loads):.1f}",
+        "when": _AFTER if document.get("predicted_again") else _BEFORE,
+        "fuse": f"{1000 * READ_CPU_SECONDS[Configuration.STOCK]:.1f}",
+        "views": f"{1000 * READ_CPU_SECONDS[Configuration.SHARED]:.2f}",
         "late": f"; jobs of one run began at most {late:.1f} s apart" if late > MOST_LATE_SECONDS else "",
     }
     return TEMPLATE.read_text(encoding="utf-8").format(**words)
@@ -85,7 +119,11 @@ def _line(bar: Bar) -> str:
 
 def _bars(document: Mapping[str, Any]) -> list[Bar]:
     setting = _setting(document)
-    return bars(rows(all_measured(document)), compute_seconds=setting.epochs * setting.compute_seconds)
+    found = bars(rows(all_measured(document)), compute_seconds=setting.epochs * setting.compute_seconds)
+    if not document.get("predicted_again"):
+        return found
+    *others, prediction = found
+    return [*others, replace(prediction, found=f"{prediction.found}; computed after the run")]
 
 
 def _setting(document: Mapping[str, Any]) -> Setting:

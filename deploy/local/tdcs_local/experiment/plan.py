@@ -12,6 +12,8 @@ RUN_OVERHEAD_SECONDS = START_SECONDS + 3.0
 """A run's pods start, mount and are looked at."""
 DATASET_OVERHEAD_SECONDS = 12.0
 """A Dataset is made and deleted with what is cached of it."""
+CACHE_BYTES = 2 << 30
+"""What a node's cache holds by the values of the local cluster: more than the bucket."""
 PAYLOAD = 1448 / 1514
 """Object bytes in a byte of the wire: the link's rate counts the headers of Ethernet, IP and TCP."""
 

@@ -12,15 +12,20 @@ from tdcs_local import demo
 from tdcs_local.errors import LocalError
 from tdcs_local.experiment import objects, pictures
 from tdcs_local.experiment.analysis import Measured
-from tdcs_local.experiment.plan import MOST_SECONDS, START_SECONDS, Configuration, Plan, Run, Setting
+from tdcs_local.experiment.plan import (
+    CACHE_BYTES,
+    MOST_SECONDS,
+    START_SECONDS,
+    Configuration,
+    Plan,
+    Run,
+    Setting,
+)
 from tdcs_local.experiment.prediction import predicted_seconds, simulated_seconds
 from tdcs_local.kind import images, release
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, unmet
 from tdcs_local.progress import Reporter
 from tdcs_local.store import datasets, operations
-
-CACHE_BYTES = 2 << 30
-"""What a node's cache holds by the values of the local cluster: more than the bucket."""
 
 
 def run(plan: Plan, *, results: Path, reporter: Reporter) -> Object:
@@ -78,6 +83,7 @@ def _run(plan: Plan, *, tags: dict[str, str], results: Path, reporter: Reporter,
             load_seconds=loading if each.configuration is Configuration.PRELOADED else 0.0,
             load_average=os.getloadavg()[0],
             late_seconds=max(starts) - min(starts),
+            epochs=tuple(tuple(one["epochs"]) for one in reports),
         ).document()
         document["minutes"] = round((time.monotonic() - began) / 60, 1)
         write(document, results)

@@ -45,6 +45,20 @@ def test_the_page_has_the_numbers_of_the_results() -> None:
     assert "within 15% | **missed** | worst -45.0% (shared, 1 job, 27 Mbit/s) |" in made
 
 
+def test_predictions_that_are_made_again_after_a_run_are_said_to_be() -> None:
+    document = results(DIRECT=22.0, STOCK=12.0)
+    again = page.predicted_again(document)
+    before, after = "that was written down before the run", "that were computed after the run"
+    assert (before in page.text(document), after in page.text(document)) == (True, False)
+    assert (before in page.text(again), after in page.text(again)) == (False, True)
+    assert "| stock Alluxio | 54 | 1.83 | 12.0 | 10.9 | +10.2% |" in page.text(again)
+    assert "met | worst +10.2% (stock Alluxio, 1 job, 27 Mbit/s); computed after the run |" in page.text(
+        again
+    )
+    for old, new in zip(document["runs"], again["runs"], strict=True):
+        assert {**new, "predicted": 0, "simulated": 0} == {**old, "predicted": 0, "simulated": 0}
+
+
 def test_a_run_that_was_broken_off_is_not_counted() -> None:
     whole = results(DIRECT=22.0, SHARED=5.5)
     broken = {**whole["runs"][1], "run": {**whole["runs"][1]["run"], "repetition": 2}}
