@@ -157,9 +157,14 @@ async def test_a_page_that_loses_the_api_server_says_so_and_recovers(
 
 
 async def test_the_page_is_usable_by_keyboard_and_on_a_small_screen(tmp_path: Path) -> None:
-    with ApiStandIn(cluster(nodes=12, jobs=10)) as api:
+    objects = cluster(nodes=12, jobs=10)
+    states = [job["status"]["state"] for job in objects["trainingjobs"]]
+    assert "Starting" in states
+    with ApiStandIn(objects) as api:
         async with page_of(api.kubeconfig(tmp_path), tmp_path) as browser:
             await browser.until("document.body.dataset.rows > 20")
+            running = f"{states.count('Running')} + {states.count('Starting')} starting"
+            assert await browser.text("#stat-running") == running
             focused = "document.activeElement.dataset.key"
             await browser.press("1")
             assert await browser.evaluate(focused) == "gpu-000"
