@@ -205,3 +205,9 @@ def plain(
 
 def holds(workload: Object) -> bool:
     return condition(workload, "QuotaReserved") == "True"
+
+
+def evictions(workload: Object) -> int:
+    """How often Kueue has taken a Workload's quota back."""
+    stats = (workload.get("status") or {}).get("schedulingStats") or {}
+    return sum(int(each["count"]) for each in stats.get("evictions") or ())

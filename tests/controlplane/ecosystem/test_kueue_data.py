@@ -13,6 +13,7 @@ import pytest
 from tests.controlplane.ecosystem.kueue_world import (
     HOSTNAME,
     Queues,
+    evictions,
     holds,
     kueue,
     plain,
@@ -55,6 +56,41 @@ def check(jobs: JobWorld) -> Iterator[str]:
     kube.patch("AdmissionCheck", name, {"metadata": {"finalizers": None}})
     kube.delete("AdmissionCheck", name)
     kube.delete("DataCheck", name)
+
+
+@pytest.fixture
+def refusal(jobs: JobWorld) -> Iterator[str]:
+    """What a policy of the cluster says that lets no Workload of the namespace be put on hold."""
+    kube, name, text = jobs.kube, jobs.cluster, "holds are not wanted here"
+    held = "object.status.?conditions.orValue([]).exists(each, each.reason == 'OnHold')"
+    rule = {
+        "apiGroups": ["kueue.x-k8s.io"],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["workloads/status"],
+    }
+    here = {"matchLabels": {"kubernetes.io/metadata.name": jobs.namespace}}
+    policy = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": here},
+        "validations": [{"expression": f"!({held})", "message": text}],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    for kind, spec in (
+        ("ValidatingAdmissionPolicy", policy),
+        ("ValidatingAdmissionPolicyBinding", binding),
+    ):
+        kube.create(
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": name},
+                "spec": spec,
+            }
+        )
+    yield text
+    kube.delete("ValidatingAdmissionPolicyBinding", name)
+    kube.delete("ValidatingAdmissionPolicy", name)
 
 
 def copy_read(pod: Object) -> str:
@@ -111,6 +147,40 @@ def test_a_job_with_warm_data_passes_a_cold_one_that_came_first_and_gives_its_qu
         jobs.run_pods("cold", count=4)
         # It has given it back without an eviction: it had never started.
         assert condition(queues.workload_of("cold"), "Evicted") is None
+
+
+def check_of(workload: Object, *, name: str) -> Object:
+    """What an AdmissionCheck says of a Workload."""
+    found: Object = next(each for each in workload["status"]["admissionChecks"] if each["name"] == name)
+    return found
+
+
+def test_where_a_hold_is_refused_a_warm_job_still_passes_a_cold_one_and_that_runs_with_its_data(
+    jobs: JobWorld, unmade_queues: Queues, check: str, refusal: str
+) -> None:
+    two_sources(jobs)
+    queues = unmade_queues
+    with jobs.operator(kueue=True):
+        queues.create(checks=[check])
+        jobs.create_dataset()
+        jobs.wait_ready()
+        jobs.create_dataset("cold", source={"uri": COLD}, preload={"startTime": "2035-01-01T00:00:00Z"})
+        plain(jobs, "cold", pods=4, gpus=2, claims=["cold"])
+        jobs.wait(lambda: holds(queues.workload_of("cold")))
+        plain(jobs, "warm", pods=4, gpus=2, claims=["pictures"])
+        jobs.wait(lambda: refusal in check_of(queues.workload_of("cold"), name=check)["message"])
+        assert check_of(queues.workload_of("cold"), name=check)["state"] == "Retry"
+        # Kueue takes its quota back after ten seconds, and queues it behind those that came meanwhile.
+        jobs.wait(lambda: holds(queues.workload_of("warm")))
+        assert not holds(queues.workload_of("cold"))
+        jobs.run_pods("warm", count=4)
+        assert not jobs.pods("cold")
+        for pod in jobs.pods("warm"):
+            jobs.end_pod(pod)
+        jobs.wait(lambda: holds(queues.workload_of("cold")))
+        jobs.kube.patch("DataCheck", check, {"spec": {"lookAhead": 1}})
+        jobs.run_pods("cold", count=4)
+        assert evictions(queues.workload_of("cold")) > 0
 
 
 def nodes_of(jobs: JobWorld, name: str) -> set[str]:

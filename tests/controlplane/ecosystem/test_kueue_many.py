@@ -16,6 +16,7 @@ import pytest
 from tests.controlplane.ecosystem.kueue_world import (
     QUOTA,
     Queues,
+    evictions,
     kueue,
     plain,
     queued,
@@ -139,9 +140,3 @@ def ended(jobs: JobWorld) -> int:
 def is_child(job: Object) -> bool:
     """Whether a Job belongs to a TrainingJob."""
     return bool(job["metadata"].get("ownerReferences"))
-
-
-def evictions(workload: Object) -> int:
-    """How often Kueue has taken a Workload's quota back."""
-    stats = (workload.get("status") or {}).get("schedulingStats") or {}
-    return sum(int(each["count"]) for each in stats.get("evictions") or ())

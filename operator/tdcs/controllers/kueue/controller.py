@@ -146,7 +146,10 @@ class KueueChecks:
                 namespace, now = workload.key[0], self._context.now()
                 own = {key[1]: known for key, known in datasets.items() if key[0] == namespace}
                 answer = verdict(workload, spec=spec, datasets=own, now=now)
-                await self._answer(workload, answer, check=name, datasets=own)
+                refusal = await self._answer(workload, answer, check=name, datasets=own)
+                if refusal:
+                    answer = verdict(workload, spec=spec, datasets=own, now=now, refusal=refusal)
+                    await self._answer(workload, answer, check=name, datasets=own)
             failed = [key for key in datasets if self._has_failed(key)]
             for workload, dataset in to_load_ahead(workloads, spec=spec, datasets=datasets, failed=failed):
                 await self._load_ahead(workload, dataset=dataset)
@@ -202,7 +205,8 @@ class KueueChecks:
             return
         same = known.get("status") == wanted["status"] and known.get("lastTransitionTime")
         condition = {**wanted, "lastTransitionTime": same or self._context.now()}
-        await self._write(ADMISSION_CHECKS, check["metadata"], {"conditions": [condition]})
+        metadata = {"name": check["metadata"]["name"], "uid": check["metadata"]["uid"]}
+        await self._write(ADMISSION_CHECKS, metadata, {"conditions": [condition]})
 
     async def _answer(
         self,
@@ -211,11 +215,14 @@ class KueueChecks:
         *,
         check: str,
         datasets: Mapping[str, KnownDataset],
-    ) -> None:
-        """Write a verdict that says something new; `datasets` are those of the Workload's namespace."""
+    ) -> str:
+        """Write a verdict that says something new; `datasets` are those of the Workload's namespace.
+
+        Returns: why the Workload cannot be put on hold, in the words of who refused it; empty when nothing was refused.
+        """
         namespace, name = workload.key
         if found is None or not self._is_news(workload, found, check=check):
-            return
+            return ""
         same = found.state == workload.state and workload.since
         state: dict[str, Any] = {
             "name": check,
@@ -229,24 +236,31 @@ class KueueChecks:
             copies = self._copies.of(workload, datasets=datasets)
             if updates := pod_set_updates(workload, copies=copies):
                 state["podSetUpdates"] = updates
-        if workload.reserved_since is None or (found.state is DataState.RETRY and workload.may_hold):
-            await self._hold_or_queue(workload, found, state=state)
+        refusal = ""
+        retries = found.state is DataState.RETRY
+        if workload.reserved_since is None or (retries and found.requeue_after_seconds is None):
+            refusal = await self._hold_or_queue(workload, found, state=state)
         else:
             metadata = {"namespace": namespace, "name": name, "uid": workload.uid}
+            if retries and workload.version:
+                metadata["resourceVersion"] = workload.version  # not of one that Kueue has evicted meanwhile
             await self._write(WORKLOADS, metadata, {"admissionChecks": [state]})
         self._said[check, workload.uid] = self._clock()
+        return refusal
 
     async def _hold_or_queue(
         self, workload: CheckedWorkload, found: Verdict, *, state: Mapping[str, Any]
-    ) -> None:
+    ) -> str:
+        """Returns: who refused a hold, and why; empty when nothing did."""
         obj = self._workloads.store.get(workload.key)
         if obj is None or str(obj["metadata"].get("resourceVersion", "")) != workload.version:
-            return  # it is not the one that was judged: the next pass judges what is there now
+            return ""  # it is not the one that was judged: the next pass judges what is there now
         if found.state is DataState.RETRY:
-            status = hold_status(obj, check=state, now=self._context.now())
-        else:
-            status = queue_status(obj, check=state, message=found.message, now=self._context.now())
+            return await self._replace_status(obj, hold_status(obj, check=state, now=self._context.now()))
+        now, requeued = self._context.now(), not workload.on_hold
+        status = queue_status(obj, check=state, message=found.message, now=now, requeued=requeued)
         await self._replace_status(obj, status)
+        return ""
 
     async def _free_unchecked(self, checks: Collection[str]) -> None:
         """Have Kueue queue those that are on hold, and have none of these checks any more."""
@@ -261,8 +275,8 @@ class KueueChecks:
                 obj, queue_status(obj, check=None, message=text, now=self._context.now())
             )
 
-    async def _replace_status(self, obj: Object, status: Mapping[str, Any]) -> None:
-        """Write what others have written too, unless they have written meanwhile."""
+    async def _replace_status(self, obj: Object, status: Mapping[str, Any]) -> str:
+        """Write what others have written too, unless they have written meanwhile. Returns the sentence of a refusal."""
         metadata = obj["metadata"]
         patch = {"metadata": {"resourceVersion": metadata.get("resourceVersion")}, "status": status}
         try:
@@ -273,6 +287,8 @@ class KueueChecks:
             _log.info("%s; it is gone, or has been written to: the next pass looks at it again", error)
         except KubeError as error:
             self._log_refusal(error)
+            return error.detail or str(error)
+        return ""
 
     def _is_news(self, workload: CheckedWorkload, found: Verdict, *, check: str) -> bool:
         if found.state != workload.state:
@@ -285,9 +301,8 @@ class KueueChecks:
         )
 
     async def _write(self, resource: Any, metadata: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        kept = {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
         try:
-            await self._context.api.apply_status(resource, obj={"metadata": kept, "status": status})
+            await self._context.api.apply_status(resource, obj={"metadata": metadata, "status": status})
         except (ConflictError, NotFoundError) as error:
             _log.info("%s; it is gone, or another one by now", error)
         except KubeError as error:

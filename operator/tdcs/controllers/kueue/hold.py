@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdcs.api import names
-from tdcs.controllers.trainingjob.kueue.standing import QUOTA_RESERVED, with_conditions
+from tdcs.controllers.trainingjob.kueue.standing import QUOTA_RESERVED, REQUEUED, with_conditions
 from tdcs.kube.api import Object
 
 RETRY = "Retry"
 """State of a check whose Workload is on hold."""
 
-_ON_HOLD, _PENDING = "OnHold", "Pending"
+_ON_HOLD, _PENDING, _DATA_READY = "OnHold", "Pending", "DataReady"
 _MARK = f"{names.KUEUE_CONTROLLER}: "
 """Tells the holds of TDCS from those of Kueue."""
 
@@ -53,21 +53,37 @@ def hold_status(workload: Object, *, check: Mapping[str, Any], now: str) -> Obje
     }
 
 
-def queue_status(workload: Object, *, check: Mapping[str, Any] | None, message: str, now: str) -> Object:
-    """The status with which Kueue queues a Workload again that is on hold.
+def queue_status(
+    workload: Object, *, check: Mapping[str, Any] | None, message: str, now: str, requeued: bool = False
+) -> Object:
+    """The status with which Kueue queues a Workload again.
 
     Args:
-        workload: is on hold.
+        workload: is on hold, or passed over for the state of the check.
         check: state of the check that held it; None: it has none any more.
         message: why.
         now: the time.
+        requeued: it is passed over. Kueue 0.19 looks again at such a one when its condition Requeued has changed, and
+            the time is over for which it was to wait.
     """
     known = (workload.get("status") or {}).get("admissionChecks") or ()
     checks = [check if check is not None and each.get("name") == check["name"] else each for each in known]
-    return {
-        "admissionChecks": checks,
-        "conditions": _conditions(workload, reason=_PENDING, message=message, now=now),
+    conditions = _conditions(workload, reason=_PENDING, message=message, now=now)
+    if not requeued:
+        return {"admissionChecks": checks, "conditions": conditions}
+    again = {
+        "type": REQUEUED,
+        "status": "True",
+        "reason": _DATA_READY,
+        "message": f"{_MARK}{message}"[:2000],
+        "lastTransitionTime": now,
+        "observedGeneration": workload["metadata"].get("generation", 0),
     }
+    others = [each for each in conditions if each.get("type") != REQUEUED]
+    waits = (
+        {"requeueState": {"requeueAt": None}} if (workload.get("status") or {}).get("requeueState") else {}
+    )
+    return {"admissionChecks": checks, "conditions": [*others, again], **waits}
 
 
 def _reset(check: Mapping[str, Any], *, now: str) -> Mapping[str, Any]:

@@ -20,6 +20,10 @@ UNKNOWN_SECONDS = 60
 LONGEST_SECONDS = 3600
 """One whose data takes longer is asked about again all the same: estimates err."""
 
+UNHELD_SECONDS = (10, 60)
+"""Bounds of the time after which Kueue takes the quota of a Workload back that cannot be put on hold. Kueue 0.19 keeps
+the quota until then, and each time costs an eviction."""
+
 
 class DataState(StrEnum):
     """What the check says: admit the Workload, wait with its quota, or wait without."""
@@ -48,7 +52,12 @@ class KnownDataset:
 
 
 def verdict(
-    workload: CheckedWorkload, *, spec: DataCheckSpec, datasets: Mapping[str, KnownDataset], now: str
+    workload: CheckedWorkload,
+    *,
+    spec: DataCheckSpec,
+    datasets: Mapping[str, KnownDataset],
+    now: str,
+    refusal: str = "",
 ) -> Verdict | None:
     """What to say of a Workload; None: nothing, for it waits for quota, or the answer stands.
 
@@ -57,26 +66,31 @@ def verdict(
         spec: of the DataCheck.
         datasets: those of its namespace, by name. Claims of other names are other volumes.
         now: the time.
+        refusal: why it was just refused to put the Workload on hold; empty: it was not.
     """
     if workload.closed:
         return None
     if workload.reserved_since is None:
-        if not workload.on_hold and workload.state != DataState.RETRY:
+        if not workload.on_hold and not workload.retries:
             return None
-    elif workload.state in (DataState.READY, DataState.RETRY):
+    elif workload.state == DataState.READY:
         return None
     mounted = [name for name in workload.claims if name in datasets]
     if not mounted:
-        return _ready(workload, "its pods mount no Dataset")
+        return _ready(workload, "its pods mount no Dataset", refusal=refusal)
     found = [_readiness(name, datasets[name], percent=spec.percent) for name in mounted]
     answer = decide(suspended=False, datasets=found)
     if answer.admitted:
-        return _ready(workload, answer.message)
+        return _ready(workload, answer.message, refusal=refusal)
     waited = seconds_between(workload.created, now)
     most = spec.max_wait_seconds
     if most is not None and waited >= most:
         text = f"it has waited for {spec.max_wait} (maxWait), and starts with what is there: {answer.message}"
-        return _ready(workload, text)
+        return _ready(workload, text, refusal=refusal)
+    if workload.reserved_since is None and refusal:
+        return None  # it holds no quota, on hold or passed over
+    if workload.reserved_since is not None and workload.retries:
+        return None  # Kueue takes the quota back, or is about to
     missing = [
         name
         for name, each in zip(mounted, found, strict=True)
@@ -91,6 +105,13 @@ def verdict(
         if left > 0 and (expected is None or expected <= left):
             text = f"{answer.message}{when}; it is Pending for at most {spec.hold_quota} (holdQuota)"
             return Verdict(state=DataState.PENDING, message=text)
+    if refusal:
+        least, most_seconds = UNHELD_SECONDS
+        again = min(max(math.ceil(spec.hold_seconds), least), most_seconds)
+        if expected is not None:
+            again = min(again, max(math.ceil(expected), 1))
+        text = f"{answer.message}{when}; Kueue takes its quota back in {again} s, as a hold is refused: {refusal}"
+        return Verdict(state=DataState.RETRY, message=text, requeue_after_seconds=again)
     if workload.may_hold:
         text = f"{answer.message}; it holds no quota, and is queued again once its data is there{when}"
         return Verdict(state=DataState.RETRY, message=text)
@@ -109,13 +130,13 @@ def verdict_without_spec(workload: CheckedWorkload, *, problem: str) -> Verdict 
     return Verdict(state=DataState.RETRY, message=f"{problem}; until then the Workload stays on hold")
 
 
-def _ready(workload: CheckedWorkload, message: str) -> Verdict:
+def _ready(workload: CheckedWorkload, message: str, *, refusal: str) -> Verdict:
     """Its data lets it start: with quota it is admitted, on hold it is queued again first."""
     if workload.reserved_since is not None:
         return Verdict(state=DataState.READY, message=message)
-    if workload.on_hold:
+    if workload.on_hold or refusal:
         return Verdict(state=DataState.PENDING, message=f"{message}; it is queued again")
-    # Kueue has passed it over for its state, and forgets that only when it comes back from a hold.
+    # Kueue has passed it over for its state. It forgets that when the Workload comes back from a hold.
     return Verdict(state=DataState.RETRY, message=f"{message}; it is about to be queued again")
 
 
@@ -140,8 +161,9 @@ def to_load_ahead(
 ) -> list[tuple[CheckedWorkload, str]]:
     """What to load of the Datasets of the first Workloads that wait for quota, each once.
 
-    The first `look_ahead` in the queue are loaded for, and as many on hold: these wait for their data only, and must
-    not keep others from theirs. Workloads that wait for data that cannot be loaded are not counted.
+    The first `look_ahead` in the queue are loaded for, and as many that wait for their data only (on hold, or until
+    Kueue takes their quota back): these must not keep others from theirs. Workloads that wait for data that cannot be
+    loaded are not counted.
 
     Args:
         workloads: with this check.
@@ -150,13 +172,14 @@ def to_load_ahead(
         failed: Datasets that were loaded ahead in vain.
     """
     waiting = sorted(
-        (each for each in workloads if not each.closed and each.reserved_since is None),
+        (each for each in workloads if not each.closed and (each.reserved_since is None or each.retries)),
         key=lambda each: each.order,
     )
     found: dict[Key, CheckedWorkload] = {}
     left = dict.fromkeys((True, False), spec.look_ahead)
     for workload in waiting:
-        if not left[workload.on_hold]:
+        data_only = workload.on_hold or workload.reserved_since is not None
+        if not left[data_only]:
             continue
         own = [(workload.key[0], name) for name in workload.claims]
         states = {
@@ -167,7 +190,7 @@ def to_load_ahead(
             if mounted:
                 found.setdefault(key, workload)
         if all(mounted and key not in failed for key, mounted in lacking.items()):
-            left[workload.on_hold] -= 1
+            left[data_only] -= 1
     return [(workload, name) for (_, name), workload in found.items()]
 
 

@@ -62,6 +62,11 @@ class CheckedWorkload:
     since: str = ""
 
     @property
+    def retries(self) -> bool:
+        """Whether its check says that it is to be tried again."""
+        return self.state == RETRY
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """The claims that its pods mount, each once; that of a Dataset has the Dataset's name."""
         return tuple(dict.fromkeys(claim for pods in self.pod_sets for claim in pods.claims))

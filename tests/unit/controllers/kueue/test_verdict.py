@@ -81,9 +81,15 @@ def known(cached: int = 100, *, rate: int = 0, mounted: bool = True, deleting: b
 
 
 def judged(
-    obj: Object, datasets: Mapping[str, KnownDataset], *, now: int = 110, **spec: Any
+    obj: Object, datasets: Mapping[str, KnownDataset], *, now: int = 110, refusal: str = "", **spec: Any
 ) -> Verdict | None:
-    return verdict(checked(obj), spec=DataCheckSpec.model_validate(spec), datasets=datasets, now=at(now))
+    return verdict(
+        checked(obj),
+        spec=DataCheckSpec.model_validate(spec),
+        datasets=datasets,
+        now=at(now),
+        refusal=refusal,
+    )
 
 
 def test_a_workload_starts_when_nothing_of_a_dataset_is_mounted_or_enough_is_there() -> None:
@@ -293,7 +299,11 @@ def test_data_that_cannot_be_loaded_keeps_no_other_from_being_loaded_ahead(held:
 def test_whatever_is_there_quota_is_held_in_bounds_and_a_held_workload_is_queued_again(
     cached: int, rate: int, held: int, hold: int, percent: int, most: int | None
 ) -> None:
-    spec = {"percent": percent, "holdQuota": f"{hold}s", **({} if most is None else {"maxWait": f"{most}s"})}
+    spec: dict[str, Any] = {
+        "percent": percent,
+        "holdQuota": f"{hold}s",
+        **({} if most is None else {"maxWait": f"{most}s"}),
+    }
     found = judged(workload("w", "pictures"), {"pictures": known(cached, rate=rate)}, now=100 + held, **spec)
     assert found is not None
     if cached >= percent or (most is not None and 100 + held >= most):

@@ -1,19 +1,21 @@
 """A Kueue that does nothing by itself, on an API server in memory, and the controller of its checks for data."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
 from tests.support.caches import MemoryCaches
 from tests.unit.controllers.builders import NOW
 from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.kueue.test_verdict import at, known
+from tests.unit.kube.fake import error
 
 from tdcs.controllers.context import Context, Stores
 from tdcs.controllers.kueue.controller import KueueChecks
 from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
-from tdcs.kube.errors import ForbiddenError, KubeError
+from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError
 from tdcs.kube.events import EventRecorder
 from tdcs.kube.queue import KeyedQueue
 from tdcs.kube.resources import (
@@ -34,6 +36,7 @@ class KueueServer(Server):
         refused: keys of objects that cannot be written.
         refusal: the error of such a write.
         code: its HTTP status; 0: there was no answer.
+        holds_refused: what a webhook says that lets no Workload be put on hold; empty: there is none.
     """
 
     def __init__(self) -> None:
@@ -41,10 +44,27 @@ class KueueServer(Server):
         self.refused: set[tuple[str, str]] = set()
         self.refusal: type[KubeError] = ForbiddenError
         self.code = 403
+        self.holds_refused = ""
 
     async def create(self, resource: Resource, *, obj: Object, dry_run: bool = False) -> Object:
         self._check(resource, obj)
         return await super().create(resource, obj=obj, dry_run=dry_run)
+
+    async def merge_status(
+        self, resource: Resource, *, name: str, namespace: str | None = None, patch: Mapping[str, Any]
+    ) -> Object:
+        conditions = patch["status"].get("conditions") or ()
+        if self.holds_refused and any(each["reason"] == "OnHold" for each in conditions):
+            raise InvalidError(
+                verb="change",
+                resource=resource,
+                namespace=namespace,
+                name=name,
+                code=422,
+                reason="Invalid",
+                detail=self.holds_refused,
+            )
+        return await super().merge_status(resource, name=name, namespace=namespace, patch=patch)
 
     def _check(self, resource: Resource, obj: Object) -> None:
         namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
@@ -62,6 +82,9 @@ class KueueServer(Server):
     async def apply_status(self, resource: Resource, *, obj: Object) -> Object:
         self._check(resource, obj)
         known = self.store(resource).get((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+        wanted = obj["metadata"].get("resourceVersion")
+        if known is not None and wanted not in {None, known["metadata"].get("resourceVersion")}:
+            raise error(ConflictError)
         before = (known or {}).get("status") or {}
         return await super().apply_status(resource, obj={**obj, "status": {**before, **obj["status"]}})
 
