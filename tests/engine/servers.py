@@ -20,6 +20,7 @@ from pathlib import Path
 import boto3
 from botocore.config import Config
 from tests.support.certificates import TestAuthority
+from tests.support.ports import free_ports
 from tests.support.processes import Process
 
 from tdcs.api import names
@@ -66,7 +67,9 @@ class S3Server:
         options: Sequence[str] = (),
         root: Path | None = None,
     ) -> None:
-        self.endpoint = f"http://{address}:7070"
+        # One that no other store has, on whatever address: that one would be taken for this.
+        (port,) = free_ports(1)
+        self.endpoint = f"http://{address}:{port}"
         self.credentials = Credentials(access_key_id="test-account", secret_access_key="test-secret-7f3a9c")
         self._root = root or folder / "buckets"
         self._root.mkdir(parents=True, exist_ok=True)
@@ -75,10 +78,10 @@ class S3Server:
             name="versitygw",
             argv=[
                 *(str(program), "--access", pair.access_key_id, "--secret", pair.secret_access_key),
-                *("--port", f"{address}:7070", *options, "posix", str(self._root)),
+                *("--port", f"{address}:{port}", *options, "posix", str(self._root)),
             ],
             log=folder / "versitygw.log",
-            ready=lambda: listens(address, 7070),
+            ready=lambda: listens(address, port),
             start_deadline=90,
         )
         self._client = boto3.client(
