@@ -82,6 +82,7 @@ def text(document: Mapping[str, Any]) -> str:
     least = min(row.repetitions for row in rows(found))
     words = {
         "minutes": f"{document['minutes']:.0f}",
+        "cpus": setting.cpus,
         "batch": setting.batch,
         "batch_seconds": f"{setting.batch_seconds:g}",
         "images": setting.images,
