@@ -51,6 +51,7 @@ HERE, THERE = "node-1", "node-2"
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All ways, on one machine."""
     folder = Path(tempfile.mkdtemp(prefix="tdcs-remote-", dir=options.folder))
+    os.chmod(folder, 0o755)  # noqa: S103 - the client reads the manifests as a user of its own
     source = folder / "source"
     names = small_files(source, files=options.files)
     capacity = 2 * (options.files * SMALL_BYTES + LARGE_BYTES)
@@ -100,6 +101,8 @@ def _rounds(ways: dict[str, tuple[Path, list[int], int]], names: list[str], roun
     result: dict[str, Any] = {"files": len(names), "threads": THREADS, "rounds": rounds}
     for way, (_, _, count) in ways.items():
         result[way] = medians(small[way], large[way], files=count)
+        if result[way]["errors"]:
+            raise RuntimeError(f"{result[way]['errors']} reads failed: {way}")
     reader, disk, alluxio = result["reader"], result["disk"], result["alluxio_fuse"]
     result["files_s_over_alluxio"] = round(reader["files_s"] / alluxio["files_s"], 1)
     result["cpu_of_alluxio_over_reader"] = round(alluxio["cpu_ms_per_file"] / reader["cpu_ms_per_file"], 1)
