@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from tests.support.caches import MemoryCaches
 from tests.unit.controllers.builders import NOW
-from tests.unit.controllers.cluster import Server
 from tests.unit.controllers.kueue.test_verdict import at, known
+from tests.unit.controllers.server import Server
 from tests.unit.kube.fake import error
 
 from tdcs.controllers.context import Context, Stores
