@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -11,14 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from tests.controlplane.operator_world import CHECKOUT
+from tests.support.chart import rendered, rules_of
 from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, Object
 from tests.support.ports import free_ports
 from tests.support.processes import Process
-
-from tdcs_local import programs
 
 TDCS = Path(sys.executable).parent / "tdcs"
 
@@ -39,26 +35,9 @@ def install_rights(
 
     Policies hold in the namespaces `default` and `namespace` unless `everywhere` is set.
     """
-    shown = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
-    given = [
-        word
-        for name, value in (values or {}).items()
-        for word in ("--set-json", f"{name}={json.dumps(value)}")
-    ]
-    rendered = subprocess.run(
-        [
-            programs.ensure("helm") / "helm",
-            *("template", release, str(CHECKOUT / "charts" / "tdcs"), "--namespace", namespace),
-            *shown,
-            *("--kube-version", "1.34.0"),
-            *given,
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
     wanted = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", *POLICIES}
-    objects: list[Object] = [obj for obj in yaml.safe_load_all(rendered) if obj and obj["kind"] in wanted]
+    made = rendered(values or {}, release=release, namespace=namespace, templates=templates)
+    objects = [obj for obj in made if obj["kind"] in wanted]
     names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default", namespace]}
     selector = {"matchExpressions": [names]}  # other tests have namespaces of their own
     for obj in objects:
@@ -79,14 +58,7 @@ def remove_cluster_wide(kube: Kube, objects: Sequence[Object]) -> None:
 
 def granted(objects: Sequence[Object]) -> set[tuple[str, str, str]]:
     """(group, resource, verb) of everything that the roles allow."""
-    return {
-        (group, resource, verb)
-        for role in objects
-        for rule in role.get("rules") or ()
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    return {rule for role in objects for rule in rules_of(role)}
 
 
 def start_operator(

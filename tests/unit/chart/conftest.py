@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.chart import rules_of
 
 from tdcs_local import programs
 
@@ -54,13 +55,7 @@ class Rendered:
 
 def rules(role: Object) -> list[tuple[str, str, str]]:
     """(group, resource, verb) of everything a role allows."""
-    return [
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    ]
+    return list(rules_of(role))
 
 
 class RefusedError(Exception):
