@@ -14,7 +14,7 @@ from tdcs_local import docker, host, programs, shell
 from tdcs_local.containers import node_image
 from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import kubeconfig
+from tdcs_local.kind import audit, kubeconfig
 from tdcs_local.kind.cluster_state import Answer, Node, State, certainly_gone, judge, well
 from tdcs_local.kind.kubectl import Kubectl
 from tdcs_local.paths import CHECKOUT, DEFAULT_NAME, KUBECONFIG, NAME_VARIABLE, STATE, log_file
@@ -74,6 +74,7 @@ def configuration(*, cluster: str, images: NodeImages, transfer: Path, port: int
         networking["apiServerPort"] = port
     # the cluster is made anew rather than recovered, so etcd need not wait for the disk
     etcd = {"local": {"extraArgs": {"unsafe-no-fsync": "true"}}}
+    server = audit.api_server(node_folder=NODE_TRANSFER)
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
@@ -83,7 +84,9 @@ def configuration(*, cluster: str, images: NodeImages, transfer: Path, port: int
             node("control-plane", images.control_plane),
             *(node("worker", images.worker) for _ in range(WORKERS)),
         ],
-        "kubeadmConfigPatches": [yaml.safe_dump({"kind": "ClusterConfiguration", "etcd": etcd})],
+        "kubeadmConfigPatches": [
+            yaml.safe_dump({"kind": "ClusterConfiguration", "etcd": etcd, "apiServer": server})
+        ],
     }
 
 
@@ -160,6 +163,7 @@ def create(*, cluster: str, images: NodeImages, reporter: Reporter) -> None:
     """Creates the containers and Kubernetes in them. Nothing of that name may exist."""
     kind = programs.ensure("kind", reporter=reporter) / "kind"
     TRANSFER.mkdir(parents=True, exist_ok=True)
+    audit.write_policy(TRANSFER)
     log = log_file("kind-create")
     log.unlink(missing_ok=True)
     config = configuration(cluster=cluster, images=images, transfer=TRANSFER, port=api_port())

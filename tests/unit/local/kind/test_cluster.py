@@ -1,17 +1,19 @@
 """Whose cluster it is, what is left of it, and how kind is asked for one."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tdcs_local import shell
 from tdcs_local.containers import node_image
 from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import cluster, kubeconfig
+from tdcs_local.kind import audit, cluster, kubeconfig
 from tdcs_local.kind.cluster_state import Answer, Node, State, certainly_gone, judge, well
 from tdcs_local.paths import CHECKOUT
 
@@ -184,6 +186,23 @@ def test_the_configuration_has_one_control_plane_three_workers_and_tells_the_own
     mounts = {(m["hostPath"], m["readOnly"]) for node in made["nodes"] for m in node["extraMounts"]}
     assert mounts == {("/mine/.local/transfer", True)}
     assert made["networking"]["apiServerPort"] == 6443
+
+
+def test_the_api_server_logs_what_tdcs_asks_by_a_policy_that_nodes_see(tmp_path: Path) -> None:
+    images = NodeImages(control_plane="a", worker="a")
+    made = cluster.configuration(cluster="tdcs", images=images, transfer=tmp_path, port=None)
+    (patch,) = made["kubeadmConfigPatches"]
+    server = yaml.safe_load(patch)["apiServer"]
+    mounts = {one["mountPath"]: one for one in server["extraVolumes"]}
+    given = mounts[server["extraArgs"]["audit-policy-file"]]
+    audit.write_policy(tmp_path)
+    seen = tmp_path / Path(given["hostPath"]).relative_to(cluster.NODE_TRANSFER)
+    rules = json.loads(seen.read_text())["rules"]
+    assert rules == [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:tdcs-system"]},
+        {"level": "None"},
+    ]
+    assert not mounts[str(Path(server["extraArgs"]["audit-log-path"]).parent)].get("readOnly")
 
 
 def test_without_a_wish_the_api_gets_any_free_port() -> None:
