@@ -10,7 +10,9 @@ none and removes it again; a cluster that was there before is used and left alon
 """
 
 import argparse
+import datetime
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +24,10 @@ from textwrap import indent
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".local" / "logs"
+RIGHTS = "TDCS_RIGHTS"
+"""Names the folder in which tiers with an API server record which rights TDCS's accounts used."""
+KEPT_RIGHTS = 5
+"""Folders of so many earlier runs are kept, for people; each run compares its own."""
 TYPED = (
     "operator/tdcs",
     "scheduler_plugin/tdcs_scheduler",
@@ -83,6 +89,8 @@ def main(argv: Sequence[str]) -> int:
     if unknown := [name for name in options.tiers if name not in TIERS]:
         parser.error(f"no such tier: {', '.join(unknown)}; choose from {', '.join(TIERS)}")
     LOGS.mkdir(parents=True, exist_ok=True)
+    used = folder_for_rights(LOGS / "rights")
+    os.environ[RIGHTS] = str(used)
     chosen = options.tiers or list(TIERS)
     rows: list[tuple[str, float, TierResult]] = []
     for name in chosen:
@@ -92,7 +100,22 @@ def main(argv: Sequence[str]) -> int:
         rows.append((name, time.monotonic() - begin, outcome))
         if not outcome.ok:
             break
+    else:
+        if any(used.iterdir()):
+            print("\n=== rights " + "=" * 64, flush=True)
+            begin = time.monotonic()
+            compared = checks((sys.executable, "-m", "tests.support.rights", "compare", str(used)))
+            rows.append(("rights", time.monotonic() - begin, compared))
     return report(rows, not_run=chosen[len(rows) :])
+
+
+def folder_for_rights(parent: Path) -> Path:
+    """An empty folder of this run's own, beside those of some earlier runs."""
+    made = parent / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    made.mkdir(parents=True)
+    for older in sorted(parent.iterdir())[: -1 - KEPT_RIGHTS]:
+        shutil.rmtree(older, ignore_errors=True)
+    return made
 
 
 def report(rows: Sequence[tuple[str, float, TierResult]], *, not_run: Sequence[str]) -> int:
@@ -296,6 +319,7 @@ def e2e(wishes: Wishes) -> TierResult:
     tool = (sys.executable, "-m", "tdcs_local")
     state = subprocess.run([*tool, "status", "--quiet"], cwd=ROOT, env={**os.environ, **LOCAL}).returncode
     outcome = TierResult()
+    begin = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
         if not (run(*tool, "up") and run(*tool, "images", *E2E_IMAGES)):
             outcome.add(TierResult(ok=False, failed=1))
@@ -303,6 +327,9 @@ def e2e(wishes: Wishes) -> TierResult:
             # Fixtures install TDCS and fill the store; what a test itself does is bounded.
             bounds = ("--timeout=600", "-o", "timeout_func_only=true")
             outcome.add(pytest("e2e", *bounds, again=wishes.again))
+            if outcome.ok:
+                rights = (sys.executable, "-m", "tests.support.rights", "cluster", f"--since={begin}")
+                outcome.ok = run(*rights)
     finally:
         if state == ABSENT and not wishes.keep:
             outcome.ok = run(*tool, "down") and outcome.ok

@@ -100,7 +100,8 @@ def start_extender(
     def ready() -> bool:
         return Extender(process, url).get("/healthz")[0] == 200
 
-    process = plane.run(name="extender", argv=argv, kubeconfig=kubeconfig)
+    rights = kubeconfig or plane.stand_in_kubeconfig("scheduler")
+    process = plane.run(name="extender", argv=argv, kubeconfig=rights)
     extender = Extender(process, url)
     eventually(ready, deadline=90, describe=process.tail)
     return extender

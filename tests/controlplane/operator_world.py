@@ -59,7 +59,7 @@ class World:
     ) -> RunningOperator:
         """An operator of this world; enter it to start it. `killed_after`: it dies with its write of this number."""
         return RunningOperator(
-            kubeconfig=self.plane.kubeconfig,
+            kubeconfig=self.plane.stand_in_kubeconfig("operator"),
             engine=self.engine,
             namespace=self.namespace,
             killed_after=killed_after,

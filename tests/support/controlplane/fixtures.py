@@ -15,6 +15,8 @@ from tests.support.controlplane.instance import ControlPlane
 from tests.support.controlplane.nodes import add_fake_nodes
 from tests.support.kube import Kube
 from tests.support.report import record
+from tests.support.rights.comparison import use_of
+from tests.support.rights.records import record as record_rights
 from tests.support.waiting import eventually
 
 TEST_LABEL = "tests.tdcs.io/namespace"
@@ -145,11 +147,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @contextmanager
 def _tracked(config: pytest.Config, plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A running control plane, known to the failure reports."""
+    """A running control plane, known to the failure reports; the rights that were used in it are recorded."""
     live = config.stash.setdefault(_LIVE, [])
-    with plane:
-        live.append(plane)
-        try:
-            yield plane
-        finally:
-            live.remove(plane)
+    try:
+        with plane:
+            live.append(plane)
+            try:
+                yield plane
+            finally:
+                live.remove(plane)
+    finally:
+        record_rights(use_of(plane.audit.all_calls()), tier="controlplane")

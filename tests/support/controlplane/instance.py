@@ -17,7 +17,7 @@ from typing import Any, Self
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.controlplane import commands
-from tests.support.controlplane.audit import POLICY, AuditLog
+from tests.support.controlplane.audit import POLICY, STAND_INS, AuditLog, stand_in
 from tests.support.controlplane.binaries import Binaries
 from tests.support.controlplane.commands import API, ETCD, KWOK, MANAGER, SCHEDULER, Layout, Options, Ports
 from tests.support.controlplane.pki import ADMINS, Pki
@@ -59,6 +59,13 @@ class ControlPlane:
         """kubeconfig file of a cluster administrator."""
         return self._at.kubeconfig("admin")
 
+    def stand_in_kubeconfig(self, account: str) -> Path:
+        """kubeconfig file of an administrator in the place of an account of the chart ("operator", "scheduler").
+
+        The audit log knows its requests from a test's own.
+        """
+        return self._at.kubeconfig(f"tdcs-{account}")
+
     @property
     def url(self) -> str:
         """Address of the API server."""
@@ -66,7 +73,7 @@ class ControlPlane:
 
     @property
     def audit(self) -> AuditLog:
-        """What service accounts asked of the API server."""
+        """What programs asked of the API server."""
         return AuditLog(self._at.audit_log)
 
     @property
@@ -206,6 +213,7 @@ class ControlPlane:
             ("system:kube-controller-manager", None, MANAGER),
             ("system:kube-scheduler", None, SCHEDULER),
             ("kwok", ADMINS, KWOK),
+            *((stand_in(account), ADMINS, f"tdcs-{account}") for account in STAND_INS),
         ):
             pki.client_kubeconfig(path=self._at.kubeconfig(path), server=self.url, user=user, group=group)
 

@@ -1,6 +1,9 @@
 """What the chart's accounts may do."""
 
 import pytest
+from tests.support.rights.comparison import ACCOUNTS, Right, account_of
+from tests.support.rights.exceptions import UNUSED
+from tests.support.rights.granted import granted_by_chart
 from tests.unit.chart.conftest import NAMESPACE, Helm, RefusedError, Rendered, rules
 
 
@@ -99,3 +102,19 @@ def test_an_operator_of_single_namespaces_has_its_rights_by_roles_there(helm: He
 def test_an_operator_of_no_namespace_is_refused(helm: Helm) -> None:
     with pytest.raises(RefusedError, match="name at least one namespace"):
         helm.template({"scope": '"Namespaces"'})
+
+
+def test_the_accounts_whose_use_of_rights_is_compared_are_all_of_the_chart(helm: Helm) -> None:
+    made = helm.template({"crds.upgrade": "true", "kueue.enabled": "true"})
+    accounts = {account_of(account["metadata"]["name"]) for account in made.all("ServiceAccount")}
+    assert accounts == set(ACCOUNTS)
+    assert len(made.all("ServiceAccount")) == len(ACCOUNTS)
+
+
+def test_what_each_account_is_granted_is_compared_with_any_values_and_kueues_part_for_itself() -> None:
+    plain, kueue = granted_by_chart()
+    assert {right.account for right in plain} == set(ACCOUNTS)
+    by_webhook = Right("scheduler", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch")
+    assert {by_webhook, Right("scheduler", "", "configmaps", "patch")} <= plain
+    assert Right("operator", "kueue.x-k8s.io", "workloads", "list") in kueue
+    assert UNUSED.keys() <= plain

@@ -1,0 +1,20 @@
+"""Rights that are granted without use, and refusals that tests want, each with its reason."""
+
+from collections.abc import Mapping
+
+from tests.support.rights.comparison import Right
+
+_ASKED_BY_ADMISSION = "OwnerReferencesPermissionEnforcement asks for it, and the audit log does not show that"
+
+UNUSED: Mapping[Right, str] = {
+    Right("operator", "tdcs.io", f"{plural}/finalizers", "update"): _ASKED_BY_ADMISSION
+    for plural in ("cacheclusters", "datasets", "trainingjobs")
+}
+
+UNGRANTED: Mapping[Right, str] = {}
+"""What programs in an administrator's place ask for beyond the chart's rights."""
+
+REFUSALS: Mapping[Right, str] = {
+    Right("operator", "", "secrets", "get"): "namespaces that do not let the operator read their Secrets",
+    Right("operator", "apps", "daemonsets", "patch"): "CacheClusters with a FUSE image that no policy admits",
+}

@@ -1,0 +1,196 @@
+"""What is said of rights that the chart grants, beside those that were used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.controlplane.audit import Call, calls_of, stand_in
+from tests.support.rights.comparison import Right, Use, account_of, comparable, findings, use_of
+from tests.support.rights.granted import rights_of
+from tests.support.rights.records import VARIABLE, record, recorded
+
+OPERATOR = "system:serviceaccount:tdcs-system:tdcs-operator"
+LIST_JOBS = Right("operator", "batch", "jobs", "list")
+MAKE_JOBS = Right("operator", "batch", "jobs", "create")
+READ_KEYS = Right("operator", "", "secrets", "get")
+
+
+def call(**more: Any) -> Call:
+    """A list of Jobs by the operator; `more` says otherwise."""
+    usual = {
+        "user": OPERATOR,
+        "agent": "tdcs/0.1.0",
+        "verb": "list",
+        "group": "batch",
+        "resource": "jobs",
+        "namespace": "team",
+        "name": "",
+        "code": 200,
+    }
+    return Call(**{**usual, **more})
+
+
+def said(use: Use, granted: set[Right], *, complete: bool = True, **tables: Mapping[Right, str]) -> list[str]:
+    named = {name: tables.get(name, {}) for name in ("ungranted", "unused", "refusals")}
+    return findings(use=use, granted=granted, complete=complete, **named)
+
+
+@pytest.mark.parametrize(
+    ("user", "account"),
+    [
+        (OPERATOR, "operator"),
+        ("system:serviceaccount:a-test:tdcs-c12ab-scheduler", "scheduler"),
+        ("system:serviceaccount:tdcs-system:tdcs-crd-upgrade", "crd-upgrade"),
+        (stand_in("operator"), "operator"),
+        ("system:serviceaccount:team:default", None),
+        ("admin", None),
+    ],
+)
+def test_accounts_are_known_by_their_names_in_any_release(user: str, account: str | None) -> None:
+    assert account_of(user) == account
+
+
+def test_an_apply_that_makes_its_object_uses_two_rights() -> None:
+    patch = Right("operator", "batch", "jobs", "patch")
+    assert use_of([call(verb="patch", code=200)]).used == {patch}
+    assert use_of([call(verb="patch", code=201)]).used == {patch, MAKE_JOBS}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"agent": "kube-scheduler/v1.34.4"}, id="kube-scheduler, in the extender's account"),
+        pytest.param({"agent": "kubectl/v1.34.4"}, id="a stolen token"),
+        pytest.param({"user": "system:serviceaccount:team:default"}, id="a user of the command line"),
+    ],
+)
+def test_requests_of_others_are_no_use(more: dict[str, str]) -> None:
+    assert use_of([call(**more)]) == Use()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"code": 403},
+        {"code": 401},
+        {"code": 422, "message": "ValidatingAdmissionPolicy 'tdcs-operator' denied request: no"},
+    ],
+)
+def test_a_refused_request_is_no_use(more: dict[str, Any]) -> None:
+    assert use_of([call(**more)]) == Use(refused=frozenset({LIST_JOBS}))
+
+
+@pytest.mark.parametrize("code", [0, 200, 404, 409, 422])
+def test_a_request_that_fails_for_another_reason_needed_its_right(code: int) -> None:
+    assert use_of([call(code=code)]).used == {LIST_JOBS}
+
+
+def test_nothing_is_said_where_all_that_is_granted_is_used() -> None:
+    assert said(Use(used=frozenset({LIST_JOBS})), {LIST_JOBS}) == []
+
+
+def test_a_right_without_use_is_named_once_all_tiers_ran() -> None:
+    use = Use(used=frozenset({LIST_JOBS}))
+    assert said(use, {LIST_JOBS, MAKE_JOBS}, complete=False) == []
+    assert said(use, {LIST_JOBS, MAKE_JOBS}) == ["granted and never used: operator: create jobs.batch"]
+    assert said(use, {LIST_JOBS, MAKE_JOBS}, unused={MAKE_JOBS: "a reason"}) == []
+
+
+def test_a_reason_that_is_out_of_date_is_named() -> None:
+    use = Use(used=frozenset({LIST_JOBS}))
+    assert said(use, {LIST_JOBS}, unused={LIST_JOBS: "x"}) == [
+        "named as unused, and used: operator: list jobs.batch"
+    ]
+    assert said(use, {LIST_JOBS}, unused={MAKE_JOBS: "x"}, complete=False) == [
+        "named as unused, and not granted any more: operator: create jobs.batch"
+    ]
+
+
+def test_what_a_stand_in_used_beyond_the_chart_is_named() -> None:
+    use = Use(used=frozenset({LIST_JOBS, MAKE_JOBS}))
+    assert said(use, {LIST_JOBS}, complete=False) == [
+        "used without being granted by the chart: operator: create jobs.batch"
+    ]
+    assert said(use, {LIST_JOBS}, ungranted={MAKE_JOBS: "x"}) == []
+
+
+def test_a_refused_request_is_named_unless_a_test_wants_it() -> None:
+    use = Use(used=frozenset({LIST_JOBS}), refused=frozenset({READ_KEYS}))
+    assert said(use, {LIST_JOBS}, complete=False) == [
+        "refused, and no test is known to want that: operator: get secrets"
+    ]
+    assert said(use, {LIST_JOBS}, refusals={READ_KEYS: "x"}) == []
+
+
+def test_rights_for_kueue_count_only_where_it_was() -> None:
+    kueue = {Right("operator", "kueue.x-k8s.io", "workloads", verb) for verb in ("list", "get")}
+    without, there = Use(used=frozenset({LIST_JOBS})), Use(used=frozenset(kueue))
+    assert comparable({LIST_JOBS}, kueue=kueue, use=without) == {LIST_JOBS}
+    assert comparable({LIST_JOBS}, kueue=kueue, use=there) == {LIST_JOBS, *kueue}
+
+
+def test_rights_are_those_of_roles_that_are_bound_to_the_charts_accounts() -> None:
+    def role(kind: str, verb: str) -> dict[str, Any]:
+        rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": [verb]}]
+        return {"kind": kind, "metadata": {"name": "tdcs-operator"}, "rules": rules}
+
+    def binding(kind: str, *, account: str = "tdcs-operator", name: str = "tdcs-operator") -> dict[str, Any]:
+        subjects = [{"kind": "ServiceAccount", "name": account}]
+        return {
+            "kind": f"{kind}Binding",
+            "metadata": {"name": "x"},
+            "roleRef": {"kind": kind, "name": name},
+            "subjects": subjects,
+        }
+
+    roles = [role("ClusterRole", "list"), role("Role", "create")]
+    assert rights_of([*roles, binding("ClusterRole")]) == {LIST_JOBS}
+    assert rights_of([*roles, binding("ClusterRole"), binding("Role")]) == {LIST_JOBS, MAKE_JOBS}
+    assert rights_of([*roles, binding("Role", account="other")]) == set()
+    assert rights_of([*roles, binding("ClusterRole", name="system:kube-scheduler")]) == set()
+
+
+def test_what_a_tier_used_is_the_sum_of_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for use in (Use(used=frozenset({LIST_JOBS})), Use(used=frozenset({MAKE_JOBS}))):
+        record(use, tier="controlplane")
+    record(Use(refused=frozenset({READ_KEYS})), tier="e2e")
+    assert recorded(tmp_path) == {
+        "controlplane": Use(used=frozenset({LIST_JOBS, MAKE_JOBS})),
+        "e2e": Use(refused=frozenset({READ_KEYS})),
+    }
+
+
+def test_without_a_run_of_tiers_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    record(Use(used=frozenset({LIST_JOBS})), tier="e2e")
+    assert not list(tmp_path.iterdir())
+
+
+def test_requests_are_read_from_whole_lines_of_a_log_from_a_time_on() -> None:
+    def line(hour: int, *, verb: str = "list", stage: str = "ResponseComplete") -> bytes:
+        event = {
+            "stage": stage,
+            "stageTimestamp": f"2026-01-31T{hour}:00:00.000001Z",
+            "verb": verb,
+            "user": {"username": OPERATOR},
+            "userAgent": "tdcs/0.1.0",
+            "objectRef": {"resource": "jobs", "apiGroup": "batch", "namespace": "team"},
+            "responseStatus": {"code": 200},
+        }
+        return json.dumps(event).encode() + b"\n"
+
+    log = [
+        line(10),
+        line(12),
+        line(12, verb="watch", stage="ResponseStarted"),
+        line(12, verb="watch"),
+        b'{"st',
+    ]
+    assert [one.verb for one in calls_of(log)] == ["list", "list", "watch"]
+    assert list(calls_of(log, since="2026-01-31T11:00:00Z")) == [call(), call(verb="watch")]
