@@ -1,4 +1,7 @@
-"""The rights that the chart grants are those that are used: no call is refused, what no call needs is named here."""
+"""One flow each of operator and extender with exactly the chart's rights: no call is refused.
+
+What a flow does not need is named here, and used by others: a run of all tiers compares (`tests/support/rights`).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.kube import Object, condition
 from tests.support.objects import gpu_pod
 from tests.support.ports import free_ports
+from tests.support.rights.exceptions import UNUSED
 from tests.support.waiting import eventually
 
 from tdcs.api.names import DEFAULT_IMAGE
@@ -29,22 +33,20 @@ __all__ = ["world"]
 
 Right = tuple[str, str, str]
 
-UNUSED: dict[Right, str] = {
-    ("tdcs.io", "cacheclusters/finalizers", "update"): "asked by admission, when an owner blocks deletion",
-    ("tdcs.io", "datasets/finalizers", "update"): "asked by admission, when an owner blocks deletion",
-    ("tdcs.io", "trainingjobs/finalizers", "update"): "asked by admission, when an owner blocks deletion",
+ELSEWHERE: dict[Right, str] = {
     ("", "events", "get"): "an event that is there already is counted up",
     ("", "events", "patch"): "an event that is there already is counted up",
     ("", "persistentvolumes", "list"): "asked when a mount has no Dataset any more: do pods still use it?",
     ("", "events", "list"): "quoted where pods are slow to start, or cannot be made",
     ("apps", "daemonsets", "delete"): "FUSE clients go once, when the remote-read client has come",
 }
-"""What the operator's flow below does not need, and why it is granted all the same."""
+"""What the operator's flow does not need."""
 
-UNUSED_BY_EXTENDER: dict[Right, str] = {
+ELSEWHERE_BY_EXTENDER: dict[Right, str] = {
     ("", "events", "get"): "an event that is there already is counted up",
     ("", "events", "patch"): "an event that is there already is counted up",
 }
+"""What the extender's flow does not need."""
 
 
 @pytest.fixture
@@ -124,11 +126,12 @@ def test_the_operator_needs_what_it_is_granted(
     rights = granted(operator_rights)
 
     def unneeded() -> list[Right]:
-        return sorted(rights - used(list(world.plane.audit.calls(user=user))) - UNUSED.keys())
+        needed = used(list(world.plane.audit.calls(user=user)))
+        return sorted(rights - needed - ELSEWHERE.keys() - {right[1:] for right in UNUSED})
 
     # The last calls may not be in the log yet; a refused one ends in a failure all the same.
     eventually(lambda: not unneeded(), deadline=30, describe=lambda: str(unneeded()))
-    assert UNUSED.keys() <= rights, "no longer granted"
+    assert ELSEWHERE.keys() <= rights, "no longer granted"
 
 
 def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_nodes: FakeNodes) -> None:
@@ -164,7 +167,7 @@ def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_
 
         eventually(lambda: ("", "events", "create") in needed(), deadline=90, describe=extender.process.tail)
         rights = granted([obj for obj in objects if obj["metadata"]["name"] == f"{release}-extender"])
-        assert rights - needed() <= UNUSED_BY_EXTENDER.keys()
-        assert UNUSED_BY_EXTENDER.keys() <= rights, "no longer granted"
+        assert rights - needed() <= ELSEWHERE_BY_EXTENDER.keys()
+        assert ELSEWHERE_BY_EXTENDER.keys() <= rights, "no longer granted"
     finally:
         remove_cluster_wide(kube, objects)

@@ -124,6 +124,8 @@ def kube_apiserver(at: Layout) -> list[str]:
         f"--tls-private-key-file={pki.server_key}",
         f"--client-ca-file={pki.ca}",
         "--authorization-mode=Node,RBAC",
+        # On by default in OpenShift: who names an owner whose deletion waits needs a right to its finalizers.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki.service_account_public}",
         f"--service-account-signing-key-file={pki.service_account_key}",

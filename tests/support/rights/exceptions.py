@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from tests.support.rights.comparison import Right
 
-_ASKED_BY_ADMISSION = "OwnerReferencesPermissionEnforcement asks for it, and the audit log does not show that"
+_ASKED_BY_ADMISSION = (
+    "asked for where owners block deletion, and not in the audit log: see test_owner_rights.py"
+)
 
 UNUSED: Mapping[Right, str] = {
     Right("operator", "tdcs.io", f"{plural}/finalizers", "update"): _ASKED_BY_ADMISSION
