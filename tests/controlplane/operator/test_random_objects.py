@@ -10,6 +10,8 @@ can be done in parts.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import re
 from collections import Counter
@@ -37,9 +39,14 @@ __all__ = ["world"]
 
 COUNT = int(os.environ.get("TDCS_RANDOM_CRS", "30"))
 FIRST = int(os.environ.get("TDCS_RANDOM_CRS_FROM", "0"))
-BATCH = 100
-ANSWERED = (DATASETS, PRELOADS, TRAINING_JOBS, CACHE_CLUSTERS)
+BATCH = int(os.environ.get("TDCS_RANDOM_CRS_BATCH", "100"))
+PARALLEL = 8
+"""Requests at a time."""
+ANSWERED = (TRAINING_JOBS, PRELOADS, DATASETS, CACHE_CLUSTERS)
 """Kinds that have conditions. A DataCheck has none: it is answered by the AdmissionCheck of Kueue that names it."""
+KINDS = (*ANSWERED, DATA_CHECKS)
+"""In the order in which they are deleted."""
+SCHEMAS = {resource: spec_schema(resource) for resource in KINDS}
 RANDOM = re.compile(r"random-\d+|r\d+")
 """Names of random objects."""
 DEADLINE = 300.0
@@ -71,14 +78,13 @@ def operator(world: World, tmp_path: Path) -> Iterator[Process]:
     remove_cluster_wide(world.kube, objects)
 
 
-def create(world: World, resource: Resource, seeds: Sequence[int]) -> list[KubeRequestError | None]:
-    """Create random objects; for each why it was refused, None when it was accepted."""
-    schema = spec_schema(resource)
+def create(world: World, seeds: Sequence[int]) -> list[tuple[Resource, KubeRequestError | None]]:
+    """Create random objects of each kind; for each why it was refused, None when it was accepted."""
 
-    def one(seed: int) -> KubeRequestError | None:
+    def one(resource: Resource, seed: int) -> tuple[Resource, KubeRequestError | None]:
         obj = random_object(
             resource,
-            schema,
+            SCHEMAS[resource],
             seed=seed,
             namespace=world.namespace,
             cluster=world.cluster,
@@ -90,11 +96,11 @@ def create(world: World, resource: Resource, seeds: Sequence[int]) -> list[KubeR
         try:
             world.kube.create(obj)
         except KubeRequestError as error:
-            return error
-        return None
+            return resource, error
+        return resource, None
 
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(pool.map(one, seeds))
+    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+        return list(pool.map(one, *zip(*itertools.product(KINDS, seeds), strict=True)))
 
 
 def random_ones(world: World, resource: Resource) -> list[Object]:
@@ -120,11 +126,18 @@ def wait_until_none(world: World, what: str, found: Sequence[Resource]) -> None:
     )
 
 
-def delete(world: World, resource: Resource) -> None:
-    """Ask for the deletion of the random objects of a kind."""
-    for obj in random_ones(world, resource):
-        namespace = world.namespace if resource.namespaced else None
-        world.kube.delete(resource.kind, obj["metadata"]["name"], namespace=namespace)
+def delete(world: World) -> None:
+    """Ask for the deletion of the random objects of all kinds."""
+    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+        for resource in KINDS:
+            delete_one = functools.partial(
+                world.kube.delete,
+                resource.kind,
+                namespace=world.namespace if resource.namespaced else None,
+            )
+            names = [obj["metadata"]["name"] for obj in random_ones(world, resource)]
+            for _ in pool.map(delete_one, names):
+                pass
 
 
 @pytest.mark.timeout(180 + 2 * COUNT, func_only=True)
@@ -135,23 +148,21 @@ def test_every_random_object_is_refused_or_answered_and_delays_no_good_one(
     accepted, refused = Counter[str](), Counter[str]()
     for begin in range(FIRST, FIRST + COUNT, BATCH):
         seeds = range(begin, min(begin + BATCH, FIRST + COUNT))
-        for resource in (*ANSWERED, DATA_CHECKS):
-            for error in create(world, resource, seeds):
-                if error is None:
-                    accepted[resource.kind] += 1
-                    continue
-                refused[resource.kind] += 1
-                assert 400 <= error.code < 500, error
-                assert error.reason, error
-                assert str(error).partition(f"{error.reason}: ")[2].strip(), error
+        for resource, error in create(world, seeds):
+            if error is None:
+                accepted[resource.kind] += 1
+                continue
+            refused[resource.kind] += 1
+            assert 400 <= error.code < 500, error
+            assert error.reason, error
+            assert str(error).partition(f"{error.reason}: ")[2].strip(), error
         world.create_job(replicas=1, datasets=[{"name": "good", "mountPath": "/data"}])
         wait_until_none(world, "answered", list(ANSWERED))
         world.wait_ready("good")
         world.wait(lambda: condition(world.job(), "Succeeded") == "True")
         world.kube.delete("TrainingJob", "train", namespace=world.namespace)
-        for resource in (TRAINING_JOBS, PRELOADS, DATASETS, CACHE_CLUSTERS, DATA_CHECKS):
-            delete(world, resource)
-        wait_until_none(world, "gone", [*ANSWERED, DATA_CHECKS])
+        delete(world)
+        wait_until_none(world, "gone", KINDS)
         world.wait(lambda: world.kube.find("TrainingJob", "train", namespace=world.namespace) is None)
         assert operator.pid == pid  # also fails when it has ended
     defects = [
@@ -160,7 +171,7 @@ def test_every_random_object_is_refused_or_answered_and_delays_no_good_one(
         if "by a defect" in line or line.startswith("Traceback")
     ]
     assert not defects, (defects[:3], operator.log)
-    for resource in (*ANSWERED, DATA_CHECKS):
+    for resource in KINDS:
         measured(
             f"random {resource.plural}: {accepted[resource.kind]} accepted and answered, "
             f"{refused[resource.kind]} refused"
