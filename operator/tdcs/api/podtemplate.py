@@ -55,7 +55,7 @@ def _quantities(description: str) -> dict[str, Any]:
     }
 
 
-_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
 
 _RESOURCES: dict[str, Any] = _open_object(
     "What it asks for; the queue counts it.",

@@ -8,7 +8,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, WithJsonSchema
 
-QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[kMGTPE]|[eE]\+?[0-9]+)?$"
+QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[kMGTPE]|[eE]\+?[0-9]{1,2})?$"
+"""Exponents have two digits at most: the API server compares quantities digit by digit, and ``1e999999999`` with a
+billion of them would cost it minutes."""
+MOST_CHARACTERS = 32
+"""Of a quantity. The API server limits what rules may cost, by what the longest value would."""
 
 _QUANTITY: Final = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))"
@@ -83,6 +87,7 @@ QUANTITY_SCHEMA: Mapping[str, Any] = MappingProxyType(
         "x-kubernetes-int-or-string": True,
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": QUANTITY_PATTERN,
+        "maxLength": MOST_CHARACTERS,
     }
 )
 

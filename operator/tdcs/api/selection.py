@@ -8,11 +8,16 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from tdcs.api.base import Model, rule, rules
 from tdcs.api.quantities import QUANTITY_SCHEMA, to_bytes
 
-ABOVE_ZERO = "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))"
+# Rules are evaluated whatever the pattern says, so they look at the exponent before they parse.
+ABOVE_ZERO = (
+    "type(self) == int ? self > 0 : self.matches('[eE][+]?[0-9]{3}') || (!self.matches('[eE]-[0-9]{3}') && "
+    "isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))"
+)
 """CEL: a quantity above zero."""
 
 IN_RANGE = rule(
-    "type(self) == int || !isQuantity(self) || quantity(self).isLessThan(quantity('8Ei'))",
+    "type(self) == int || (!self.matches('[eE][+-]?[0-9]{3}') && "
+    "(!isQuantity(self) || quantity(self).isLessThan(quantity('8Ei'))))",
     "must be below 8Ei: sizes are 64-bit numbers",
 )
 """The rule that every size keeps to."""

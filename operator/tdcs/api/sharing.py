@@ -203,8 +203,6 @@ class CacheQuota(Model):
         WithJsonSchema(
             {
                 **QUANTITY_SCHEMA,
-                # Bounds its rule's cost: the API server limits what the rules of a list may cost.
-                "maxLength": 32,
                 "x-kubernetes-validations": [
                     rule(ABOVE_ZERO, "must be a size above zero, such as 1Ti"),
                     IN_RANGE,

@@ -235,6 +235,18 @@ BAD = [
     ("Dataset", "spec.preload.amount", "0", "must be a size above zero"),
     ("Dataset", "spec.preload.amount", "1e30", "must be below 8Ei"),
     ("Dataset", "spec.preload.bandwidth", "10E", "must be below 8Ei"),
+    # The server would compute with numbers of a billion digits.
+    ("Dataset", "spec.preload.bandwidth", "1e999999999", "must be below 8Ei"),
+    ("Dataset", "spec.preload.amount", "1e-999999999", "must be a size above zero"),
+    ("Preload", "spec.bandwidth", "1E+999999999", "must be below 8Ei"),
+    ("CacheCluster", "spec.journal.size", "1e999999999", "must be below 8Ei"),
+    ("CacheCluster", "spec.journal.size", "9" * 33, "may not be more than 32"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.spec.containers.0.resources",
+        {"requests": {"memory": "1e999999999"}},
+        "should match",
+    ),
     ("Dataset", "spec.preload.bandwidth", "0", "leave it out for no limit"),
     ("Dataset", "spec.preload.paths", ["../other"], "nothing outside the source can be loaded"),
     ("Dataset", "spec.preload.paths", ["a/../../b"], "nothing outside the source can be loaded"),
