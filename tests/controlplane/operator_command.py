@@ -49,11 +49,12 @@ def install_rights(
     return objects
 
 
-def remove_cluster_wide(kube: Kube, objects: Sequence[Object]) -> None:
-    """What does not go with the namespace."""
+def remove_cluster_wide(plane: ControlPlane, objects: Sequence[Object]) -> None:
+    """What does not go with the namespace; the programs that run with these rights end first."""
+    plane.remove_limited()
     for obj in objects:
         if obj["kind"].startswith("ClusterRole") or obj["kind"] in POLICIES:
-            kube.delete(obj["kind"], obj["metadata"]["name"])
+            plane.kube.delete(obj["kind"], obj["metadata"]["name"])
 
 
 def granted(objects: Sequence[Object]) -> set[tuple[str, str, str]]:

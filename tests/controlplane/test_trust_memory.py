@@ -32,7 +32,7 @@ def release(world: World) -> Iterator[str]:
         world.kube, release=name, namespace=world.namespace, templates=["operator-rbac", "operator"]
     )
     yield name
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
 
 
 def cache_cluster(world: World) -> Object:

@@ -181,4 +181,4 @@ def test_the_chart_has_a_cache_cluster_in_a_namespace_of_users_refused_at_apply(
         world.wait(lambda: f"namespace of TDCS's operator, {world.namespace}: create it there" in told())
         world.create_cluster()
     finally:
-        remove_cluster_wide(world.kube, objects)
+        remove_cluster_wide(world.plane, objects)

@@ -48,7 +48,7 @@ def rights(world: World, release: str) -> Iterator[list[Object]]:
         values={"kueue.enabled": True},
     )
     yield objects
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
     for kind, name in (
         ("AdmissionCheck", world.cluster),
         ("DataCheck", world.cluster),

@@ -43,7 +43,7 @@ def release(world: World) -> Iterator[str]:
         values={"trust.enabled": False},
     )
     yield name
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
 
 
 def start(

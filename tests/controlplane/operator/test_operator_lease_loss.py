@@ -98,7 +98,7 @@ class Holder:
 
     def remove(self) -> None:
         """What does not go with the namespace."""
-        remove_cluster_wide(self.world.kube, self._objects)
+        remove_cluster_wide(self.world.plane, self._objects)
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def operator(world: World, tmp_path: Path) -> Iterator[Process]:
         folder=tmp_path,
         name="operator-of-random-objects",
     )
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
 
 
 def create(world: World, seeds: Sequence[int]) -> list[tuple[Resource, KubeRequestError | None]]:

@@ -36,7 +36,7 @@ def release(world: World) -> Iterator[str]:
         everywhere=True,
     )
     yield name
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
 
 
 def refusal(kube: Kube, obj: Object) -> str:

@@ -20,7 +20,7 @@ def release(world: World) -> Iterator[str]:
     name = f"tdcs-{world.cluster}"
     objects = install_rights(world.kube, release=name, namespace=world.namespace, templates=RIGHTS)
     yield name
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ class Policies:
         )
 
     def remove(self) -> None:
-        remove_cluster_wide(self._world.kube, self._objects)
+        remove_cluster_wide(self._world.plane, self._objects)
 
 
 def refusal(thief: Kube, admin: Kube, obj: Object) -> str:
@@ -354,4 +354,4 @@ def test_with_kueue_the_operator_creates_preloads_of_workloads_and_no_others(
         words = "creates none of them but Preloads that Workloads of Kueue own"
         assert [answer for obj in others if words not in (answer := refusal(thief, kube, obj))] == []
     finally:
-        remove_cluster_wide(kube, rights)
+        remove_cluster_wide(world.plane, rights)

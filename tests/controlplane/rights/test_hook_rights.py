@@ -91,4 +91,4 @@ def test_a_hook_needs_what_it_is_granted(
         # The last calls may not be in the log yet.
         eventually(lambda: unneeded() <= unused, deadline=30, describe=lambda: str(unneeded()))
     finally:
-        remove_cluster_wide(kube, objects)
+        remove_cluster_wide(world.plane, objects)

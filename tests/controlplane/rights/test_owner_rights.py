@@ -78,4 +78,4 @@ def test_a_child_that_blocks_its_owners_deletion_needs_the_right_to_finalizers(
             kube.apply(role)
         world.wait(lambda: "cannot set blockOwnerDeletion" in refusal("without-the-right"))
     finally:
-        remove_cluster_wide(kube, objects)
+        remove_cluster_wide(world.plane, objects)

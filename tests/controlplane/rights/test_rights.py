@@ -66,7 +66,7 @@ def operator_rights(world: World, release: str) -> Iterator[list[Object]]:
         values={"admissionPolicies.fuseImages": [DEFAULT_IMAGE]},  # for the profile Stock below
     )
     yield [obj for obj in objects if obj["metadata"]["name"] != f"{release}-dataset-secrets"]
-    remove_cluster_wide(world.kube, objects)
+    remove_cluster_wide(world.plane, objects)
 
 
 def used(made: list[Call]) -> set[Right]:
@@ -170,4 +170,4 @@ def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_
         assert rights - needed() <= ELSEWHERE_BY_EXTENDER.keys()
         assert ELSEWHERE_BY_EXTENDER.keys() <= rights, "no longer granted"
     finally:
-        remove_cluster_wide(kube, objects)
+        remove_cluster_wide(world.plane, objects)

@@ -130,4 +130,4 @@ def test_with_roles_in_its_namespaces_alone_the_operator_works_there_and_asks_fo
                 thief.list(kind, namespace=other.namespace)
             assert error.value.code == 403
     finally:
-        remove_cluster_wide(world.kube, objects)
+        remove_cluster_wide(world.plane, objects)

@@ -81,6 +81,11 @@ class Layout:
     def audit_log(self) -> Path:
         return self.folder / "logs" / "audit.jsonl"
 
+    @property
+    def accounts(self) -> Path:
+        """The folder with the kubeconfigs of service accounts."""
+        return self.folder / "accounts"
+
     def kubeconfig(self, user: str) -> Path:
         """Path of the kubeconfig of a user of this control plane."""
         return self.folder / f"{user}.kubeconfig"

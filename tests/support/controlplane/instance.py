@@ -42,6 +42,7 @@ class ControlPlane:
         self.start_seconds = 0.0
         self._processes: dict[str, Process] = {}
         self._clients: list[Kube] = []
+        self._limited: set[str] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -105,9 +106,9 @@ class ControlPlane:
         )
         user = f"{namespace}.{service_account}"
         identity = {"token": answer["status"]["token"]}
-        return self._at.pki.write_kubeconfig(
-            path=self._at.kubeconfig(user), server=self.url, user=user, identity=identity
-        )
+        self._at.accounts.mkdir(exist_ok=True)
+        path = self._at.accounts / f"{user}.kubeconfig"
+        return self._at.pki.write_kubeconfig(path=path, server=self.url, user=user, identity=identity)
 
     def start_scheduler(self, *, name: str, config: Mapping[str, Any]) -> Process:
         """Start one more kube-scheduler, as process ``name``, and wait until it is ready.
@@ -135,6 +136,8 @@ class ControlPlane:
         It gets KUBECONFIG (``kubeconfig``, by default the administrator's) and ``env`` on
         top of this process' environment. Its log is kept, and it ends with the control plane.
         """
+        if kubeconfig is not None and kubeconfig.parent == self._at.accounts:
+            self._limited.add(name)
         full = {**os.environ, "KUBECONFIG": str(kubeconfig or self.kubeconfig), **(env or {})}
         process = self._add(name, argv, ready=ready, env=full, start_deadline=start_deadline)
         process.start()
@@ -143,6 +146,14 @@ class ControlPlane:
     def remove(self, name: str) -> None:
         """Stop a process that ``run`` or ``start_scheduler`` started, and forget it."""
         self._processes.pop(name).stop()
+
+    def remove_limited(self) -> None:
+        """Stop the processes that ``run`` started with a ServiceAccount's kubeconfig.
+
+        For tests that take the rights away at their end: what a program asks after that is refused, and nobody's fault.
+        """
+        for name in self._limited & self._processes.keys():
+            self.remove(name)
 
     def metric(self, metric: str, labels: Mapping[str, str], *, name: str = SCHEDULER) -> float:
         """Sum of a metric's samples that have ``labels``, read from a scheduler's /metrics."""
