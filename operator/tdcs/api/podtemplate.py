@@ -42,20 +42,24 @@ def _text_map(description: str) -> dict[str, Any]:
     }
 
 
+_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
+"""Exponents have two digits at most: the API server would compute with a billion of them in a pod."""
+
+_ONE_QUANTITY: dict[str, Any] = {
+    "x-kubernetes-int-or-string": True,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": _QUANTITY,
+}
+
+
 def _quantities(description: str) -> dict[str, Any]:
     return {
         "type": "object",
         "description": description,
         "nullable": True,
-        "additionalProperties": {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": _QUANTITY,
-        },
+        "additionalProperties": _ONE_QUANTITY,
     }
 
-
-_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
 
 _RESOURCES: dict[str, Any] = _open_object(
     "What it asks for; the queue counts it.",
@@ -173,7 +177,32 @@ _POD_SPEC: dict[str, Any] = {
         "initContainers": _objects(
             "What runs before them; each gets the datasets mounted.", limit=64, **_CONTAINER
         ),
-        "volumes": _objects("The pods' volumes; those of the datasets are added.", limit=256),
+        "volumes": _objects(
+            "The pods' volumes; those of the datasets are added.",
+            limit=256,
+            properties={
+                "emptyDir": _open_object(
+                    "A folder of the pod's own.",
+                    nullable=True,
+                    properties={
+                        "sizeLimit": {**_ONE_QUANTITY, "description": "At most so much.", "nullable": True}
+                    },
+                ),
+                "ephemeral": _open_object(
+                    "A volume of the pod's own.",
+                    nullable=True,
+                    properties={
+                        "volumeClaimTemplate": _open_object(
+                            "Its claim.",
+                            nullable=True,
+                            properties={
+                                "spec": _open_object("Its spec.", properties={"resources": _RESOURCES})
+                            },
+                        )
+                    },
+                ),
+            },
+        ),
         "restartPolicy": {
             "type": "string",
             "description": "Never (default) or OnFailure.",

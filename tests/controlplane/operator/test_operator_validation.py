@@ -247,6 +247,25 @@ BAD = [
         {"requests": {"memory": "1e999999999"}},
         "should match",
     ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.spec.volumes",
+        [{"name": "v", "emptyDir": {"sizeLimit": "1e999999999"}}],
+        "should match",
+    ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.spec.volumes",
+        [
+            {
+                "name": "v",
+                "ephemeral": {
+                    "volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": "1e999999999"}}}}
+                },
+            }
+        ],
+        "should match",
+    ),
     ("Dataset", "spec.preload.bandwidth", "0", "leave it out for no limit"),
     ("Dataset", "spec.preload.paths", ["../other"], "nothing outside the source can be loaded"),
     ("Dataset", "spec.preload.paths", ["a/../../b"], "nothing outside the source can be loaded"),
