@@ -28,7 +28,13 @@ class MemoryCaches(CachePool):
         folder = ManifestFolder(Path(self._disk.name))
         self.agents = MemoryAgents(engine=engine, manifests=folder.open)
         lister = LocalLister(engine=engine, folder=folder)
-        cache = Cache(engine=engine, agents=self.agents, lister=lister, check_size=check_size)
+        cache = Cache(
+            engine=engine,
+            agents=self.agents,
+            lister=lister,
+            check_size=check_size,
+            check_keys=engine.check_keys,
+        )
         super().__init__(make=lambda _: cache, folder=folder)
 
     def resume(self) -> None:

@@ -25,6 +25,7 @@ from tdcs.engine.transport.role_check import check_roles
 from tdcs.engine.waits.read_waits_service import TakeWaits, read_waits_routes
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister, ProcessLister
+from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.source_size import SourceSize
 from tdcs.listing.transfer import ManifestFetcher, Obtain, manifest_routes
 from tdcs.trust.contexts import Contexts
@@ -49,7 +50,7 @@ def alluxio_caches(
         session: fetches manifests that this process has lost from agents; closed by the caller.
         identify: gives the certificate to show to masters, workers and agents; None: connections are plain.
     """
-    check_size = SourceSize()
+    check_size, check_keys = SourceSize(), SourceKeys()
     tls = Contexts(identify) if identify is not None else None
 
     def make(cluster: str) -> Cache:
@@ -60,6 +61,7 @@ def alluxio_caches(
             engine=engine,
             agents=agents,
             check_size=check_size,
+            check_keys=check_keys,
             lister=ProcessLister(
                 master=master,
                 folder=folder,

@@ -121,6 +121,14 @@ from tdcs.trust.settings import TrustSettings
     help="How long a cache worker may be away, as during a restart, before what it held is loaded on another node.",
 )
 @click.option(
+    "--revoked-keys-seconds",
+    type=click.FloatRange(min=10),
+    default=Settings().revoked_seconds,
+    show_default=True,
+    help="How long a Dataset that is mounted may have no keys that its source takes, before nothing of it stays cached "
+    f"for it. Sources are asked as often, and every {Settings().keys_check_seconds:.0f} s at least.",
+)
+@click.option(
     "--trust",
     type=click.Choice(["off", "selfSigned", "existing", "certManager"]),
     default="off",
@@ -217,6 +225,7 @@ def command(
     trust: Literal["off", "selfSigned", "existing", "certManager"],
     trust_prefix: str,
     worker_return_seconds: float,
+    revoked_keys_seconds: float,
     network_probe: bool,
     kueue: bool,
     lease: str,
@@ -270,6 +279,8 @@ def command(
             secrets_role=secrets_role,
             service_account=service_account,
             return_seconds=worker_return_seconds,
+            revoked_seconds=revoked_keys_seconds,
+            keys_check_seconds=min(revoked_keys_seconds, Settings().keys_check_seconds),
             network_probe=network_probe,
             kueue=kueue,
             internal_networks=(

@@ -12,6 +12,7 @@ from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import CheckSize, uncounted
 from tdcs.listing.lister import Lister
 from tdcs.listing.result import Listed, listed
+from tdcs.listing.source_keys import CheckKeys, unchecked
 from tdcs.listing.transfer import MANIFEST_PATH, ManifestFetcher, ManifestUnavailableError
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Cache:
 
     Attributes:
         check_size: counts sources before they are mounted.
+        check_keys: asks sources whether they take keys.
         connect: called with the cache's workers when they have changed, so that `agents` finds those beside them.
     """
 
@@ -36,6 +38,7 @@ class Cache:
     agents: Agents
     lister: Lister
     check_size: CheckSize = uncounted
+    check_keys: CheckKeys = unchecked
     connect: Callable[[Sequence[WorkerInfo]], None] = lambda workers: None
 
 

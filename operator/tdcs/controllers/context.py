@@ -41,6 +41,7 @@ class Settings:
         survey_seconds: how soon what has failed at a cache is tried again, and how often its mounts are looked through.
         listing_seconds: after so long a listing counts as stuck, and lets others go on.
         revoked_seconds: after so long a Dataset with keys that its source refuses is taken off what is cached.
+        keys_check_seconds: how often each Dataset's source is asked whether it still takes the Dataset's keys.
         return_seconds: how long a worker that holds data may be away before its data is planned elsewhere. One that
             restarts is back sooner, with what it held; and so are all of them after a restart of the master.
         learning_seconds: a new operator assigns nothing before it knows all mounts, or for so long at most.
@@ -73,6 +74,7 @@ class Settings:
     survey_seconds: float = 30.0
     listing_seconds: float = 120.0
     revoked_seconds: float = 3600.0
+    keys_check_seconds: float = 600.0
     return_seconds: float = 60.0
     learning_seconds: float = 20.0
     absence_seconds: float = 3.0

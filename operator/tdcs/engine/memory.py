@@ -253,6 +253,14 @@ class MemoryEngine:
             )
         return held() if callable(held) else held
 
+    async def check_keys(self, source: Source) -> bool:
+        """Whether a source takes its keys; raises KeysRefusedError when it refuses them."""
+        uri = canonical_uri(source.uri)
+        if uri not in self.sources:
+            return False  # no word about keys
+        self._check_keys(source.credentials, uri=uri, attempted=f"ask {uri} for a name", path="")
+        return True
+
     def _check_keys(self, given: Credentials | None, *, uri: str, attempted: str, path: str) -> None:
         expected = self.credentials.get(uri)
         if expected is not None and given != expected:

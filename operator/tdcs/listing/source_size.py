@@ -6,21 +6,13 @@ An Alluxio master that lists a source keeps all names of it, and has no memory l
 import asyncio
 import html
 import re
-import socket
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from functools import partial
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
 
 from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.engine.protocol import Source, SourceError
-from tdcs.engine.transport.signed_request import object_url
+from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
 
 _PAGE: Final = 1000
@@ -37,7 +29,6 @@ _CONNECT_SECONDS: Final = 10.0
 _SECONDS: Final = 60.0
 _SECONDS_OF_A_PAGE: Final = 2.0
 """So long a whole count may take, and so much longer for each page within the limit: stores need some 0.1 s a page."""
-_REGION: Final = "us-east-1"
 
 _FOUND: Final = re.compile(
     rb"<Size>(\d{1,19})</Size>|<NextContinuationToken>([^<]{1,8192})</NextContinuationToken>"
@@ -97,24 +88,15 @@ class SourceSize:
         return SourcesSize(files=count.files, bytes=count.bytes)
 
     async def _count(self, source: Source, uri: SourceUri, count: LimitCount) -> None:
-        resolver = _Resolver()
-        connector = aiohttp.TCPConnector(resolver=resolver, limit=1)
-        try:
-            async with aiohttp.ClientSession(
-                connector=connector,
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-            ) as session:
-                token, empty = "", 0
-                while empty < _EMPTY_PAGES:
-                    before = count.files
-                    token = await _count_page(session, _url(source, uri, token), count)
-                    if not token:
-                        return
-                    empty = 0 if count.files > before else empty + 1
-        finally:
-            await resolver.close()
+        async with open_session(self._timeout) as session:
+            token, empty = "", 0
+            while empty < _EMPTY_PAGES:
+                before = count.files
+                url = page_url(source, uri, names=_PAGE, token=token)
+                token = await _count_page(session, url, count)
+                if not token:
+                    return
+                empty = 0 if count.files > before else empty + 1
 
 
 async def _count_page(session: aiohttp.ClientSession, url: str, count: LimitCount) -> str:
@@ -123,10 +105,8 @@ async def _count_page(session: aiohttp.ClientSession, url: str, count: LimitCoun
     Follows no redirection.
     """
     page, length = ListingPage(), 0
-    # The host as it was signed.
-    headers = {"Host": urlsplit(url).netloc, "Accept-Encoding": "identity"}
     try:
-        async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
+        async with ask(session, url) as answer:
             if answer.status != 200:
                 return ""
             async for part in answer.content.iter_any():
@@ -162,53 +142,3 @@ class ListingPage:
                 self.token = self.token or html.unescape(found[2].decode("utf-8", "replace"))
         self._rest = text[max(end, len(text) - _LONGEST) :]
         return sizes
-
-
-class _Resolver(AbstractResolver):
-    """Looks up the names of hosts in a thread of its own: a name server may be as slow as a store, and the threads of
-    the event loop are for the operator's own work."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="source-host")
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        look_up = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, look_up)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address[0]),
-                port=port,
-                family=kind,
-                proto=protocol,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for kind, _, protocol, _, address in found
-        ]
-
-    async def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _url(source: Source, uri: SourceUri, token: str) -> str:
-    options, keys = source.reached_options, source.credentials
-    endpoint = options.get("endpoint", "").rstrip("/")
-    query: Mapping[str, str] = {
-        "list-type": "2",
-        "max-keys": str(_PAGE),
-        **({"prefix": f"{uri.path}/"} if uri.path else {}),
-        **({"continuation-token": token} if token else {}),
-    }
-    return object_url(
-        endpoint=endpoint,
-        bucket=uri.bucket,
-        key="",
-        region=options.get("region", _REGION),
-        path_style=options.get("pathStyle", "true" if endpoint else "false") == "true",
-        access_key_id=keys.access_key_id if keys is not None else "",
-        secret_access_key=keys.secret_access_key if keys is not None else "",
-        now=datetime.now(UTC),
-        query=query,
-    )

@@ -168,6 +168,59 @@ async def test_revoked_keys_of_a_mounted_dataset_end_its_use_within_a_bounded_ti
         await cluster.until_state("Ready")
 
 
+async def test_revoked_keys_end_the_use_of_a_source_that_is_never_listed_for_changes_too() -> None:
+    async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
+        await cluster.change(DATASETS, "pictures", source={"checkInterval": "0s"})
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
+        await cluster.until(
+            lambda: cluster.condition("Ready").get("reason") in {"KeysRevoked", "SourceRefused"}
+        )
+        await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
+        await cluster.until(lambda: not cluster.engine.state.mounts and not any(cluster.held().values()))
+
+
+async def test_a_dataset_that_keeps_revoked_keys_loses_a_mount_that_another_one_has_given_new_ones() -> None:
+    async with victims(revoked_seconds=0.5, keys_check_seconds=0.1) as cluster:
+        former = dict(cluster.server.store(SECRETS)["n", "keys"])
+        await put_dataset(cluster, secret=former)
+        stolen = ("", names.volume_name(namespace="stranger", dataset="stolen"))
+        await cluster.until(lambda: stolen in cluster.server.store(PERSISTENT_VOLUMES))
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        await cluster.create_keys(key="renewed")
+        await cluster.until(lambda: stolen not in cluster.server.store(PERSISTENT_VOLUMES))
+        await reason(cluster, {"KeysRevoked", "SourceRefused", "KeysDiffer"})
+        assert cluster.condition("Ready")["status"] == "True"
+        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "Reachable")
+        assert ("", names.volume_name(namespace="n", dataset="pictures")) in cluster.server.store(
+            PERSISTENT_VOLUMES
+        )
+
+
+@pytest.mark.parametrize("often", [False, True], ids=["deleted", "changed-all-the-time"])
+async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_secret(often: bool) -> None:
+    async with victims(revoked_seconds=1.0, keys_check_seconds=0.1) as cluster:
+        former = cluster.server.store(SECRETS)["n", "keys"]
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        if not often:
+            del cluster.server.store(SECRETS)["n", "keys"]
+        await refresh(cluster, "1")
+        number = 0
+
+        def gone() -> bool:
+            nonlocal number
+            number += 1
+            if often and number % 10 == 0:
+                cluster.server.store(SECRETS)["n", "keys"] = former
+            elif often and number % 5 == 0:
+                other = {"data": {"accessKeyId": "bWU=", "secretAccessKey": f"{number:04d}"}}
+                cluster.server.store(SECRETS)["n", "keys"] = other
+            return not cluster.server.store(PERSISTENT_VOLUMES) and not cluster.engine.state.mounts
+
+        await cluster.until(gone)
+        assert cluster.condition("Ready")["status"] == "False"
+
+
 async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_nothing() -> None:
     async with victims(revoked_seconds=3600.0) as cluster:
         cluster.engine.credentials["s3://pictures"] = RENEWED

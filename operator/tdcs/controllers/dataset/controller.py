@@ -14,6 +14,7 @@ from tdcs.controllers.access.permission import Permission, source_permission
 from tdcs.controllers.cache.observer import CacheObserver
 from tdcs.controllers.cache.view import WantedBytes
 from tdcs.controllers.context import Context, WorkKey
+from tdcs.controllers.dataset.key_checks import KeyChecks
 from tdcs.controllers.dataset.publisher import Publisher
 from tdcs.controllers.dataset.revoked_keys import RevokedKeys
 from tdcs.controllers.humanize import explain_invalid
@@ -90,6 +91,9 @@ class DatasetController:
         context.caches.on_lost = self._manifest_lost
         self._needs_seen: dict[str, object] = {}
         self._revoked = RevokedKeys(seconds=context.settings.revoked_seconds, clock=clock)
+        self._key_checks = KeyChecks(
+            seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
+        )
         self._endpoints = Endpoints(
             resolve=context.resolve,
             networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
@@ -165,6 +169,7 @@ class DatasetController:
         """Stop what goes on in the background."""
         await self.observer.close()
         await self._endpoints.close()
+        await self._key_checks.close()
         await self._world.close()
 
     async def _keep(self, key: WorkKey, obj: Object, dataset: Dataset) -> float | None:
@@ -177,6 +182,7 @@ class DatasetController:
         if cause is not None:
             return await self._publisher.blocked(obj, cause)
         if self._revoked.are_revoked(key):
+            self._key_checks.forget(key)
             if not new:
                 return await self._withdraw(obj, dataset, self._revoked.problem(spec.source.uri))
             self._revoked.forget(key)  # nothing is left: its keys are tried again
@@ -253,22 +259,44 @@ class DatasetController:
         if before is None or before.placements.keys() != found.placements.keys():
             for user in users:
                 self._wake_preloads(user.key)
+        keys = None
+        if found.there:
+            check_keys = self._context.caches.get(cluster=mount.cluster).check_keys
+            keys = self._key_checks.look(me.key, origin, check_keys=check_keys)
         wait = await self._publisher.publish(
-            me, mount, found, live=live, check=check, trouble=trouble, shared=len(users) > 1
+            me, mount, found, live=live, check=check, trouble=trouble or keys, shared=len(users) > 1
         )
         if not readers.serves(me.dataset) and found.problem is None:
             self._wake_preloads(me.key)  # which wait until it serves
         if found.problem is not None:
             self._revoked.forget(me.key)  # the source was not asked: it has refused nothing
             return wait
-        refused = found.there and found.trouble is not None and found.trouble.keys_refused
-        left = self._revoked.note(me.key, refused=refused)
-        return min((one for one in (wait, left) if one is not None), default=None)
+        left = self._revoked.note(me.key, refused=self._keys_refused(me, mount, found, origin, keys, allowed))
+        waits = (wait, left, self._key_checks.seconds_left(me.key))
+        return min((one for one in waits if one is not None), default=None)
+
+    def _keys_refused(
+        self,
+        me: Reader,
+        mount: Mount,
+        found: MountReport,
+        origin: Source | None,
+        keys: Problem | None,
+        allowed: Permission,
+    ) -> bool | None:
+        """Whether a Dataset has no keys that its source takes; None while the source has not said so of these."""
+        if origin is None:
+            return None if allowed.doubt is not None else found.there
+        if found.there and any(one is not None and one.keys_refused for one in (found.trouble, keys)):
+            return True
+        known = origin.credentials is None or identity.mark(origin) == mount.mounting.mark
+        return False if known or self._key_checks.are_taken(me.key) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
         """One step of a deletion."""
         self._endpoints.forget(key)
         self._revoked.forget(key)
+        self._key_checks.forget(key)
         left = await deletion.delete(world=self._world, obj=obj, mount=mount)
         if isinstance(left, Problem):
             return await self._publisher.blocked(obj, left)
@@ -294,6 +322,7 @@ class DatasetController:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
         self._publisher.forget(key)
         self._endpoints.forget(key)
+        self._key_checks.forget(key)
         left = False
         for mount in self._world:
             if self._context.stores.cache_cluster(mount.cluster) is None:

@@ -1,0 +1,122 @@
+"""Asks the sources of mounted Datasets now and then whether they still take each Dataset's own keys.
+
+Listings do not say it: a source may be listed seldom or never, and a mount that several Datasets read has the keys of
+one of them.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tdcs.controllers.background_task import BackgroundTask
+from tdcs.controllers.context import WorkKey
+from tdcs.controllers.mounts import identity
+from tdcs.controllers.mounts.identity import Mark
+from tdcs.controllers.problem import RETRY_LATER, Problem, of_engine
+from tdcs.engine.protocol import EngineError, KeysRefusedError, Source
+from tdcs.listing.source_keys import CheckKeys
+
+
+@dataclass(slots=True, kw_only=True)
+class _Check:
+    """How it stands with the keys of one Dataset.
+
+    Attributes:
+        mark: which keys, of which source.
+        due_at: when they are asked about next.
+        work: the question under way.
+        trouble: that they were refused, the last time that the source said anything of them.
+        taken: whether they were taken then.
+    """
+
+    mark: Mark
+    due_at: float
+    work: BackgroundTask[bool] | None = None
+    trouble: Problem | None = None
+    taken: bool = False
+
+
+class KeyChecks:
+    """Remembers the answers.
+
+    Args:
+        seconds: how often a source is asked. The first time comes within that, another one for each Dataset.
+        clock: seconds that only grow.
+        on_done: called with a Dataset about which a source has answered.
+    """
+
+    def __init__(
+        self, *, seconds: float, clock: Callable[[], float], on_done: Callable[[WorkKey], None]
+    ) -> None:
+        self._seconds: Final = seconds
+        self._clock: Final = clock
+        self._on_done: Final = on_done
+        self._checks: Final[dict[WorkKey, _Check]] = {}
+
+    def look(self, key: WorkKey, source: Source | None, *, check_keys: CheckKeys) -> Problem | None:
+        """Why the source does not take a Dataset's keys, as far as it is known; asks when it is time.
+
+        Args:
+            key: the Dataset.
+            source: with its own keys; None while these are not known, or may not be used.
+            check_keys: asks.
+        """
+        if source is None or source.credentials is None:
+            return None
+        mark, now = identity.mark(source), self._clock()
+        known = self._checks.get(key)
+        if known is not None and known.work is not None and not known.work.running:
+            self._take(known)
+        if known is None:
+            spread = zlib.crc32(str(key).encode()) / (1 << 32)
+            known = self._checks[key] = _Check(mark=mark, due_at=now + self._seconds * spread)
+        elif known.mark != mark and known.work is None:
+            # What was refused stays so until the source has taken other keys: else a change would begin it anew.
+            known.mark, known.taken, known.due_at = mark, False, now
+        if known.work is None and now >= known.due_at:
+            self._begin(key, known, source, check_keys)
+        return known.trouble
+
+    def are_taken(self, key: WorkKey) -> bool:
+        """Whether the source has taken a Dataset's present keys, the last time that it said anything of them."""
+        known = self._checks.get(key)
+        return known is not None and known.taken
+
+    def seconds_left(self, key: WorkKey) -> float | None:
+        """Until the source is to be asked about a Dataset; None when it is not, or is being asked."""
+        known = self._checks.get(key)
+        if known is None or known.work is not None:
+            return None
+        return max(known.due_at - self._clock(), 0.0)
+
+    def forget(self, key: WorkKey) -> None:
+        """A Dataset is gone, or nothing is cached for it."""
+        self._checks.pop(key, None)
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        for known in list(self._checks.values()):
+            if known.work is not None:
+                await known.work.cancel()
+
+    def _begin(self, key: WorkKey, known: _Check, source: Source, check_keys: CheckKeys) -> None:
+        async def ask() -> bool:
+            return await check_keys(source)
+
+        known.work = BackgroundTask(ask(), name=f"keys of {key}", on_done=lambda: self._on_done(key))
+
+    def _take(self, known: _Check) -> None:
+        work, known.work = known.work, None
+        assert work is not None
+        try:
+            taken = work.result()
+        except KeysRefusedError as error:
+            known.trouble, known.taken = of_engine(error, mounted=True), False
+        except EngineError:
+            pass
+        else:
+            if taken:
+                known.trouble, known.taken = None, True
+        pause = self._seconds if known.trouble is None else min(self._seconds, RETRY_LATER)
+        known.due_at = self._clock() + pause

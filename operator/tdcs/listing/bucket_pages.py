@@ -1,0 +1,99 @@
+"""Asks stores for pages of a bucket's listing, as the operator itself does: without threads but for names of hosts, and
+without following a redirection.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from tdcs.api.source_uri import SourceUri
+from tdcs.engine.protocol import Source
+from tdcs.engine.transport.signed_request import object_url
+
+_REGION: Final = "us-east-1"
+
+
+@asynccontextmanager
+async def open_session(limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session with one store; what takes longer than its limits fails."""
+    resolver = _Resolver()
+    try:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=resolver, limit=1),
+            timeout=limits,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        ) as session:
+            yield session
+    finally:
+        await resolver.close()
+
+
+@asynccontextmanager
+async def ask(session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Ask for a page; its answer, whatever its status. Raises as aiohttp does."""
+    # The host as it was signed.
+    headers = {"Host": urlsplit(url).netloc, "Accept-Encoding": "identity"}
+    async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
+        yield answer
+
+
+def page_url(source: Source, uri: SourceUri, *, names: int, token: str = "") -> str:
+    """The signed address of a page with at most so many names."""
+    options, keys = source.reached_options, source.credentials
+    endpoint = options.get("endpoint", "").rstrip("/")
+    query: Mapping[str, str] = {
+        "list-type": "2",
+        "max-keys": str(names),
+        **({"prefix": f"{uri.path}/"} if uri.path else {}),
+        **({"continuation-token": token} if token else {}),
+    }
+    return object_url(
+        endpoint=endpoint,
+        bucket=uri.bucket,
+        key="",
+        region=options.get("region", _REGION),
+        path_style=options.get("pathStyle", "true" if endpoint else "false") == "true",
+        access_key_id=keys.access_key_id if keys is not None else "",
+        secret_access_key=keys.secret_access_key if keys is not None else "",
+        now=datetime.now(UTC),
+        query=query,
+    )
+
+
+class _Resolver(AbstractResolver):
+    """Looks up the names of hosts in a thread of its own: a name server may be as slow as a store, and the threads of
+    the event loop are for the operator's own work."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="source-host")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        look_up = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, look_up)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address[0]),
+                port=port,
+                family=kind,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

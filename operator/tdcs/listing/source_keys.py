@@ -1,0 +1,69 @@
+"""Asks a store whether it still takes the keys of a Dataset, by a page of one name: cheap, and no listing."""
+
+import asyncio
+import re
+from typing import Final, Protocol
+
+import aiohttp
+
+from tdcs.api.source_uri import parse_source_uri
+from tdcs.engine.protocol import KeysRefusedError, Source
+from tdcs.listing.bucket_pages import ask, open_session, page_url
+
+_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 10.0
+_AT_ONCE: Final = 64
+"""Stores that are asked at a time; the others wait."""
+_LONGEST: Final = 65_536
+"""Bytes of an answer that are looked at."""
+_REFUSED: Final = frozenset({401, 403})
+_NOT_THE_KEYS: Final = re.compile(rb"<Code>RequestTimeTooSkewed</Code>")
+"""Refused for a clock that is wrong, which says nothing of the keys."""
+_TOKEN: Final = re.compile(rb"<Code>(Expired|Invalid)Token</Code>")
+"""What Amazon calls a bad request, and is a key that counts no more."""
+
+
+class CheckKeys(Protocol):
+    """Asks a source whether it takes its keys."""
+
+    async def __call__(self, source: Source) -> bool:
+        """Whether it said so; raises KeysRefusedError when it refuses them. A store that is away, or says something
+        else, says neither."""
+        ...
+
+
+async def unchecked(source: Source) -> bool:
+    """`CheckKeys` for a cache without real sources."""
+    return False
+
+
+class SourceKeys:
+    """Asks buckets: the operator's `CheckKeys`."""
+
+    def __init__(self) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=_SECONDS, sock_connect=_CONNECT_SECONDS)
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def __call__(self, source: Source) -> bool:
+        """See `CheckKeys`."""
+        uri = parse_source_uri(source.uri)
+        if uri.scheme != "s3" or source.credentials is None:
+            return False
+        try:
+            async with (
+                self._places,
+                open_session(self._timeout) as session,
+                ask(session, page_url(source, uri, names=1)) as answer,
+            ):
+                text = await answer.content.read(_LONGEST)
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return False
+        refused = status in _REFUSED and not _NOT_THE_KEYS.search(text)
+        if refused or (status == 400 and _TOKEN.search(text)):
+            raise KeysRefusedError(
+                attempted=f"ask {source.uri} for a name",
+                reason=f"the source refused the credentials ({status})",
+                remedy="Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
+            )
+        return status == 200

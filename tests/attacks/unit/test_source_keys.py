@@ -1,0 +1,76 @@
+"""The question to a store whether it takes a Dataset's keys: what its answers say of them, and what they do not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.attacks.unit.test_source_size import KEYS, Store, listing
+
+from tdcs.engine.protocol import KeysRefusedError, Source
+from tdcs.listing.source_keys import SourceKeys
+
+
+def asked(status: int, text: bytes = b"", **headers: str) -> bool:
+    """What a store with this answer says of the keys."""
+    with Store(page=lambda _: (status, headers, text)) as store:
+        taken = asyncio.run(SourceKeys()(store.source))
+        (path,) = store.asked
+        assert "max-keys=1&" in path
+        assert "prefix=many%2F" in path
+        assert KEYS.access_key_id in path
+        assert KEYS.secret_access_key not in path
+        return taken
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (403, b"<Error><Code>InvalidAccessKeyId</Code></Error>"),
+        (403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>"),
+        (403, b""),
+        (401, b""),
+        (400, b"<Error><Code>ExpiredToken</Code></Error>"),
+    ],
+)
+def test_keys_that_a_store_refuses_are_said_with_the_remedy(status: int, text: bytes) -> None:
+    with pytest.raises(KeysRefusedError) as refusal:
+        asked(status, text)
+    assert "spec.source.secretRef" in str(refusal.value)
+    assert KEYS.secret_access_key not in str(refusal.value)
+
+
+def test_a_page_is_an_answer_that_takes_the_keys() -> None:
+    assert asked(200, listing(0, names=1, more=False))
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (403, b"<Error><Code>RequestTimeTooSkewed</Code></Error>"),
+        (400, b"<Error><Code>InvalidRequest</Code></Error>"),
+        (404, b"<Error><Code>NoSuchBucket</Code></Error>"),
+        (503, b"<Error><Code>SlowDown</Code></Error>"),
+    ],
+)
+def test_what_is_no_word_about_the_keys_is_none(status: int, text: bytes) -> None:
+    assert not asked(status, text)
+
+
+def test_a_redirection_is_no_word_and_not_followed() -> None:
+    with Store(page=lambda _: (200, {}, b"")) as there:
+        assert not asked(307, Location=f"http://127.0.0.1:{there.port}/")
+        assert not there.asked
+
+
+def test_a_store_that_is_away_says_nothing_of_the_keys() -> None:
+    away = Source(
+        uri="s3://bucket/many",
+        options={"endpoint": "http://127.0.0.1:1", "pathStyle": "true"},
+        credentials=KEYS,
+    )
+    assert not asyncio.run(SourceKeys()(away))
+
+
+def test_a_folder_has_no_keys() -> None:
+    assert not asyncio.run(SourceKeys()(Source(uri="file:///nfs/pictures")))
