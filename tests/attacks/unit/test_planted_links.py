@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.unit.csi.views.builders import PATH, listed, manifest_of, put_blocks
 
 from tdcs.api import names
 from tdcs.csi import mount, mountinfo
+from tdcs.csi.disk_failure import explain_disk
 from tdcs.csi.versions import current, version_watch
 from tdcs.csi.versions import manifests as version_manifests
 from tdcs.csi.versions.folders import DatasetFolder, VersionFolder
@@ -141,6 +143,24 @@ def test_a_planted_link_leads_the_plugin_to_no_foreign_inode(
     shown = Path(node.version.tree)
     if shown.is_dir() and not shown.is_symlink():
         assert not any(path.is_file() and path.read_bytes() == b"!" * 4 for path in shown.rglob("*"))
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+def test_a_planted_link_is_named_with_what_to_do(
+    top: Path, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined_path, "has_openat2", lambda: kernel)
+    node = Node(top)
+    node.plant("views", target="")
+    with pytest.raises(OSError, match="symbolic links") as failure:
+        confined_path.replace_plain_file(node.version.seen, b"")
+    said = explain_disk(failure.value, at=node.version.path)
+    assert f"a symbolic link lies at {node.version.path} or above it" in said
+    assert "remove the link" in said
+    assert "full" not in said
+    assert "see whether the disk of /tier is full" in explain_disk(
+        OSError(errno.ENOSPC, "no room"), at="/tier"
+    )
 
 
 def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:

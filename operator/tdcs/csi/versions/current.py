@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tdcs.csi.disk_failure import explain_disk
 from tdcs.csi.source import MOUNTED, SourceNotReadyError
 from tdcs.csi.versions.folders import DatasetFolder, VersionFolder, dataset_folder, tiers_of
 from tdcs.csi.versions.manifests import Manifests, load
@@ -187,7 +188,7 @@ class Versions:
         except OSError as error:
             raise SourceNotReadyError(
                 f"the manifest of {volume.path} in cache cluster {volume.cluster} cannot be kept on this node: "
-                f"{error.strerror or error} ({error.filename or folder.path}); see whether its disk is full"
+                f"{explain_disk(error, at=folder.path)}"
             ) from error
 
     async def _ask(self, *, volume: Volume, folder: DatasetFolder, listing: bool) -> Manifest:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.csi import mountinfo
+from tdcs.csi.disk_failure import explain_disk
 from tdcs.csi.hang_guard import HangGuard
 from tdcs.csi.source import Source, SourceNotReadyError
 from tdcs.csi.versions.current import Versions
@@ -118,8 +119,7 @@ class NodeViews:
             return view.open()
         except OSError as error:
             raise SourceNotReadyError(
-                f"{view} cannot be made on node {self._settings.node}: {error.strerror or error} "
-                f"({error.filename or view.folder.path}); see whether the disk of {self._cache_root} is full"
+                f"{view} cannot be made on node {self._settings.node}: {explain_disk(error, at=view.folder.path)}"
             ) from error
 
     async def _find_form(self, volume: Volume) -> None:
@@ -127,8 +127,8 @@ class NodeViews:
             await self._overlays.look(self._folder(volume))
         except OSError as error:
             raise SourceNotReadyError(
-                f"node {self._settings.node} cannot tell in which form to show dataset {volume.path}: "
-                f"{error}; it is tried again; see whether the disk of {self._cache_root} is full"
+                f"node {self._settings.node} cannot tell in which form to show dataset {volume.path}; it is tried "
+                f"again: {explain_disk(error, at=self._folder(volume).path)}"
             ) from error
 
     async def _make_ready(self, view: View) -> None:
