@@ -26,8 +26,8 @@ def template() -> bytes:
     return b"".join(one % number for number in range(PAGE))
 
 
-def serve(host: str, names: int) -> None:
-    """Serve until the process is killed."""
+def serve(host: str, names: int, *, port: int = 0) -> None:
+    """Serve until the process is killed; without a port, at one that is free."""
     page, pages = template(), -(-names // PAGE)
     asked = {"pages": 0, "others": 0}
 
@@ -64,7 +64,7 @@ def serve(host: str, names: int) -> None:
         def log_message(self, format: str, *args: object) -> None:
             """Says nothing."""
 
-    server = ThreadingHTTPServer((host, 0), Handler)
+    server = ThreadingHTTPServer((host, port), Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
 

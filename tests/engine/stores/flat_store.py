@@ -31,13 +31,15 @@ class Answers:
 
 
 @contextmanager
-def flat_store(*, address: str, objects: Mapping[str, int], answers: Answers | None = None) -> Iterator[str]:
+def flat_store(
+    *, address: str, objects: Mapping[str, int], answers: Answers | None = None, port: int = PORT
+) -> Iterator[str]:
     """Serve every bucket with these keys and lengths; gives the endpoint. Any credentials are right."""
-    server = ThreadingHTTPServer((address, PORT), partial(_Handler, dict(objects), answers or Answers()))
+    server = ThreadingHTTPServer((address, port), partial(_Handler, dict(objects), answers or Answers()))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://{address}:{PORT}"
+        yield f"http://{address}:{port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,0 +1,140 @@
+"""Objects that a tenant forges: statuses, volumes, claims and pods. None of them opens another tenant's data."""
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e.attacks.conftest import BUCKET, VICTIM, World
+from e2e.test_cluster import pod
+from tdcs.api import names
+from tdcs_local.kind import release
+from tdcs_local.kind.kubectl import Object
+from tdcs_local.store import datasets, operations
+
+OPERATOR = f"system:serviceaccount:{release.NAMESPACE}:tdcs-operator"
+
+
+@pytest.fixture(scope="module")
+def victim(world: World) -> Object:
+    """The Dataset of another tenant, ready."""
+    datasets.wait_ready(world.kubectl, VICTIM, namespace=world.victim)
+    return world.kubectl.get("datasets.tdcs.io", VICTIM, namespace=world.victim) or {}
+
+
+@pytest.fixture(scope="module")
+def volume(world: World, victim: Object) -> Object:
+    """Its PersistentVolume."""
+    name = names.volume_name(namespace=world.victim, dataset=VICTIM)
+    found = world.kubectl.get("persistentvolumes", name)
+    assert found is not None
+    return found
+
+
+def claim(name: str, *, volume: str, namespace: str) -> Object:
+    """A claim that names a volume."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": "",
+            "volumeName": volume,
+            "resources": {"requests": {"storage": "1Ki"}},
+        },
+    }
+
+
+def thief(name: str, *, namespace: str, image: str, volume: dict[str, Any]) -> Object:
+    """A pod that prints what it is given at /data."""
+    return pod(
+        name,
+        image=image,
+        script="find /data -type f | head",
+        namespace=namespace,
+        container={"volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]},
+        volumes=[{"name": "data", **volume}],
+    )
+
+
+def test_a_tenant_does_not_write_the_status_of_a_dataset(world: World, victim: Object) -> None:
+    patch = json.dumps({"status": {"mountPath": victim["status"]["mountPath"]}})
+    said = world.tenant.refused(
+        *("patch", "datasets.tdcs.io", "squatter", "--subresource=status", "--type=merge", "--patch", patch)
+    )
+    assert "only TDCS's operator writes the status of its kinds" in said
+
+
+def test_a_status_that_comes_with_a_dataset_counts_for_nothing(world: World, victim: Object) -> None:
+    tenant = world.tenant
+    keys = operations.secret(
+        namespace=tenant.namespace, name="guessed", keys={"accessKeyId": "a", "secretAccessKey": "b"}
+    )
+    forged = datasets.dataset("forged", namespace=tenant.namespace, bucket=BUCKET)
+    forged["spec"]["source"]["secretRef"] = {"name": "guessed"}
+    tenant.create(keys, {**forged, "status": victim["status"]})
+    said = tenant.until("forged", reasons=("SourceRefused", "KeysDiffer"))
+    assert f"s3://{BUCKET}" in said
+    assert VICTIM not in said
+    assert world.victim not in said
+    name = names.volume_name(namespace=tenant.namespace, dataset="forged")
+    assert world.kubectl.get("persistentvolumes", name) is None
+
+
+def test_a_tenant_makes_no_volume_of_tdcs_and_takes_none_over(world: World, volume: Object) -> None:
+    forged = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"forged-{world.tenant.namespace}"},
+        "spec": {key: value for key, value in volume["spec"].items() if key != "claimRef"},
+    }
+    said = world.tenant.refused_object(forged)
+    assert "create a Dataset, and mount the claim of its name" in said
+    owner = json.dumps({"metadata": {"labels": {names.LABEL_DATASET_NAMESPACE: world.tenant.namespace}}})
+    name = volume["metadata"]["name"]
+    said = world.tenant.refused("patch", "persistentvolumes", name, "--type=merge", "--patch", owner)
+    assert "create a Dataset, and mount the claim of its name" in said
+
+
+def test_a_claim_of_another_tenants_volume_is_not_bound(world: World, volume: Object) -> None:
+    tenant = world.tenant
+    tenant.create(claim("borrowed", volume=volume["metadata"]["name"], namespace=tenant.namespace))
+    assert "already bound to a different claim" in tenant.event("borrowed", "already bound")
+
+
+def test_a_pod_that_names_the_driver_itself_gets_no_volume(
+    world: World, volume: Object, toolbox: str
+) -> None:
+    tenant = world.tenant
+    attributes = volume["spec"]["csi"]["volumeAttributes"]
+    inline = {"csi": {"driver": names.CSI_DRIVER, "readOnly": True, "volumeAttributes": attributes}}
+    tenant.create(thief("inline", namespace=tenant.namespace, image=toolbox, volume=inline))
+    said = tenant.event("inline", names.CSI_DRIVER, "phemeral")
+    assert "not supported" in said
+
+
+def test_a_volume_that_was_forged_with_the_operators_token_is_for_no_pod_of_another_namespace(
+    world: World, volume: Object, toolbox: str
+) -> None:
+    tenant = world.tenant
+    name = f"stolen-{tenant.namespace}"
+    forged = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {**volume["spec"], "claimRef": {"namespace": tenant.namespace, "name": "stolen"}},
+    }
+    world.volumes.append(name)
+    tenant.create(forged, by=OPERATOR)
+    tenant.create(
+        claim("stolen", volume=name, namespace=tenant.namespace),
+        thief(
+            *("thief",),
+            namespace=tenant.namespace,
+            image=toolbox,
+            volume={"persistentVolumeClaim": {"claimName": "stolen", "readOnly": True}},
+        ),
+    )
+    said = tenant.event("thief", f"the volume is for pods of namespace {world.victim}")
+    assert "create a Dataset in the pod's namespace, and mount the claim of its name" in said
