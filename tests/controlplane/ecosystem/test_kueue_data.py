@@ -62,7 +62,7 @@ def check(jobs: JobWorld) -> Iterator[str]:
 def refusal(jobs: JobWorld) -> Iterator[str]:
     """What a policy of the cluster says that lets no Workload of the namespace be put on hold."""
     kube, name, text = jobs.kube, jobs.cluster, "holds are not wanted here"
-    held = "object.status.?conditions.orValue([]).exists(each, each.reason == 'OnHold')"
+    held = "object.?status.?conditions.orValue([]).exists(each, each.reason == 'OnHold')"
     rule = {
         "apiGroups": ["kueue.x-k8s.io"],
         "apiVersions": ["*"],
