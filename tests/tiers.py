@@ -3,6 +3,7 @@
     python tests/tiers.py                 every tier
     python tests/tiers.py lint unit       only these
     python tests/tiers.py --keep e2e      leave the local cluster running afterwards
+    python tests/tiers.py --rights        compare the rights that the chart grants with those used, too
     python tests/tiers.py --again         try failed tests of the tiers with real servers once more, and name them
 
 The run stops at the first tier that fails. The e2e tier makes the local cluster when there is
@@ -70,6 +71,7 @@ class Wishes:
 
     keep: bool = False
     again: bool = False
+    rights: bool = False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -85,23 +87,29 @@ def main(argv: Sequence[str]) -> int:
         help="in processes, controlplane, engine and e2e: run up to "
         f"{MOST_AGAIN} failed tests once more in a new process; those that pass then are named as flaky",
     )
+    parser.add_argument(
+        "--rights",
+        action="store_true",
+        help="in controlplane and e2e: record which rights TDCS's accounts use, and compare them at the end with "
+        "those that the chart grants",
+    )
     options = parser.parse_args(argv)
     if unknown := [name for name in options.tiers if name not in TIERS]:
         parser.error(f"no such tier: {', '.join(unknown)}; choose from {', '.join(TIERS)}")
     LOGS.mkdir(parents=True, exist_ok=True)
-    used = folder_for_rights(LOGS / "rights")
-    os.environ[RIGHTS] = str(used)
+    used = folder_for_rights(LOGS / "rights") if options.rights else None
+    os.environ[RIGHTS] = str(used or "")
     chosen = options.tiers or list(TIERS)
     rows: list[tuple[str, float, TierResult]] = []
     for name in chosen:
         print(f"\n=== {name} " + "=" * (70 - len(name)), flush=True)
         begin = time.monotonic()
-        outcome = TIERS[name](Wishes(keep=options.keep, again=options.again))
+        outcome = TIERS[name](Wishes(keep=options.keep, again=options.again, rights=options.rights))
         rows.append((name, time.monotonic() - begin, outcome))
         if not outcome.ok:
             break
     else:
-        if any(used.iterdir()):
+        if used and any(used.iterdir()):
             print("\n=== rights " + "=" * 64, flush=True)
             begin = time.monotonic()
             compared = checks((sys.executable, "-m", "tests.support.rights", "compare", str(used)))
@@ -327,7 +335,7 @@ def e2e(wishes: Wishes) -> TierResult:
             # Fixtures install TDCS and fill the store; what a test itself does is bounded.
             bounds = ("--timeout=600", "-o", "timeout_func_only=true")
             outcome.add(pytest("e2e", *bounds, again=wishes.again))
-            if outcome.ok:
+            if outcome.ok and wishes.rights:
                 rights = (sys.executable, "-m", "tests.support.rights", "cluster", f"--since={begin}")
                 outcome.ok = run(*rights)
     finally:

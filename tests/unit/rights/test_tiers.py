@@ -44,19 +44,27 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[s
 
 
 def test_what_is_unexplained_fails_the_run(compared: list[Sequence[str]]) -> None:
-    assert tiers.main(["unit", "controlplane"]) == 1
+    assert tiers.main(["--rights", "unit", "controlplane"]) == 1
     (command,) = compared
     assert list(command[1:4]) == ["-m", "tests.support.rights", "compare"]
     assert recorded(Path(command[4])) == {"controlplane": USE}
 
 
 def test_a_run_without_an_api_server_compares_nothing(compared: list[Sequence[str]]) -> None:
-    assert tiers.main(["unit"]) == 0
+    assert tiers.main(["--rights", "unit"]) == 0
     assert compared == []
 
 
+def test_a_run_that_is_not_asked_for_rights_compares_nothing(
+    compared: list[Sequence[str]], tmp_path: Path
+) -> None:
+    assert tiers.main(["controlplane"]) == 0
+    assert compared == []
+    assert not (tmp_path / "rights").exists()
+
+
 def test_a_run_that_failed_compares_nothing(compared: list[Sequence[str]]) -> None:
-    assert tiers.main(["controlplane", "e2e"]) == 1
+    assert tiers.main(["--rights", "controlplane", "e2e"]) == 1
     assert compared == []
 
 
@@ -67,7 +75,7 @@ def test_records_of_earlier_runs_do_not_count_and_the_newest_are_kept(
     for folder in older:
         folder.mkdir(parents=True)
         (folder / "e2e.1.json").write_text("{}")
-    tiers.main(["controlplane"])
+    tiers.main(["--rights", "controlplane"])
     (command,) = compared
     used = Path(command[4])
     assert used == Path(os.environ[tiers.RIGHTS])
