@@ -27,9 +27,11 @@ def before(world: World) -> str:
     return world.node.run(STATE)
 
 
-def test_a_link_in_a_shared_folder_is_named_and_not_followed(world: World, before: str) -> None:
-    said = world.tenant.until("shared", "Ready", status="True")
-    print(said)
+def test_links_that_lead_out_of_a_shared_folder_are_no_files_of_its_dataset(
+    world: World, before: str
+) -> None:
+    world.tenant.until("shared", "Ready", status="True")
+    assert world.tenant.dataset("shared")["status"]["totalFiles"] == 1
 
 
 def test_links_that_a_worker_plants_on_its_disk_lead_the_node_plugin_nowhere(

@@ -108,6 +108,28 @@ async def test_files_of_a_folder_have_the_time_of_their_last_change(
     assert folder.open(listed.digest).tag(0) == f"mtime-ms:{MILLISECONDS}"
 
 
+async def test_a_link_that_leads_nowhere_hides_no_file_beside_it(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "a.bin").write_bytes(b"abc")
+    (source / "deep" / "b.bin").write_bytes(b"abc")
+    for link in ("link", "deep/link"):
+        (source / link).symlink_to(tmp_path / "nothing")
+    path = f"/datasets/{uuid.uuid4().hex[:16]}"
+    await engine.mount(path=path, source=Source(uri=f"file://{source}"))
+    folder = ManifestFolder(tmp_path / "manifests")
+
+    listed = await LocalLister(engine=engine, folder=folder).list(path=path)
+
+    manifest = folder.open(listed.digest)
+    assert {manifest.file_path(file).decode() for file in range(listed.totals.files)} == {
+        "a.bin",
+        "deep/b.bin",
+    }
+
+
 @pytest.mark.parametrize("kind", ["folder", "bucket"])
 async def test_pinning_and_a_refresh_do_not_make_another_version_of_what_is_the_same(
     engine: AlluxioEngine, alluxio: AlluxioCluster, s3: S3Server, tmp_path: Path, kind: str
