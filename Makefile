@@ -81,8 +81,11 @@ crds: venv ## regenerate crds/ and the references of resources, metrics and role
 	@$(BIN)/tdcs metrics --output docs/reference/metrics.md
 	@$(BIN)/tdcs roles --output docs/reference/roles.md --alluxio deploy/local/alluxio/names/io/tdcs/trust/rights.txt
 
-ecosystem: venv ## tests with other projects (Kueue, JobSet, Kubeflow Trainer, cert-manager), fetched and built (half an hour); `make test` runs them where they are built
+ecosystem: venv ## tests with other projects (Kueue, JobSet, Kubeflow Trainer, cert-manager), fetched and built (half an hour): on a control plane, which `make test` does, too, where they are built, then on the local cluster
 	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/ecosystem
+	@$(LOCAL) up
+	@$(LOCAL) images tdcs alluxio store toolbox train-tensorflow
+	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -s -n0 -o timeout_func_only=true e2e/ecosystem
 
 autoscaling: venv ## the cache scaled by a HorizontalPodAutoscaler, with a real Prometheus and prometheus-adapter (built in minutes): on a control plane, then on the local cluster
 	@TDCS_ECOSYSTEM=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q tests/controlplane/data/test_cache_autoscaler.py

@@ -21,7 +21,7 @@ from tdcs_local.paths import KUBECONFIG
 from tdcs_local.progress import Reporter
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-LAST = ("test_chaos.py", "test_uninstall.py")
+LAST = ("test_kubeflow.py", "test_kueue.py", "test_chaos.py", "test_uninstall.py")
 FAILED = pytest.StashKey[bool]()
 
 
@@ -35,7 +35,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes the cache away runs last, and chaos before it."""
+    """What takes the cache away runs last, chaos before it, and what adds other projects' managers before that."""
     items.sort(key=lambda item: LAST.index(item.path.name) if item.path.name in LAST else -1)
 
 
