@@ -37,7 +37,7 @@ async def test_a_gang_whose_room_was_taken_gives_back_what_it_has_and_queues_aga
         assert "NotAllPodsPlaced" in jobs.events()
         # The room that it gave back is for others, and it hears what it waits for.
         await jobs.until(lambda: jobs.condition("Queued").get("reason") == "NotEnoughRoom")
-        assert "placement" not in jobs.status() or not jobs.status()["placement"]
+        await jobs.until(lambda: not jobs.status().get("placement"))
         await jobs.create("small", workers=4)
         await jobs.until(lambda: jobs.bound("small") == 4)
         await jobs.run("small")
