@@ -17,6 +17,7 @@ from tdcs.csi.disk_failure import explain_disk
 from tdcs.csi.versions import current, version_watch
 from tdcs.csi.versions import manifests as version_manifests
 from tdcs.csi.versions.folders import DatasetFolder, VersionFolder
+from tdcs.csi.views.leftovers import clear_abandoned, on_disk
 from tdcs.csi.views.plan import plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
@@ -161,6 +162,18 @@ def test_a_planted_link_is_named_with_what_to_do(
     assert "see whether the disk of /tier is full" in explain_disk(
         OSError(errno.ENOSPC, "no room"), at="/tier"
     )
+
+
+@pytest.mark.parametrize("place", ["views", "views/data"])
+def test_a_plugin_that_starts_beside_a_planted_link_or_a_planted_file_goes_on(top: Path, place: str) -> None:
+    node = Node(top)
+    node.plant(place)  # to a folder with files where views have folders
+    if place != "views":
+        (node.tier / "views" / "file").write_bytes(b"")
+    before = fingerprint(node.victim)
+    assert list(on_disk(cache_root=str(top))) == []
+    clear_abandoned(cache_root=str(top), pods=str(top / "pods"), known=(), mounts=[])
+    assert fingerprint(node.victim) == before
 
 
 def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:

@@ -159,11 +159,8 @@ class DatasetFolder:
         return VersionFolder(path=os.path.join(self.path, version))
 
     def versions(self) -> list[VersionFolder]:
-        """The versions that have a folder, in no order."""
-        try:
-            return [self.of(name) for name in os.listdir(self.path) if not name.startswith(".")]
-        except FileNotFoundError:
-            return []
+        """The versions that have a folder, by their names. A file in its place, which TDCS never makes, has none."""
+        return [self.of(name) for name in _entries(self.path) if not name.startswith(".")]
 
 
 def dataset_folder(*, cache_root: str, volume: Volume) -> DatasetFolder:
