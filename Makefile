@@ -1,6 +1,6 @@
 # Every target installs what it lacks. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help autoscaling chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
+.PHONY: help attacks autoscaling chaos chaos-processes ecosystem package sbom docs venv up down images install uninstall status doctor demo test quick rights lint types contracts unit processes training compile controlplane engine e2e experiment experiment-docs walks crds lock simulation-docs simulation-quick training-docs
 
 PYTHON ?= python3
 VENV   := .venv
@@ -66,6 +66,11 @@ chaos-processes: venv ## the same in small, without a cluster: processes of a ca
 
 lint types contracts unit processes training compile controlplane engine e2e: venv
 	@$(TIERS) $@
+
+attacks: venv ## attacks of a tenant on the local cluster, each refused with a reason (minutes); those on processes are in the unit tier
+	@$(LOCAL) up
+	@$(LOCAL) images tdcs alluxio store toolbox
+	@TDCS_ATTACKS=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -n0 -o timeout_func_only=true e2e/attacks
 
 rights: venv ## controlplane and e2e under an audit log: the rights that the chart grants, beside those that are used
 	@$(TIERS) --rights controlplane e2e
