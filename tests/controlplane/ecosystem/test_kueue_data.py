@@ -122,20 +122,25 @@ def test_jobs_with_warm_data_start_at_once_and_each_reads_a_copy_of_its_own(
         assert sorted(map(sorted, copies)) == [["0"], ["1"]]
 
 
+def create_cold_then_warm(jobs: JobWorld, queues: Queues, *, check: str) -> None:
+    """A job without its data, which gets all of the quota, and then one with its data, which needs all of it."""
+    queues.create(checks=[check])
+    jobs.create_dataset()
+    jobs.wait_ready()
+    # Nothing loads it until the test says so.
+    jobs.create_dataset("cold", source={"uri": COLD}, preload={"startTime": "2035-01-01T00:00:00Z"})
+    plain(jobs, "cold", pods=4, gpus=2, claims=["cold"])
+    jobs.wait(lambda: holds(queues.workload_of("cold")))
+    plain(jobs, "warm", pods=4, gpus=2, claims=["pictures"])
+
+
 def test_a_job_with_warm_data_passes_a_cold_one_that_came_first_and_gives_its_quota_back(
     jobs: JobWorld, unmade_queues: Queues, check: str
 ) -> None:
     two_sources(jobs)
     queues = unmade_queues
     with jobs.operator(kueue=True):
-        queues.create(checks=[check])
-        jobs.create_dataset()
-        jobs.wait_ready()
-        # Nothing loads it until the test says so.
-        jobs.create_dataset("cold", source={"uri": COLD}, preload={"startTime": "2035-01-01T00:00:00Z"})
-        plain(jobs, "cold", pods=4, gpus=2, claims=["cold"])
-        jobs.wait(lambda: holds(queues.workload_of("cold")))
-        plain(jobs, "warm", pods=4, gpus=2, claims=["pictures"])
+        create_cold_then_warm(jobs, queues, check=check)
         jobs.wait(lambda: holds(queues.workload_of("warm")))
         assert not holds(queues.workload_of("cold"))
         jobs.run_pods("warm", count=4)
@@ -161,13 +166,7 @@ def test_where_a_hold_is_refused_a_warm_job_still_passes_a_cold_one_and_that_run
     two_sources(jobs)
     queues = unmade_queues
     with jobs.operator(kueue=True):
-        queues.create(checks=[check])
-        jobs.create_dataset()
-        jobs.wait_ready()
-        jobs.create_dataset("cold", source={"uri": COLD}, preload={"startTime": "2035-01-01T00:00:00Z"})
-        plain(jobs, "cold", pods=4, gpus=2, claims=["cold"])
-        jobs.wait(lambda: holds(queues.workload_of("cold")))
-        plain(jobs, "warm", pods=4, gpus=2, claims=["pictures"])
+        create_cold_then_warm(jobs, queues, check=check)
         jobs.wait(lambda: refusal in check_of(queues.workload_of("cold"), name=check)["message"])
         assert check_of(queues.workload_of("cold"), name=check)["state"] == "Retry"
         # Kueue takes its quota back after ten seconds, and queues it behind those that came meanwhile.
