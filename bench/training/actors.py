@@ -2,7 +2,7 @@
 
     python -m bench.training.actors
 
-Writes results/actors.jsonl.
+Writes results/actors.jsonl, and fails when an act on one or two threads costs more processor time than the bar.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from tdcs_train.actors.network.network import Network
 from tdcs_train.actors.task import Kernel, Registers
 
 ACTS = 40_000
+BAR_MICROSECONDS = 25
+"""Processor time an act may cost, of a plan with as many threads as the machine has processors at most."""
 
 
 def source(count: int, size: int = 0) -> Kernel:
@@ -95,8 +97,8 @@ def remote(count: int, size: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """All cases."""
+def main() -> int:
+    """All cases; 1 when the bar is broken."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -105,9 +107,11 @@ def main() -> None:
     if asked.machine:
         first, second, count, size = asked.machine
         machine(1, [first, second], count, size)
-        return
-    keep("actors", [*(local(threads) for threads in (1, 2, 4)), remote(4000, 1000), remote(150, 4_000_000)])
+        return 0
+    rows = [local(threads) for threads in (1, 2, 4)]
+    keep("actors", [*rows, remote(4000, 1000), remote(150, 4_000_000)])
+    return int(any(row["CPU us an act"] > BAR_MICROSECONDS for row in rows[:2]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

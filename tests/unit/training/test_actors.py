@@ -400,22 +400,3 @@ def test_a_trace_shows_each_act_and_adds_up_to_the_run(tmp_path: Path) -> None:
     assert times.busy_seconds == pytest.approx(
         sum(act.ended - act.started for act in records["slow"]) / 1e9, rel=1e-3
     )
-
-
-def test_an_act_costs_25_microseconds_of_processor_time_at_most() -> None:
-    count = 20_000
-    tasks = (
-        Task(name="source", kernel=counting(count, "a"), produces=(RegisterSpec(name="a"),)),
-        Task(name="first", kernel=copying("a", "b"), consumes=("a",), produces=(RegisterSpec(name="b"),)),
-        Task(
-            name="second",
-            kernel=copying("b", "c"),
-            consumes=("b",),
-            produces=(RegisterSpec(name="c"),),
-            thread=1,
-        ),
-        Task(name="end", kernel=lambda *_: None, consumes=("c",), thread=1),
-    )
-    before = time.process_time()
-    run(*tasks)
-    assert (time.process_time() - before) / (4 * count) < 25e-6
