@@ -1,0 +1,91 @@
+"""Fields that children were made from cannot be changed, and the refusal says what to do instead."""
+
+from typing import Any
+
+import pytest
+from tests.controlplane.validation.objects import MAKERS, POD, cache_cluster, edited, training_job
+from tests.support.kube import Kube, KubeRequestError
+
+FROZEN = [
+    (
+        "CacheCluster",
+        "spec.storage.tiers.0.path",
+        "/mnt/other",
+        "the path of a tier cannot be changed",
+    ),
+    ("Dataset", "spec.source.uri", "s3://other/prefix", "create another Dataset for another source"),
+    ("Dataset", "spec.source.options.region", "mars", "create another Dataset"),
+    ("Dataset", "spec.cacheClusterRef.name", "other", "create another Dataset"),
+    ("Preload", "spec.paths", ["val"], "delete the Preload and create it anew"),
+    ("Preload", "spec.nodes", ["a"], "delete the Preload and create it anew"),
+    ("TrainingJob", "spec.workers", 2, "cannot be changed without elastic"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.spec.containers.0.image",
+        "other",
+        "cannot be changed",
+    ),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs.0.template.spec.containers.0.command",
+        ["x"],
+        "cannot be changed",
+    ),
+    ("TrainingJob", "spec.replicaSpecs.0.template.spec.nodeSelector", {"a": "b"}, "cannot be changed"),
+    (
+        "TrainingJob",
+        "spec.replicaSpecs",
+        [{"name": "Worker", "template": POD}, {"name": "Chief", "template": POD}],
+        "cannot be changed once created",
+    ),
+    ("TrainingJob", "spec.framework", "TensorFlow", "cannot be changed once created"),
+    ("TrainingJob", "spec.scheduling.mode", "Affinity", "cannot be changed once created"),
+    ("TrainingJob", "spec.scheduling.priorityClassName", "high", "cannot be changed once created"),
+    ("TrainingJob", "spec.elastic", {"minReplicas": 1, "maxReplicas": 2}, "cannot be changed once created"),
+    ("TrainingJob", "spec.datasets.0.mountPath", "/other", "delete the TrainingJob and create it anew"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "sentence"), FROZEN)
+def test_what_children_are_made_from_cannot_be_changed(
+    installed: Kube, namespace: str, kind: str, path: str, value: Any, sentence: str
+) -> None:
+    made = installed.create(MAKERS[kind](namespace=namespace))
+    changed = edited(made, path, value)
+    with pytest.raises(KubeRequestError) as refused:
+        installed.patch(kind, made["metadata"]["name"], {"spec": changed["spec"]}, namespace=namespace)
+    assert sentence in str(refused.value)
+
+
+def test_the_path_of_a_tier_cannot_be_changed_and_its_size_can(installed: Kube, namespace: str) -> None:
+    made = installed.create(cache_cluster(namespace=namespace))["metadata"]["name"]
+
+    def change(**tier: str) -> None:
+        patch = {"spec": {"storage": {"tiers": [tier]}}}
+        installed.patch("CacheCluster", made, patch, namespace=namespace)
+
+    change(capacity="20Gi")
+    with pytest.raises(KubeRequestError, match="the path of a tier cannot be changed"):
+        change(path="/mnt/nvme")
+
+
+def test_the_scale_subresource_of_a_job_is_its_workers(installed: Kube, namespace: str) -> None:
+    fixed = training_job(namespace=namespace, name="fixed")
+    elastic = training_job(namespace=namespace, name="elastic")
+    elastic["spec"] |= {"framework": "PyTorch", "elastic": {"minReplicas": 1, "maxReplicas": 3}}
+    for job in (fixed, elastic):
+        installed.create(job)
+    scale = {"spec": {"replicas": 2}}
+    assert installed.get_under("TrainingJob", "fixed", "scale", namespace=namespace)["spec"] == {
+        "replicas": 1
+    }
+    with pytest.raises(KubeRequestError, match="cannot be changed without elastic"):
+        installed.patch("TrainingJob", "fixed", scale, namespace=namespace, subresource="scale")
+    installed.patch("TrainingJob", "elastic", scale, namespace=namespace, subresource="scale")
+    assert installed.get("TrainingJob", "elastic", namespace=namespace)["spec"]["workers"] == 2
+    with pytest.raises(
+        KubeRequestError, match=r"must lie between elastic\.minReplicas and elastic\.maxReplicas"
+    ):
+        installed.patch(
+            "TrainingJob", "elastic", {"spec": {"replicas": 4}}, namespace=namespace, subresource="scale"
+        )
