@@ -42,28 +42,44 @@ def why_nowhere(pod: Mapping[str, Any], nodes: Collection[Object]) -> str:
     """Why none of the nodes may run a pod, and what to do, as a sentence."""
     if not nodes:
         return "there are no nodes"
-    name = pod.get("nodeName")
-    if name and all(node["metadata"]["name"] != name for node in nodes):
-        return f"there is no node {name}, which its pods name (nodeName)"
+    if name := pod.get("nodeName"):
+        return _why_not_on(name, pod, [node for node in nodes if node["metadata"]["name"] == name])
     untainted = [{**node, "spec": {}} for node in nodes]
     labelled = [node for node, bare in zip(nodes, untainted, strict=True) if may_run(pod, bare)]
     if labelled:
-        taints = sorted({_spelled_taint(taint) for node in labelled for taint in _taints_against(pod, node)})
         have = "node" if len(labelled) == 1 else f"{len(labelled)} nodes"
         are = "is" if len(labelled) == 1 else "are"
-        return (
-            f"the {have} with the labels that its pods ask for {are} tainted or cordoned ({', '.join(taints)}): "
-            "see tolerations"
-        )
-    remedy = "(nodeSelector, affinity): correct the template, or label a node"
+        return f"the {have} with the labels that its pods ask for {are} {_tainted(pod, labelled)}"
     selector, terms = _requirements(pod)
-    asked = [*selector, *(terms[0] if len(terms) == 1 else ())]
-    absent = [text for text, alone in asked if not any(may_run(alone, bare) for bare in untainted)]
-    if absent:
-        return f"no node has the label{_s(absent)} {', '.join(absent)} that its pods ask for {remedy}"
+    if absent := _absent_alone(selector, terms, untainted):
+        return f"no node has the label{_s(absent)} {', '.join(absent)} that its pods ask for {_LABEL_REMEDY}"
     parts = [text for text, _ in selector]
     parts += [" or ".join(", ".join(text for text, _ in term) for term in terms)] if terms else []
-    return f"no node has all the labels that its pods ask for, {', '.join(parts)} {remedy}"
+    return f"no node has all the labels that its pods ask for, {', '.join(parts)} {_LABEL_REMEDY}"
+
+
+_LABEL_REMEDY = "(nodeSelector, affinity): correct the template, or label a node"
+
+
+def _why_not_on(name: str, pod: Mapping[str, Any], nodes: Sequence[Object]) -> str:
+    """Why the pod may not run on the only node that it may be on: `nodes` is that node, or empty."""
+    if not nodes:
+        return f"there is no node {name}, which its pods name (nodeName)"
+    named = f"node {name}, which its pods name (nodeName),"
+    bare = {**nodes[0], "spec": {}}
+    if may_run(pod, bare):
+        return f"{named} is {_tainted(pod, nodes)}"
+    selector, terms = _requirements(pod)
+    either = " or ".join(", ".join(text for text, _ in term) for term in terms)
+    absent = _absent_alone(selector, terms, [bare]) or [either]
+    return (
+        f"{named} does not have the label{_s(absent)} {', '.join(absent)} that they ask for {_LABEL_REMEDY}"
+    )
+
+
+def _tainted(pod: Mapping[str, Any], nodes: Sequence[Object]) -> str:
+    taints = sorted({_spelled_taint(taint) for node in nodes for taint in _taints_against(pod, node)})
+    return f"tainted or cordoned ({', '.join(taints)}): see tolerations"
 
 
 _Requirement = tuple[str, Mapping[str, Any]]
@@ -87,6 +103,14 @@ def _requirements(pod: Mapping[str, Any]) -> tuple[list[_Requirement], list[list
         for term in required.get("nodeSelectorTerms") or ()
     ]
     return selector, terms
+
+
+def _absent_alone(
+    selector: Sequence[_Requirement], terms: Sequence[Sequence[_Requirement]], nodes: Sequence[Object]
+) -> list[str]:
+    """The requirements that none of the nodes, which are without taints, meets even alone."""
+    asked = [*selector, *(terms[0] if len(terms) == 1 else ())]
+    return [text for text, alone in asked if not any(may_run(alone, node) for node in nodes)]
 
 
 def _affinity(term: Mapping[str, Any]) -> Mapping[str, Any]:

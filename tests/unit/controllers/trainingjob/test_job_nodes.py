@@ -131,8 +131,8 @@ def test_gpus_that_pods_of_others_hold_are_free_neither_for_data_nor_for_jobs() 
     assert NodeRoom(stores=stores).lasting()["x"][GPU] == 3  # the job's own pods will end, theirs may not
 
 
-def node(*, labels: dict[str, str] | None = None, **spec: Any) -> Object:
-    return {"metadata": {"name": "x", "labels": labels or {}}, "spec": spec}
+def node(*, name: str = "x", labels: dict[str, str] | None = None, **spec: Any) -> Object:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
 
 
 def required(*expressions: Object) -> Object:
@@ -187,6 +187,7 @@ POOLS = [
     node(labels={"pool": "a", "gpu": "t4"}),
     node(labels={"pool": "b"}, taints=[TAINT]),
     node(labels={"pool": "c"}, taints=[TAINT, {"key": "spot", "effect": "NoSchedule"}]),
+    node(name="unlabelled", unschedulable=True),
 ]
 
 NOWHERE: dict[str, tuple[Object, str]] = {
@@ -222,13 +223,13 @@ NOWHERE: dict[str, tuple[Object, str]] = {
                                     {"key": "a", "operator": "Exists"},
                                 ]
                             },
-                            {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}]},
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["z"]}]},
                         ]
                     }
                 }
             }
         },
-        "no node has all the labels that its pods ask for, zone in (x) or !gpu, a or metadata.name not in (x) (",
+        "no node has all the labels that its pods ask for, zone in (x) or !gpu, a or metadata.name in (z) (",
     ),
     "a taint": (
         {"nodeSelector": {"pool": "b"}},
@@ -239,6 +240,20 @@ NOWHERE: dict[str, tuple[Object, str]] = {
         "the node with the labels that its pods ask for is tainted or cordoned (spot:NoSchedule): see tolerations",
     ),
     "a node's name": ({"nodeName": "y"}, "there is no node y, which its pods name (nodeName)"),
+    "a node's name, and a label that only another node has": (
+        {"nodeName": "unlabelled", "nodeSelector": {"pool": "a"}},
+        (
+            "node unlabelled, which its pods name (nodeName), does not have the label pool=a that they ask for "
+            "(nodeSelector, affinity): correct the template, or label a node"
+        ),
+    ),
+    "the name of a node that is cordoned": (
+        {"nodeName": "unlabelled"},
+        (
+            "node unlabelled, which its pods name (nodeName), is tainted or cordoned "
+            "(node.kubernetes.io/unschedulable:NoSchedule): see tolerations"
+        ),
+    ),
 }
 
 
