@@ -67,10 +67,10 @@ chaos-processes: venv ## the same in small, without a cluster: processes of a ca
 lint types contracts unit processes training compile controlplane engine e2e: venv
 	@$(TIERS) $@
 
-attacks: venv ## attacks of a tenant on the local cluster, each refused with a reason (minutes); those on processes are in the unit tier
+attacks: venv ## the part of e2e that attacks as a tenant, each attack refused with a reason (minutes); those on processes are in the unit tier
 	@$(LOCAL) up
 	@$(LOCAL) images tdcs alluxio store toolbox
-	@TDCS_ATTACKS=1 PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -n0 -o timeout_func_only=true e2e/attacks
+	@PYTHONPATH=deploy/local $(BIN)/python -m pytest -q -n0 -o timeout_func_only=true e2e/attacks
 
 rights: venv ## controlplane and e2e under an audit log: the rights that the chart grants, beside those that are used
 	@$(TIERS) --rights controlplane e2e

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import socket
 import uuid
 from collections.abc import Iterator
@@ -117,8 +116,6 @@ def world(
     workers: list[str],
 ) -> Iterator[World]:
     """Everything, with the attacks that take a while under way."""
-    if not os.environ.get("TDCS_ATTACKS"):
-        pytest.skip("minutes of attacks: `make attacks` (TDCS_ATTACKS=1)")
     tags = images.ensure(["store", *demo.SYSTEM_IMAGES], reporter=reporter)
     tail = uuid.uuid4().hex[:8]
     tenant = Tenant(kubectl=kubectl, namespace=f"e2e-attacker-{tail}")
