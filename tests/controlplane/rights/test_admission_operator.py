@@ -241,8 +241,8 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
         "delete a Job": lambda: thief.delete("Job", "stolen", namespace=namespace),
         "take over a Job": lambda: thief.patch("Job", "stolen", {"metadata": mine}, namespace=namespace),
         "delete a claim": lambda: thief.delete("PersistentVolumeClaim", "stolen", namespace=namespace),
-        "take over a Service": lambda: thief.patch(
-            "Service", "stolen", {"metadata": mine}, namespace=namespace
+        "label a Service": lambda: thief.patch(
+            "Service", "stolen", {"metadata": {"labels": mine["labels"]}}, namespace=namespace
         ),
         "delete a volume": lambda: thief.delete("PersistentVolume", volume_name),
         "give itself folders": lambda: thief.patch(
@@ -255,6 +255,9 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
     try:
         answers = {name: refused(call) for name, call in calls.items()}
         assert [name for name, answer in answers.items() if "TDCS's operator" not in answer] == []
+        # Of an API server that protects owners, as this one does: the operator has no right to delete Services.
+        taken = refused(lambda: thief.patch("Service", "stolen", {"metadata": mine}, namespace=namespace))
+        assert "cannot set an ownerRef on a resource you can't delete" in taken
         # Finalizers are its own to write.
         for kind, name in (("CacheCluster", world.cluster), ("Dataset", "pictures")):
             thief.patch(kind, name, {"metadata": {"finalizers": ["tdcs.io/finalizer"]}}, namespace=namespace)
