@@ -69,9 +69,13 @@ class Call:
 
     @property
     def refused(self) -> bool:
-        """Whether it was refused for want of a right, or by a policy about what its user may do."""
+        """Whether it was refused for want of a right, or by a policy about what its user may do.
+
+        A namespace that is being deleted takes nothing new from anyone.
+        """
         by_policy = self.code == 422 and "ValidatingAdmissionPolicy" in self.message
-        return self.code in {401, 403} or by_policy
+        too_late = "because it is being terminated" in self.message
+        return (self.code in {401, 403} or by_policy) and not too_late
 
     @property
     def created(self) -> bool:

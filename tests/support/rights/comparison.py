@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.support.controlplane.audit import Call
@@ -30,13 +30,13 @@ class Right(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """The rights that requests needed, and those whose lack, or a policy, had requests refused."""
+    """The rights that requests needed, and those whose lack, or a policy, had requests refused, with one answer."""
 
     used: frozenset[Right] = frozenset()
-    refused: frozenset[Right] = frozenset()
+    refused: Mapping[Right, str] = field(default_factory=dict)
 
     def __or__(self, other: Use) -> Use:
-        return Use(used=self.used | other.used, refused=self.refused | other.refused)
+        return Use(used=self.used | other.used, refused={**other.refused, **self.refused})
 
 
 def account_of(user: str) -> str | None:
@@ -50,13 +50,16 @@ def account_of(user: str) -> str | None:
 
 def use_of(calls: Iterable[Call]) -> Use:
     """What requests say of the rights of TDCS's own programs."""
-    used, refused = set[Right](), set[Right]()
+    used, refused = set[Right](), dict[Right, str]()
     for call in calls:
         account = account_of(call.user)
         if account is not None and call.agent.startswith(AGENTS):
-            found = refused if call.refused else used
-            found.update(Right(account, *right) for right in call.needed)
-    return Use(used=frozenset(used), refused=frozenset(refused))
+            needed = {Right(account, *right) for right in call.needed}
+            if call.refused:
+                refused = dict.fromkeys(needed, call.message) | refused
+            else:
+                used |= needed
+    return Use(used=frozenset(used), refused=refused)
 
 
 def comparable(granted: Collection[Right], *, kueue: Collection[Right], use: Use) -> frozenset[Right]:
@@ -86,7 +89,11 @@ def findings(
     """
     return [
         *_lines("used without being granted by the chart", use.used - set(granted) - ungranted.keys()),
-        *_lines("refused, and no test is known to want that", use.refused - refusals.keys()),
+        *(
+            f"{line} ({use.refused[right]})"
+            for right in sorted(use.refused.keys() - refusals.keys())
+            for line in _lines("refused, and no test is known to want that", [right])
+        ),
         *_lines("named as unused, and not granted any more", unused.keys() - set(granted)),
         *(
             [

@@ -19,4 +19,5 @@ UNGRANTED: Mapping[Right, str] = {}
 REFUSALS: Mapping[Right, str] = {
     Right("operator", "", "secrets", "get"): "namespaces that do not let the operator read their Secrets",
     Right("operator", "apps", "daemonsets", "patch"): "CacheClusters with a FUSE image that no policy admits",
+    Right("operator", "kueue.x-k8s.io", "workloads/status", "patch"): "a policy that lets no one hold quota",
 }

@@ -19,7 +19,7 @@ def record(use: Use, *, tier: str) -> None:
         return
     folder = Path(os.environ[VARIABLE])
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"used": sorted(use.used), "refused": sorted(use.refused)}
+    content = {"used": sorted(use.used), "refused": sorted(use.refused.items())}
     # Several processes record; a file that is there is whole.
     written = folder / f".{uuid.uuid4().hex}"
     written.write_text(json.dumps(content))
@@ -32,6 +32,9 @@ def recorded(folder: Path) -> dict[str, Use]:
     for file in sorted(folder.glob("*.json")):
         tier = file.name.partition(".")[0]
         content = json.loads(file.read_text())
-        use = Use(**{name: frozenset(Right(*each) for each in content[name]) for name in ("used", "refused")})
+        use = Use(
+            used=frozenset(Right(*each) for each in content["used"]),
+            refused={Right(*each): answer for each, answer in content["refused"]},
+        )
         found[tier] = found.get(tier, Use()) | use
     return found

@@ -81,7 +81,12 @@ def test_requests_of_others_are_no_use(more: dict[str, str]) -> None:
     ],
 )
 def test_a_refused_request_is_no_use(more: dict[str, Any]) -> None:
-    assert use_of([call(**more)]) == Use(refused=frozenset({LIST_JOBS}))
+    assert use_of([call(**more)]) == Use(refused={LIST_JOBS: more.get("message", "")})
+
+
+def test_a_namespace_that_is_being_deleted_is_no_question_of_rights() -> None:
+    late = 'jobs.batch "x" is forbidden: unable to create new content in namespace team because it is being terminated'
+    assert use_of([call(verb="create", code=403, message=late)]) == Use(used=frozenset({MAKE_JOBS}))
 
 
 @pytest.mark.parametrize("code", [0, 200, 404, 409, 422])
@@ -119,9 +124,9 @@ def test_what_a_stand_in_used_beyond_the_chart_is_named() -> None:
 
 
 def test_a_refused_request_is_named_unless_a_test_wants_it() -> None:
-    use = Use(used=frozenset({LIST_JOBS}), refused=frozenset({READ_KEYS}))
+    use = Use(used=frozenset({LIST_JOBS}), refused={READ_KEYS: "no such right"})
     assert said(use, {LIST_JOBS}, complete=False) == [
-        "refused, and no test is known to want that: operator: get secrets"
+        "refused, and no test is known to want that: operator: get secrets (no such right)"
     ]
     assert said(use, {LIST_JOBS}, refusals={READ_KEYS: "x"}) == []
 
@@ -158,10 +163,10 @@ def test_what_a_tier_used_is_the_sum_of_its_records(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     for use in (Use(used=frozenset({LIST_JOBS})), Use(used=frozenset({MAKE_JOBS}))):
         record(use, tier="controlplane")
-    record(Use(refused=frozenset({READ_KEYS})), tier="e2e")
+    record(Use(refused={READ_KEYS: "no"}), tier="e2e")
     assert recorded(tmp_path) == {
         "controlplane": Use(used=frozenset({LIST_JOBS, MAKE_JOBS})),
-        "e2e": Use(refused=frozenset({READ_KEYS})),
+        "e2e": Use(refused={READ_KEYS: "no"}),
     }
 
 
