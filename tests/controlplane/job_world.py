@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tests.support.objects import fake_node
 from tests.support.waiting import eventually
 
 GPU = "nvidia.com/gpu"
+GPUS = 4
+"""Of a node."""
 
 
 class JobWorld(World):
@@ -134,24 +137,31 @@ def held_node(*, name: str, gpus: int, namespace: str) -> Object:
     return node
 
 
-@pytest.fixture
-def jobs(control_plane: ControlPlane, namespace: str) -> Iterator[JobWorld]:
-    """Two nodes with four GPUs each, and the definitions."""
-    kube = control_plane.kube
+@contextmanager
+def held_nodes(plane: ControlPlane, *, namespace: str, count: int) -> Iterator[JobWorld]:
+    """A world of so many nodes with four GPUs each, and the definitions."""
+    kube = plane.kube
     kube.install_crds(CHECKOUT / "crds")
-    names = [f"{namespace}-{number}" for number in range(2)]
+    names = [f"{namespace}-{number}" for number in range(count)]
     for name in names:
-        kube.create(held_node(name=name, gpus=4, namespace=namespace))
+        kube.create(held_node(name=name, gpus=GPUS, namespace=namespace))
     eventually(
         lambda: not any(kube.get("Node", name)["spec"].get("taints") for name in names),
         deadline=120,
         describe=lambda: str([kube.get("Node", name) for name in names]),
     )
-    made = JobWorld(plane=control_plane, namespace=namespace, nodes=names)
+    made = JobWorld(plane=plane, namespace=namespace, nodes=names)
     yield made
     made.clear()
     for name in names:
         kube.delete("Node", name)
+
+
+@pytest.fixture
+def jobs(control_plane: ControlPlane, namespace: str) -> Iterator[JobWorld]:
+    """Two nodes with four GPUs each, and the definitions."""
+    with held_nodes(control_plane, namespace=namespace, count=2) as made:
+        yield made
 
 
 def _now() -> str:

@@ -18,7 +18,7 @@ from tests.support.kube import KubeRequestError, Object, condition
 from tests.support.waiting import eventually
 
 QUOTA = 8
-"""GPUs of the queue: all that the nodes have."""
+"""GPUs of the queue, if nothing else is said: all that two nodes have."""
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "gpu"}
 HOSTNAME = "kubernetes.io/hostname"
@@ -29,11 +29,13 @@ class Queues:
 
     Args:
         world: whose nodes.
+        quota: of GPUs.
     """
 
-    def __init__(self, world: JobWorld) -> None:
+    def __init__(self, world: JobWorld, *, quota: int = QUOTA) -> None:
         self._kube = world.kube
         self._namespace = world.namespace
+        self._quota = quota
         self.name = world.cluster
         self.urgent = f"{world.cluster}-urgent"
 
@@ -47,7 +49,7 @@ class Queues:
         self._kube.patch("Namespace", self._namespace, {"metadata": {"labels": ASKED}})
         mine = {"matchLabels": {"kubernetes.io/metadata.name": self._namespace}}
         listed = [{"name": check} for check in checks]
-        quota = {"name": self.name, "resources": [{"name": GPU, "nominalQuota": QUOTA}]}
+        quota = {"name": self.name, "resources": [{"name": GPU, "nominalQuota": self._quota}]}
         flavor: Object = {"nodeLabels": {TEST_LABEL: self._namespace}}
         if topology:
             self._create("Topology", self.name, {"levels": [{"nodeLabel": HOSTNAME}]})

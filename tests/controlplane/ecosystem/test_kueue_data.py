@@ -1,5 +1,4 @@
-"""The real Kueue, and where the data is: jobs of any kind that wait for theirs at the AdmissionCheck tdcs.io/data, and
-TrainingJobs on the nodes that Topology Aware Scheduling assigns.
+"""The real Kueue, and jobs of any kind that wait for their data at the AdmissionCheck tdcs.io/data.
 
 Kueue's manager is built by `make ecosystem`; where it is not built the tests are skipped. The test is the kubelet.
 """
@@ -11,13 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 from tests.controlplane.ecosystem.kueue_world import (
-    HOSTNAME,
     Queues,
     evictions,
     holds,
     kueue,
     plain,
-    queued,
     unmade_queues,
 )
 from tests.controlplane.job_world import JobWorld, jobs
@@ -180,52 +177,3 @@ def test_where_a_hold_is_refused_a_warm_job_still_passes_a_cold_one_and_that_run
         jobs.kube.patch("DataCheck", check, {"spec": {"lookAhead": 1}})
         jobs.run_pods("cold", count=4)
         assert evictions(queues.workload_of("cold")) > 0
-
-
-def nodes_of(jobs: JobWorld, name: str) -> set[str]:
-    """The nodes of a job's pods; each has that node's label in its selector, and no scheduling gate."""
-    pods = jobs.pods(name)
-    assert not any(pod["spec"].get("schedulingGates") for pod in pods)
-    found = {pod["spec"]["nodeName"] for pod in pods}
-    assert {pod["spec"]["nodeSelector"][HOSTNAME] for pod in pods} == found
-    return found
-
-
-def test_pods_run_on_the_nodes_that_topology_aware_scheduling_assigned_to_them(
-    jobs: JobWorld, unmade_queues: Queues
-) -> None:
-    together = {"kueue.x-k8s.io/podset-required-topology": HOSTNAME}
-    unmade_queues.create(topology=True)
-    with jobs.operator(kueue=True):
-        for name in ("first", "second"):
-            queued(jobs, name, workers=3, annotations=together)
-            jobs.run_pods(name, count=3)
-        assert len(nodes_of(jobs, "first")) == len(nodes_of(jobs, "second")) == 1
-        assert nodes_of(jobs, "first") != nodes_of(jobs, "second")
-        # No node has room for two more.
-        queued(jobs, "third", workers=2, annotations=together)
-        jobs.wait(lambda: jobs.status_of("third").get("reason") == "WaitsInKueue")
-        for pod in jobs.pods("first"):
-            jobs.end_pod(pod)
-        jobs.run_pods("third", count=2)
-        assert nodes_of(jobs, "third") == nodes_of(jobs, "first")
-
-
-def test_in_mode_affinity_topology_aware_scheduling_assigns_the_nodes_with_the_data(
-    jobs: JobWorld, unmade_queues: Queues
-) -> None:
-    """With Kueue's gate TASRespectNodeAffinityPreferred. Without it both jobs fill one node up."""
-    two_sources(jobs)
-    unmade_queues.create(topology=True)
-    data = dict(zip(("cold", "pictures"), jobs.nodes, strict=True))
-    with jobs.operator(kueue=True):
-        for name, node in data.items():
-            place = {"mode": "Replicate", "nodeCount": 1, "nodeSelector": {HOSTNAME: node}}
-            uri = {"cold": COLD, "pictures": SOURCE}[name]
-            jobs.create_dataset(name, placement=place, source={"uri": uri})
-        for name in data:
-            jobs.wait_ready(name)
-            uses = [{"name": name, "mountPath": "/data", "readiness": {"percent": 100}}]
-            queued(jobs, name, workers=2, datasets=uses, scheduling={"mode": "Affinity"})
-            jobs.run_pods(name, count=2)
-        assert {name: nodes_of(jobs, name) for name in data} == {name: {node} for name, node in data.items()}
