@@ -27,7 +27,10 @@ COMMANDS = {
     "predict": ("tdcs.cli.predict", "Predict what a training job takes with and without the cache."),
     "roles": ("tdcs.cli.roles", "Write the reference of roles and rights."),
     "smoke-test": ("tdcs.cli.smoke_test", "Run one tiny TrainingJob and wait for its success."),
-    "status": ("tdcs.cli.status", "Show caches, datasets, preloads and jobs, and what is wrong with them."),
+    "status": (
+        "tdcs.cli.status.command",
+        "Show caches, datasets, preloads and jobs, and what is wrong with them.",
+    ),
     "top": ("tdcs.cli.live.top", "Show nodes, data and jobs, live in the terminal."),
     "ui": ("tdcs.cli.live.ui", "Serve a live page about nodes, data and jobs, for this machine alone."),
     "simulate": ("tdcs.cli.simulate", "Simulate a trace of jobs, or the paper's figure."),

@@ -7,7 +7,7 @@ from tests.unit.cli.test_status import obj, shown
 
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.cli import dataset_use
-from tdcs.cli.status import World
+from tdcs.cli.status.world import World
 
 NOW = "2026-03-02T12:00:00Z"
 CREATED = "2026-03-01T12:00:00Z"

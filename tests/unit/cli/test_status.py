@@ -7,10 +7,14 @@ from typing import Any
 import click
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 from rich.console import Console
+from tests.support.api_stand_in import ApiStandIn
 from tests.unit.controllers.server import Server
 
-from tdcs.cli.status import World, check_namespace, show
+from tdcs.cli.main import main
+from tdcs.cli.status.command import show
+from tdcs.cli.status.world import World, check_namespace
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import NAMESPACES, Resource
 
@@ -293,3 +297,61 @@ async def test_who_may_not_look_at_namespaces_gets_no_error() -> None:
     server.refuse = forbid
     await check_namespace(server, "nosuchns")
     assert asked == [NAMESPACES]
+
+
+def stored(name: str, namespace: str) -> dict[str, Any]:
+    return {**obj(name, namespace=namespace), "kind": "x"}
+
+
+def lines_of_a_tenant(
+    folder: Path, *options: str, forbidden: frozenset[str] = frozenset(), own: frozenset[str] = frozenset()
+) -> Result:
+    objects = {
+        "datasets": [stored("pictures", "team"), stored("secret", "other")],
+        "preloads": [stored("warm", "team")],
+        "trainingjobs": [stored("train", "team")],
+        "cacheclusters": [stored("default", "tdcs-system")],
+    }
+    with ApiStandIn(objects, forbidden=forbidden, own_namespace_only=own) as server:
+        config = str(server.kubeconfig(folder))
+        return CliRunner().invoke(main, ["status", f"--kubeconfig={config}", *options])
+
+
+EVERYTHING = frozenset({"datasets", "preloads", "trainingjobs", "cacheclusters"})
+
+
+def test_a_tenant_without_rights_on_the_caches_sees_the_rest_and_who_can_help(tmp_path: Path) -> None:
+    hidden = frozenset({"cacheclusters"})
+    for options in (["-n", "team"], ["-A"]):
+        result = lines_of_a_tenant(tmp_path, *options, forbidden=hidden)
+        assert result.exit_code == 0, result.output
+        for name in ("pictures", "warm", "train"):
+            assert name in result.output
+        assert "you may not list cacheclusters.tdcs.io" in result.output
+        assert "bind the ClusterRole tdcs-cluster-view to you" in result.output
+        assert "install the chart" not in result.output
+
+
+def test_a_tenant_of_one_namespace_is_answered_for_that_namespace_alone(tmp_path: Path) -> None:
+    result = lines_of_a_tenant(tmp_path, "-n", "team", own=EVERYTHING)
+    assert result.exit_code == 0, result.output
+    assert "pictures" in result.output
+    assert "may not list" not in result.output
+    assert "none in namespace team; without -n those of the cluster are shown" in result.output
+    home = lines_of_a_tenant(tmp_path, "-n", "tdcs-system", own=EVERYTHING)
+    assert "default" in home.output
+
+
+def test_each_kind_that_may_not_be_listed_has_one_line_with_the_role_that_helps(tmp_path: Path) -> None:
+    everywhere = lines_of_a_tenant(tmp_path, "-A", own=EVERYTHING)
+    assert everywhere.exit_code == 0, everywhere.output
+    # Caches of the usual namespace are found where those of all namespaces may not be listed.
+    assert "default" in everywhere.output
+    for plural in sorted(EVERYTHING - {"cacheclusters"}):
+        told = [line for line in everywhere.output.splitlines() if f"list {plural}.tdcs.io" in line]
+        assert len(told) == 1
+        assert "of all namespaces: -n NAMESPACE asks for one" in told[0]
+    one = lines_of_a_tenant(tmp_path, "-n", "team", forbidden=frozenset({"preloads"}))
+    assert "you may not list preloads.tdcs.io in namespace team" in one.output
+    assert "bind the ClusterRole view, edit or admin to you there" in one.output
+    assert "no Preload" not in one.output

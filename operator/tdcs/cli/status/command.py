@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,14 +17,15 @@ from tdcs.api import names
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.trainingjob import TrainingJob
 from tdcs.cli import dataset_use
-from tdcs.cli.api_client import api_client, connection_options, list_known
+from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.problems import problems
+from tdcs.cli.status.world import World, check_namespace, read_world
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import human, human_binary
 from tdcs.controllers.trainingjob.decision import deciding_role, worker_0_decides
-from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.errors import ForbiddenError, KubeError
-from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NAMESPACES, PRELOADS, TRAINING_JOBS
+from tdcs.kube.api import Object
+from tdcs.kube.errors import KubeError
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS, Resource
 
 _COLOURS: Final = {
     "Ready": "green",
@@ -46,16 +46,6 @@ _NARROW: Final = 110
 """Terminals with fewer columns are shown no bars."""
 
 _PIPED: Final = 180
-
-
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """What there is."""
-
-    clusters: Sequence[Object] = field(default_factory=list)
-    datasets: Sequence[Object] = field(default_factory=list)
-    preloads: Sequence[Object] = field(default_factory=list)
-    jobs: Sequence[Object] = field(default_factory=list)
 
 
 @click.command(name="status")
@@ -80,15 +70,35 @@ def command(
 
 
 def show(world: World, *, namespace: str | None, console: Console, now: str = "") -> None:
-    """Print everything; of a kind without objects one line."""
+    """Print everything; of a kind without objects, or of one that may not be listed, one line."""
     everywhere, now = namespace is None, now or utc_now()
     place = "any namespace" if everywhere else f"namespace {namespace}"
+
+    def nothing_of(resource: Resource, otherwise: str) -> str:
+        return world.limits.get(resource.plural, otherwise)
+
     sections = (
-        ("Cache clusters", clusters(world.clusters), "no CacheCluster: install the chart, or create one"),
-        ("Datasets", datasets(world.datasets, everywhere=everywhere), f"no Dataset in {place}"),
+        (
+            "Cache clusters",
+            clusters(world.clusters),
+            nothing_of(CACHE_CLUSTERS, "no CacheCluster: install the chart, or create one"),
+        ),
+        (
+            "Datasets",
+            datasets(world.datasets, everywhere=everywhere),
+            nothing_of(DATASETS, f"no Dataset in {place}"),
+        ),
         ("Who has the cache", uses(world.datasets, everywhere=everywhere, now=now), ""),
-        ("Preloads", preloads(world.preloads, everywhere=everywhere), f"no Preload in {place}"),
-        ("Training jobs", jobs(world.jobs, everywhere=everywhere), f"no TrainingJob in {place}"),
+        (
+            "Preloads",
+            preloads(world.preloads, everywhere=everywhere),
+            nothing_of(PRELOADS, f"no Preload in {place}"),
+        ),
+        (
+            "Training jobs",
+            jobs(world.jobs, everywhere=everywhere),
+            nothing_of(TRAINING_JOBS, f"no TrainingJob in {place}"),
+        ),
     )
     for title, table, nothing in sections:
         if not table.row_count and not nothing:
@@ -249,29 +259,10 @@ async def _read(
     """What there is, and the namespace that was looked into; None: all."""
     async with api_client(kubeconfig=kubeconfig, context=context) as api:
         where = None if everywhere else namespace or api.default_namespace or "default"
-        found = await asyncio.gather(
-            list_known(api, CACHE_CLUSTERS, namespace=None),
-            *(list_known(api, resource, namespace=where) for resource in (DATASETS, PRELOADS, TRAINING_JOBS)),
-        )
-        if where is not None and not any(found[1:]):
+        world = await read_world(api, namespace=where, alone=namespace is not None)
+        if where is not None and not (world.datasets or world.preloads or world.jobs):
             await check_namespace(api, where)
-    return World(clusters=found[0], datasets=found[1], preloads=found[2], jobs=found[3]), where
-
-
-async def check_namespace(api: KubeApi, namespace: str) -> None:
-    """Whether there is such a namespace; without the right to ask, it is taken to exist.
-
-    Raises:
-        click.ClickException: there is none.
-    """
-    try:
-        found = await api.get(NAMESPACES, name=namespace)
-    except ForbiddenError:
-        return
-    if found is None:
-        raise click.ClickException(
-            f"there is no namespace {namespace}; kubectl get namespaces lists all, -A shows the objects of all"
-        )
+    return world, where
 
 
 def _table(*columns: str) -> Table:

@@ -1,0 +1,1 @@
+"""`tdcs status`: cache clusters, datasets, preloads and jobs at a glance."""
