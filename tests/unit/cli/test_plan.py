@@ -225,11 +225,44 @@ def test_an_unknown_dataset_is_said_and_nothing_is_guessed_of_it(tmp_path: Path)
 
 def test_without_rights_on_nodes_or_other_namespaces_it_says_less(tmp_path: Path) -> None:
     hidden = planned(tmp_path, SMALL, job(), forbidden=frozenset({"nodes"}))[0]
-    assert "its place in the queue is unknown: you may not list nodes" in hidden.output
     assert "where its pods would be: you may not list the nodes" in hidden.output
     partly = planned(tmp_path, SMALL, job(), own_namespace_only=frozenset({"datasets"}))[0]
     assert "what Datasets of other namespaces would lose: you may not list them" in partly.output
     assert "train-worker-0: a, score 10 of 10" in partly.output
+
+
+def test_what_may_not_be_listed_leaves_answers_unknown_and_not_no(tmp_path: Path) -> None:
+    turn = planned(tmp_path, SMALL, job(), forbidden=frozenset({"nodes"}))[0].output
+    assert "TrainingJob team/train: whether it would wait is unknown" in turn
+    assert "its turn: unknown, you may not list nodes" in turn
+    answer = found(planned(tmp_path, SMALL, job(), "--json", forbidden=frozenset({"nodes"}))[0])
+    assert (answer["starts_now"], answer["turn"]["yes"]) == (None, None)
+    # What holds whatever the queue says is said.
+    later = job(runPolicy={"suspend": True})
+    suspended = planned(tmp_path, SMALL, later, forbidden=frozenset({"nodes"}))[0].output
+    assert "TrainingJob team/train: it would wait" in suspended
+
+
+def leaves(text: str) -> list[str]:
+    """The lines under this title."""
+    return text.partition("What would leave the cache\n")[2].partition("\n\n")[0].splitlines()
+
+
+def test_what_would_leave_is_unknown_where_the_cache_or_other_datasets_are(tmp_path: Path) -> None:
+    hidden = planned(tmp_path, SMALL, job(), forbidden=frozenset({"cacheclusters"}))[0].output
+    assert leaves(hidden) == ["  unknown"]
+    partly = planned(tmp_path, SMALL, job(), own_namespace_only=frozenset({"datasets"}))[0].output
+    assert leaves(partly) == ["  unknown"]
+    assert leaves(planned(tmp_path, SMALL, job())[0].output) == ["  nothing"]
+
+
+def test_a_pod_that_no_node_may_run_says_why_and_not_that_there_is_no_room(tmp_path: Path) -> None:
+    pinned = job()
+    pinned["spec"]["replicaSpecs"][0]["template"]["spec"]["nodeName"] = "worker9"
+    output = planned(tmp_path, SMALL, pinned)[0].output
+    assert "train-worker-0: there is no node worker9, which its pods name (nodeName)" in output
+    assert "no node has room for it" not in output
+    assert "train-worker-0: no node has room for it" in planned(tmp_path, SMALL, job(gpus=5))[0].output
 
 
 def test_without_rights_on_the_datasets_there_is_no_plan_and_the_right_is_named(tmp_path: Path) -> None:

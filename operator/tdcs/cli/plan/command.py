@@ -228,10 +228,15 @@ def show(found: JobPlan, *, created: bool, console: Console) -> None:
     def title(text: str) -> None:
         console.print(f"\n[bold]{text}[/bold]")
 
-    start = "it would start at once" if found.starts_now else "it would wait"
+    start = _say(
+        found.starts_now,
+        yes="it would start at once",
+        no="it would wait",
+        unknown="whether it would wait is unknown",
+    )
     console.print(f"[bold]TrainingJob {escape(found.job)}[/bold]: {start}", soft_wrap=True)
     for what, answer in (("its data", found.data), ("its turn", found.turn)):
-        line(f"{what}: {'yes' if answer.yes else 'no'}, {answer.message}")
+        line(f"{what}: {_say(answer.yes, yes='yes', no='no', unknown='unknown')}, {answer.message}")
     if found.datasets:
         title("Its data")
         for each in found.datasets:
@@ -241,12 +246,14 @@ def show(found: JobPlan, *, created: bool, console: Console) -> None:
     if found.pods:
         title("Its pods, as things are now")
         for pod in found.pods:
-            line(f"{pod.pod}: {_where(pod.node, pod.score, pod.alike)}")
+            line(f"{pod.pod}: {pod.why_not or _where(pod.node, pod.score, pod.alike)}")
     title("What would leave the cache")
     for left in found.leaving:
         some = "all of it" if left.all else "the rest stays"
         line(f"{' and '.join(left.datasets)}: {human(left.bytes)}, {some}")
-    if not found.leaving:
+    if not found.leaving_known:
+        line("the rest is unknown" if found.leaving else "unknown")
+    elif not found.leaving:
         line("nothing")
     if found.forecast is not None:
         title("How long it would run")
@@ -261,9 +268,13 @@ def show(found: JobPlan, *, created: bool, console: Console) -> None:
         line(f"TrainingJob {found.job} was created", indent="")
 
 
+def _say(answer: bool | None, *, yes: str, no: str, unknown: str) -> str:
+    if answer is None:
+        return unknown
+    return yes if answer else no
+
+
 def _where(node: str, score: int | None, alike: int) -> str:
-    if not node:
-        return "no node has room for it"
     if score is None:
         return f"{node}; it reads no data, any node is as good"
     others = f", as {alike - 1} more with room" if alike > 1 else ""

@@ -30,9 +30,9 @@ from tdcs.policy.eviction import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Whether something lets the job start now, and why."""
+    """Whether something lets the job start now, and why; `yes` is None where that is not known."""
 
-    yes: bool
+    yes: bool | None
     reason: str
     message: str
 
@@ -43,25 +43,27 @@ class JobPlan:
 
     Attributes:
         job: its namespace and name.
-        starts_now: whether its pods would be made at once.
+        starts_now: whether its pods would be made at once; None where that is not known.
         datasets: each of its Datasets in a line.
         data: whether its data lets it start.
         turn: whether the queue would, once its data is ready.
         pods: where its pods would be, as things are now; empty when that cannot be known.
         load_bytes: of its Datasets that would be brought into the cache for it.
         leaving: what would leave the cache for that.
+        leaving_known: whether nothing else would leave for it.
         forecast: how long it would run; None when the user did not say how fast it computes.
         unknown: what cannot be said, and why.
     """
 
     job: str
-    starts_now: bool
+    starts_now: bool | None
     datasets: tuple[str, ...]
     data: Answer
     turn: Answer
     pods: tuple[PlannedPod, ...] = ()
     load_bytes: int = 0
     leaving: tuple[Leaving, ...] = ()
+    leaving_known: bool = True
     forecast: Forecast | None = None
     unknown: tuple[str, ...] = ()
 
@@ -111,15 +113,17 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
             nodes=max(len(nodes), 1),
             waits_for_data=waits,
         )
+    data_ready, queued = _answer(found), _turn(world, spec, turn.admission)
     return JobPlan(
         job=f"{world.namespace}/{world.name}",
-        starts_now=found.admitted and admitted and not spec.run_policy.suspend,
+        starts_now=_both(data_ready.yes, queued.yes),
         datasets=tuple(lines),
-        data=_answer(found),
-        turn=_turn(world, spec, turn.admission),
+        data=data_ready,
+        turn=queued,
         pods=pods,
         load_bytes=_load_bytes(seen.datasets, caches),
         leaving=tuple(left for cache in caches.values() if cache is not None for left in cache.leaving),
+        leaving_known=world.sees_all(DATASETS) and None not in caches.values(),
         forecast=outlook,
         unknown=(
             *_unknown(world, caches=caches, known=known),
@@ -161,9 +165,16 @@ def _turn(world: PlanWorld, spec: TrainingJobSpec, admission: Admission) -> Answ
         return Answer(yes=False, reason="SuspendedByUser", message=text)
     hidden = [kind.plural for kind in (NODES, PODS, TRAINING_JOBS) if not world.sees_all(kind)]
     if hidden:
-        text = f"its place in the queue is unknown: you may not list {', '.join(hidden)} of the whole cluster"
-        return Answer(yes=False, reason="Unknown", message=text)
+        text = f"you may not list {', '.join(hidden)} of the whole cluster, so its place in the queue is not known"
+        return Answer(yes=None, reason="Unknown", message=text)
     return _answer(admission)
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    """Whether both hold: no as soon as one does not, and not known when one is not."""
+    if one is False or other is False:
+        return False
+    return None if None in (one, other) else True
 
 
 def _answer(admission: Admission) -> Answer:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from tdcs.api import names
 from tdcs.api.trainingjob import READING_ROLES, Role, TrainingJobSpec
 from tdcs.cli.explain.pod import request_of
-from tdcs.controllers.queueing.eligibility import may_run
+from tdcs.controllers.queueing.eligibility import may_run, why_nowhere
 from tdcs.controllers.resources import Amounts, pod_requests
 from tdcs.controllers.trainingjob.children import job as indexed_job
 from tdcs.kube.api import Object
@@ -27,6 +28,7 @@ class PlannedPod:
         node: empty when no node has room for it now.
         score: 0 to 10 among the nodes that have room; None for a pod that reads no data.
         alike: how many nodes with room have the same score: kube-scheduler's other preferences choose among them.
+        why_not: why it would get no node; empty when it would.
     """
 
     pod: str
@@ -34,6 +36,7 @@ class PlannedPod:
     node: str
     score: int | None
     alike: int
+    why_not: str = ""
 
 
 def place_pods(
@@ -95,6 +98,7 @@ def place_pods(
                 node=node,
                 score=best if reads and node else None,
                 alike=sum(scores.get(name, 0) == best for name in candidates),
+                why_not="" if node else _why_not(pod["spec"], nodes),
             )
         )
         if node:
@@ -102,6 +106,13 @@ def place_pods(
             for resource, amount in asked.items():
                 left[node][resource] = left[node].get(resource, 0) - amount
     return tuple(found)
+
+
+def _why_not(pod: Mapping[str, Any], nodes: Sequence[Object]) -> str:
+    """Why a pod gets none of the nodes."""
+    if any(may_run(pod, node) for node in nodes):
+        return "no node has room for it"
+    return why_nowhere(pod, nodes)
 
 
 def _waits(pod: Object) -> bool:
