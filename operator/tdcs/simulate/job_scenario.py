@@ -162,15 +162,26 @@ def _content(path: Path) -> bytes:
         return file.read(_MOST_BYTES + 1)
 
 
-def parse_scenario(*, where: str, values: Mapping[object, object]) -> JobScenario:
-    """Check the keys and values of a scenario; `where` begins every message. See :func:`read_scenario`."""
+def parse_scenario(
+    *, where: str, values: Mapping[object, object], options: Mapping[str, str] | None = None
+) -> JobScenario:
+    """Check the keys and values of a scenario. See :func:`read_scenario`.
+
+    Args:
+        where: begins every message.
+        values: by key.
+        options: of keys that were given by an option of a command, that option: messages about their values name it.
+    """
     for key in values:
         if key not in BOUNDS:
             raise InputError(f"{where}: unknown key {_name(key)}; the keys are {', '.join(KEYS)}")
     for key in REQUIRED:
         if key not in values:
             raise InputError(f"{where}: key {key} is missing; add it")
-    number = {str(key): _value(where=where, key=str(key), value=value) for key, value in values.items()}
+    number = {
+        str(key): _value(where=where, key=str(key), value=value, options=options or {})
+        for key, value in values.items()
+    }
     if ("warmSeconds" in number) == ("imagesPerSecondPerGpu" in number):
         raise InputError(
             f"{where}: give either warmSeconds or imagesPerSecondPerGpu; it says how fast the GPUs are"
@@ -216,19 +227,20 @@ def _read_cpu_rate(*, where: str, number: Mapping[str, float]) -> float:
     return cpus / number["readCpuSecondsPerFile"] * (number["datasetBytes"] / number["datasetFiles"])
 
 
-def _value(*, where: str, key: str, value: object) -> float:
+def _value(*, where: str, key: str, value: object, options: Mapping[str, str]) -> float:
+    called = options.get(key, key)
     number = _number(key=key, value=value)
     if number is None or math.isnan(number):
-        raise InputError(f"{where}: {key} must be a number, got {_short(value)}; {_as_quantity(value)}")
+        raise InputError(f"{where}: {called} must be a number, got {_short(value)}; {_as_quantity(value)}")
     if number <= 0:
-        remedy = "leave the key out" if key in _OPTIONAL else "correct it"
-        raise InputError(f"{where}: {key} must be above zero, got {_short(value)}; {remedy}")
+        remedy = f"leave {options.get(key, 'the key')} out" if key in _OPTIONAL else "correct it"
+        raise InputError(f"{where}: {called} must be above zero, got {_short(value)}; {remedy}")
     if key in _COUNTS and number != math.inf and number != int(number):
-        raise InputError(f"{where}: {key} must be a whole number, got {_short(value)}; correct it")
+        raise InputError(f"{where}: {called} must be a whole number, got {_short(value)}; correct it")
     least, most = BOUNDS[key]
     if not least <= number <= most:
         raise InputError(
-            f"{where}: {key} must be at least {least:g} and at most {most:g}, got {_short(value)}; correct it"
+            f"{where}: {called} must be at least {least:g} and at most {most:g}, got {_short(value)}; correct it"
         )
     return number
 

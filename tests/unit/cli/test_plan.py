@@ -206,6 +206,26 @@ def test_how_long_it_runs_follows_from_what_is_cached_and_the_last_load(tmp_path
     assert answer["cached_seconds"] == pytest.approx(1000, rel=0.01)
 
 
+def test_without_a_measured_load_the_plan_asks_for_the_rate_of_the_source(tmp_path: Path) -> None:
+    shared = dataset("pictures", size=60 * GB, nodes={"a": 60 * GB})
+    del shared["status"]["loadSeconds"]
+    objects = cluster(nodes=[node("a")], datasets=[shared])
+    answer = found(planned(tmp_path, objects, job(), "--json", *SPEEDS)[0])
+    assert answer["forecast"] is None
+    (line,) = answer["unknown"]
+    assert line.startswith("how long it would run: give --remote-bytes-per-second, such as 180M")
+    assert "no load of Dataset pictures was measured" in line
+    rate = ("--remote-bytes-per-second", "180M")
+    assert found(planned(tmp_path, objects, job(), "--json", *SPEEDS, *rate)[0])["forecast"]
+
+
+def test_how_long_it_runs_is_not_guessed_without_the_cache(tmp_path: Path) -> None:
+    hidden = planned(tmp_path, SMALL, job(), "--json", *SPEEDS, forbidden=frozenset({"cacheclusters"}))[0]
+    answer = found(hidden)
+    assert answer["forecast"] is None
+    assert "how long it would run: what the cache would hold of its data is unknown" in answer["unknown"]
+
+
 def test_apply_creates_the_job_with_its_prediction(tmp_path: Path) -> None:
     result, server = planned(tmp_path, SMALL, job(), "--apply", *SPEEDS)
 
@@ -323,7 +343,12 @@ def test_a_file_without_one_good_job_is_refused_with_a_sentence(
         (["--warm-seconds", "9"], "give --epochs as well"),
         (["--epochs", "2"], "give either --images-per-second-per-gpu or --warm-seconds"),
         (["--epochs", "2", "--warm-seconds", "9", "--images-per-second-per-gpu", "1"], "give either"),
-        (["--epochs", "2", "--warm-seconds", "-9"], "warmSeconds"),
+        (["--epochs", "2", "--warm-seconds", "-9"], "--warm-seconds must be above zero"),
+        (["--remote-bytes-per-second", "18 MBs", *SPEEDS], "--remote-bytes-per-second must be a number, got"),
+        (
+            ["--nic-bytes-per-second", "0", *SPEEDS],
+            "--nic-bytes-per-second must be above zero, got '0'; leave",
+        ),
         (["-n", "other"], "the file's namespace is team, and --namespace is other"),
     ],
 )

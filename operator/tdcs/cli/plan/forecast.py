@@ -1,12 +1,22 @@
 """How long a job would run, by the model of `tdcs predict`. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tdcs.api.dataset import Dataset
 from tdcs.controllers.humanize import human
 from tdcs.simulate.job_scenario import parse_scenario
 from tdcs.simulate.predict import predict
+
+_OPTIONS: Final[Mapping[str, str]] = {
+    "epochs": "--epochs",
+    "imagesPerSecondPerGpu": "--images-per-second-per-gpu",
+    "warmSeconds": "--warm-seconds",
+    "remoteBytesPerSecond": "--remote-bytes-per-second",
+    "nicBytesPerSecond": "--nic-bytes-per-second",
+}
+"""Keys of a scenario that the user gives by an option, which messages are to name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,21 +80,17 @@ def forecast(
         waits_for_data: whether it starts only once its data is cached.
 
     Raises:
-        InputError: what is given does not fit together, or nothing says how fast the source is.
+        InputError: what is given does not fit together, or nothing says how fast the source is: see `measured_rate`.
     """
     statuses = [one.status for one in datasets if one.status is not None]
     size = sum(one.total_bytes for one in statuses)
     assumed = []
     remote: object = speeds.remote_bytes_per_second
-    if remote is None:
-        measured = [
-            one.total_bytes / one.load_seconds for one in statuses if one.load_seconds and one.total_bytes
-        ]
-        if measured:
-            remote = min(measured)
-            assumed.append(
-                f"the source gives {human(round(min(measured)))}/s, as in the last load (--remote-bytes-per-second)"
-            )
+    if remote is None and (measured := measured_rate(datasets)) is not None:
+        remote = measured
+        assumed.append(
+            f"the source gives {human(round(measured))}/s, as in the last load (--remote-bytes-per-second)"
+        )
     values: dict[object, object] = {
         "gpus": gpus,
         "nodes": min(nodes, gpus),
@@ -101,7 +107,9 @@ def forecast(
     }
     found = predict(
         parse_scenario(
-            where="the plan", values={key: value for key, value in values.items() if value is not None}
+            where="the plan",
+            values={key: value for key, value in values.items() if value is not None},
+            options=_OPTIONS,
         ),
         where="the plan",
     )
@@ -118,6 +126,13 @@ def forecast(
         load_seconds=found.load_seconds * (1.0 - _cached_part(datasets)),
         assumed=tuple(assumed),
     )
+
+
+def measured_rate(datasets: Sequence[Dataset]) -> float | None:
+    """Bytes per second that the slowest source gave in its last load; None when no load was measured."""
+    statuses = [one.status for one in datasets if one.status is not None]
+    rates = [one.total_bytes / one.load_seconds for one in statuses if one.load_seconds and one.total_bytes]
+    return min(rates, default=None)
 
 
 def _cached_part(datasets: Sequence[Dataset]) -> float:

@@ -12,7 +12,7 @@ from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.api.trainingjob_status import TrainingJobStatus
 from tdcs.cli.explain.dataset import described, readable
 from tdcs.cli.plan.cache import CacheOutlook, Leaving, cache_outlook
-from tdcs.cli.plan.forecast import Forecast, Speeds, forecast
+from tdcs.cli.plan.forecast import Forecast, Speeds, forecast, measured_rate
 from tdcs.cli.plan.placing import PlannedPod, place_pods
 from tdcs.cli.plan.world import PLANNED_UID, PlanWorld, applied, stores_of
 from tdcs.controllers.queueing.preview import preview
@@ -23,7 +23,7 @@ from tdcs.controllers.trainingjob.decision import data
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.kube.api import Object
 from tdcs.kube.queue import KeyedQueue
-from tdcs.kube.resources import DATASETS, NODES, PODS, TRAINING_JOBS
+from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, PODS, TRAINING_JOBS
 from tdcs.policy.admission import Admission
 from tdcs.policy.eviction import Policy
 
@@ -97,10 +97,9 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
     known = world.sees_all(NODES) and world.sees_all(PODS)
     workers = _workers(spec)
     pods = _pods(world, spec, seen=seen, caches=caches, free=turn.free, workers=workers) if known else ()
+    lacks = _no_forecast(world, spec, seen=seen, caches=caches, speeds=speeds) if speeds is not None else ""
     outlook = None
-    sized = all(one.status and one.status.total_bytes for one in seen.datasets.values())
-    sized = sized and bool(spec.datasets) and len(seen.datasets) == len(spec.datasets)
-    if speeds is not None and sized:
+    if speeds is not None and not lacks:
         nodes = {pod.node for pod in pods if pod.node and pod.score is not None}
         waits = any(use.readiness.percent >= 100 and use.readiness.timeout is None for use in spec.datasets)
         outlook = forecast(
@@ -127,13 +126,33 @@ def plan(world: PlanWorld, *, speeds: Speeds | None, policies: Mapping[str, Poli
         forecast=outlook,
         unknown=(
             *_unknown(world, caches=caches, known=known),
-            *(
-                ("how long it would run: the size of its data is not known yet",)
-                if speeds and not sized
-                else ()
-            ),
+            *([f"how long it would run: {lacks}"] if lacks else ()),
         ),
     )
+
+
+def _no_forecast(
+    world: PlanWorld,
+    spec: TrainingJobSpec,
+    *,
+    seen: Observed,
+    caches: Mapping[str, CacheOutlook | None],
+    speeds: Speeds,
+) -> str:
+    """What is missing to say how long it would run; empty: nothing."""
+    found = seen.datasets
+    sized = all(one.status and one.status.total_bytes for one in found.values())
+    if not (sized and spec.datasets and len(found) == len(spec.datasets)):
+        return "the size of its data is not known yet"
+    if not world.sees_all(CACHE_CLUSTERS) and None in caches.values():
+        return "what the cache would hold of its data is unknown"
+    if speeds.remote_bytes_per_second is None and measured_rate(list(found.values())) is None:
+        return (
+            "give --remote-bytes-per-second, such as 180M, for how fast the source is: no load of "
+            f"{'Dataset' if len(found) == 1 else 'Datasets'} {', '.join(found)} was measured (none has ended, none is "
+            "asked for by spec.preload, or the blocks were in the cache already)"
+        )
+    return ""
 
 
 def _observed(world: PlanWorld, spec: TrainingJobSpec) -> tuple[Observed, list[str]]:
