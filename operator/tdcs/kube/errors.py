@@ -7,6 +7,8 @@ class KubeError(Exception):
     """A request to the API server failed.
 
     Attributes:
+        resource: the kind that was asked for.
+        name: the object's; None for all.
         code: HTTP status, 0 when no answer came at all.
         reason: the server's machine-readable reason, such as ``Forbidden``; may be empty.
         detail: the server's sentence.
@@ -25,6 +27,8 @@ class KubeError(Exception):
     ) -> None:
         target = "/".join(part for part in (namespace, name) if part) or "(all)"
         super().__init__(f"cannot {verb} {resource.kind} {target}: {detail} (HTTP {code} {reason})".rstrip())
+        self.resource = resource
+        self.name = name
         self.code = code
         self.reason = reason
         self.detail = detail

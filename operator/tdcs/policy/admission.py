@@ -47,6 +47,7 @@ class Reason(StrEnum):
     IN_KUEUE = "WaitsInKueue"
     KUEUE_ADMITTED = "AdmittedByKueue"
     INVALID = "InvalidSpec"
+    REFUSED = "ChildRefused"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,6 @@ from tdcs.controllers.trainingjob.kueue.placement import Placement, template_cha
 from tdcs.controllers.trainingjob.rendezvous import environment, port_of
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
-from tdcs.kube.errors import InvalidError
 
 FIRST_COPY = "0"
 """The copy that a job reads as long as none was chosen for it."""
@@ -316,22 +315,3 @@ def _container(given: Object, datasets: list[DatasetUse], variables: list[Object
         ours = [variable for variable in variables if variable["name"] not in taken]
         made["env"] = [*ours, *own]
     return made
-
-
-def refusal(error: Exception, *, paths: Collection[str]) -> str:
-    """What to say of a child that the API server does not take, or that cannot be had.
-
-    What is invalid comes from a template, which the API server sees whole only as a part of the child.
-
-    Args:
-        error: the refusal.
-        paths: where the job's datasets are mounted.
-    """
-    if not isinstance(error, InvalidError):
-        return str(error)
-    taken = [path for path in sorted(paths) if f'mountPath="{path}"' in error.detail]
-    both = f"; a dataset of the job is mounted at {taken[0]} already" if taken else ""
-    return (
-        f"a template in spec.replicaSpecs makes no valid Job: {error.detail}{both}. Templates cannot be changed: "
-        "correct it, delete the job and create it anew"
-    )

@@ -23,6 +23,7 @@ from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
 from tdcs.controllers.trainingjob.copy_choice import CopyChoices
 from tdcs.controllers.trainingjob.data_location import wanted_near
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome
+from tdcs.controllers.trainingjob.failure_message import refusal_of
 from tdcs.controllers.trainingjob.gang import Gangs
 from tdcs.controllers.trainingjob.growth import LOOK_SECONDS, GrowthHold
 from tdcs.controllers.trainingjob.kueue.decided import decided_by_kueue, sized_by_kueue
@@ -175,12 +176,21 @@ class TrainingJobController:
             await self._context.recorder.record(about=obj, reason=found.reason, message=why, type_="Warning")
 
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
-        """A child cannot be as it should. A job that runs is not stopped for that."""
+        """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
         self._gangs.withdraw(obj["metadata"]["uid"])
+        refusal = refusal_of(error, job=seen.name, spec=seen.spec)
+        message = refusal.message
+        if refusal.lasts:
+            message = f"{message}; templates cannot be changed: delete the TrainingJob and create it anew"
+        if refusal.lasts and not seen.was_admitted:
+            now = self._context.now()
+            decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
+            outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
+            await self._report(obj, seen, decision, outcome, now=now)
+            return 0.0  # to end what was made for its other roles
         going = isinstance(error, PredecessorError)
-        reason = "NameTaken" if isinstance(error, ForeignObjectError) else "ChildRefused"
+        reason = "NameTaken" if isinstance(error, ForeignObjectError) else Reason.REFUSED.value
         reason = "EarlierJobGoing" if going else reason
-        message = children.refusal(error, paths={use.mount_path for use in seen.spec.datasets})
         changed = {"reason": reason, "message": message}
         if not seen.was_admitted:
             changed["state"] = "Waiting"

@@ -119,6 +119,11 @@ def gave_back(*, message: str, data: Admission) -> Decision:
     return Decision(admitted=False, reason=Reason.REQUEUED, message=message, data=data)
 
 
+def refused(*, message: str, data: Admission) -> Decision:
+    """The decision on a job that can never have one of its children."""
+    return Decision(admitted=False, reason=Reason.REFUSED, message=message, data=data)
+
+
 def patience_left(use: DatasetUse, *, seen: Observed, now: str) -> float | None:
     """Seconds until a job no longer waits for the asked share of a dataset; None: it waits for ever.
 

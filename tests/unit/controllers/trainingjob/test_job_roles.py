@@ -13,8 +13,6 @@ from tdcs.controllers.trainingjob import decision as decisions
 from tdcs.controllers.trainingjob.observed import JobView, Observed, job_view
 from tdcs.controllers.trainingjob.pods import PodView
 from tdcs.controllers.trainingjob.rendezvous import environment, too_long
-from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError
-from tdcs.kube.resources import JOBS
 
 LATER = "2026-01-01T00:01:00Z"
 
@@ -200,22 +198,3 @@ def test_only_an_elastic_jobs_size_follows() -> None:
     }
     fixed = roles("PyTorch", Worker=3)
     assert children.changes(live=made, spec=fixed, role="Worker", suspended=False) == {}
-
-
-def test_what_the_api_server_does_not_take_is_told_with_its_place_and_remedy() -> None:
-    def refused(detail: str, error: type[KubeError] = InvalidError) -> str:
-        return children.refusal(
-            error(verb="apply", resource=JOBS, namespace="n", name="j", code=500, reason="", detail=detail),
-            paths={"/data"},
-        )
-
-    told = refused(".spec.template.spec.nodeSelectr: field not declared in schema")
-    assert told.startswith(
-        "a template in spec.replicaSpecs makes no valid Job: .spec.template.spec.nodeSelectr: "
-    )
-    assert told.endswith("correct it, delete the job and create it anew")
-    assert "a dataset of the job is mounted at /data already" in refused(
-        'duplicate entries for key [mountPath="/data"]'
-    )
-    assert "HTTP" not in told
-    assert "template" not in refused("no right", ForbiddenError)
