@@ -25,6 +25,7 @@ class ApiStandIn:
         forbidden: plurals that may not be read.
         own_namespace_only: plurals that may be read in one namespace, and not in all at once.
         refusal: the status code and the sentence with which what is made is refused.
+        apply_refusal: the same of what is applied. What is applied is taken as a dry run only.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class ApiStandIn:
         forbidden: frozenset[str] = frozenset(),
         own_namespace_only: frozenset[str] = frozenset(),
         refusal: tuple[int, str] | None = None,
+        apply_refusal: tuple[int, str] | None = None,
     ) -> None:
         self._objects = {plural: list(listed) for plural, listed in objects.items()}
         self._watchers: dict[str, list[queue.Queue[Object | None]]] = {}
@@ -41,6 +43,8 @@ class ApiStandIn:
         self.forbidden = forbidden
         self.own_namespace_only = own_namespace_only
         self.refusal = refusal
+        self.apply_refusal = apply_refusal
+        self.applied: list[Object] = []
         self._stopped = False
         self._server = _Server(("127.0.0.1", 0), self._handler())
 
@@ -124,6 +128,18 @@ class ApiStandIn:
                 if "dryRun" not in parse_qs(url.query):
                     owner.put(url.path.rpartition("/")[2], made)
                 self._answer(201, made)
+
+            def do_PATCH(self) -> None:
+                wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if owner.apply_refusal is not None:
+                    code, sentence = owner.apply_refusal
+                    self._answer(code, {"reason": "Refused", "message": sentence})
+                    return
+                if "dryRun" not in parse_qs(urlparse(self.path).query):
+                    self._answer(405, {"reason": "MethodNotAllowed", "message": "dry runs only"})
+                    return
+                owner.applied.append(wanted)
+                self._answer(201, wanted)
 
             def _one(self, plural: str, key: tuple[str, str]) -> None:
                 found = next((each for each in owner._objects.get(plural, ()) if _key(each) == key), None)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner, Result
 from tests.controlplane.operator_world import World, world
@@ -67,6 +68,42 @@ def test_what_kubectl_apply_refuses_is_not_planned(world: World, tmp_path: Path)
         found = run_plan(world, file)
         assert (found.exit_code, words in found.output) == (2, True), found.output
     assert world.kube.find("TrainingJob", "planned", namespace=world.namespace) is None
+
+
+FAULTS: dict[str, tuple[Any, Any, str]] = {
+    "a misspelt field of the pod": ({"nodeNaem": "x"}, {}, "template.spec.nodeNaem: no such field"),
+    "a misspelt field of a container": ({}, {"imagge": "x"}, "imagge: no such field"),
+    "a negative amount": ({}, {"resources": {"limits": {"nvidia.com/gpu": "-1"}}}, "limits[nvidia.com/gpu]"),
+    "a mount without a volume": (
+        {},
+        {"volumeMounts": [{"name": "absent", "mountPath": "/x"}]},
+        "volumeMounts[0].name: Not found",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_template_that_makes_no_valid_job_is_refused_by_the_plan_and_ends_the_job(
+    world: World, tmp_path: Path, fault: str
+) -> None:
+    pod, container, words = FAULTS[fault]
+    file = job_file(world, tmp_path, workers=2)
+    job = yaml.safe_load(file.read_text(encoding="utf-8"))
+    job["spec"]["datasets"] = []
+    template = job["spec"]["replicaSpecs"][0]["template"]["spec"]
+    template |= pod
+    template["containers"][0] |= container
+    file.write_text(yaml.safe_dump(job), encoding="utf-8")
+    found = run_plan(world, file)
+    assert found.exit_code == 2, found.output
+    for part in ("the API server refuses the Job of role Worker: ", words):
+        assert part in " ".join(found.output.split())
+    with world.operator():
+        world.kube.create(job)
+        world.wait(lambda: condition(world.job("planned"), "Failed") == "True")
+    status = world.job("planned")["status"]
+    assert (status["state"], status["reason"]) == ("Failed", "ChildRefused")
+    assert words in status["message"]
 
 
 def test_a_plan_says_what_the_operator_does_and_the_job_says_how_wrong_it_was(

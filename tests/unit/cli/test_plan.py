@@ -398,6 +398,67 @@ def test_who_may_not_create_jobs_gets_a_plan_that_says_what_was_not_checked(tmp_
     ]
 
 
+NODE_NAEM = (
+    "failed to create typed patch object (team/train-worker; batch/v1, Kind=Job): "
+    ".spec.template.spec.nodeNaem: field not declared in schema"
+)
+
+
+def test_the_jobs_that_the_operator_would_make_are_tried_as_they_would_be_applied(tmp_path: Path) -> None:
+    result, server = planned(tmp_path, SMALL, job(), "--json")
+    assert found(result)["unknown"] == []
+    (made,) = server.applied
+    assert (made["kind"], made["metadata"]["name"], made["spec"]["completions"]) == ("Job", "train-worker", 2)
+    assert "ownerReferences" not in made["metadata"]
+    assert made["spec"]["suspend"] is True
+
+
+def test_a_job_with_a_template_that_makes_no_valid_job_is_refused_by_role_and_field(tmp_path: Path) -> None:
+    result, server = planned(tmp_path, SMALL, job(), "--apply", apply_refusal=(500, NODE_NAEM))
+    assert result.exit_code == 2
+    assert (
+        "the API server refuses the Job of role Worker: template.spec.nodeNaem: no such field; correct "
+        "spec.replicaSpecs: the TrainingJob would fail for good (ChildRefused)"
+        in " ".join(result.output.split())
+    )
+    assert not server.objects("trainingjobs")
+
+
+def test_a_job_name_that_is_taken_is_said_before(tmp_path: Path) -> None:
+    taken = {"metadata": {"name": "train-worker", "namespace": "team"}, "spec": {}}
+    result = planned(tmp_path, {**SMALL, "jobs": [taken]}, job())[0]
+    assert result.exit_code == 2
+    assert "Job team/train-worker exists and was not made for TrainingJob train" in result.output
+
+
+def test_who_may_not_make_jobs_reads_that_their_templates_were_not_checked(tmp_path: Path) -> None:
+    detail = 'jobs.batch "train-worker" is forbidden: User "u" cannot patch resource "jobs" in API group'
+    answer = found(planned(tmp_path, SMALL, job(), "--json", apply_refusal=(403, detail))[0])
+    sentence = (
+        "whether the API server takes its Jobs: you may not get, create and patch Jobs in namespace team"
+    )
+    assert answer["unknown"] == [sentence]
+    assert answer["starts_now"] is True
+
+
+@pytest.mark.parametrize(
+    ("code", "detail"),
+    [
+        (403, "exceeded quota: count/jobs.batch=1"),
+        (400, 'admission webhook "gate" denied the request: not you'),
+        (500, 'failed calling webhook "gate": deadline exceeded'),
+    ],
+)
+def test_a_refusal_of_this_user_alone_or_for_now_leaves_the_start_unknown(
+    tmp_path: Path, code: int, detail: str
+) -> None:
+    answer = found(planned(tmp_path, SMALL, job(), "--json", apply_refusal=(code, detail))[0])
+    (line,) = answer["unknown"]
+    assert line.startswith("whether the API server takes its Jobs from the operator")
+    assert detail in line
+    assert answer["starts_now"] is None
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["plan", str(tmp_path / "none.yaml")])
     assert result.exit_code == 2

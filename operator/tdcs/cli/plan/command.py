@@ -12,6 +12,7 @@ from rich.markup import escape
 from tdcs.api import names
 from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.input import inputs_checked
+from tdcs.cli.plan.dry_run import check_children, check_job
 from tdcs.cli.plan.forecast import Forecast, Speeds
 from tdcs.cli.plan.job_file import read_job
 from tdcs.cli.plan.outlook import JobPlan, plan
@@ -20,7 +21,7 @@ from tdcs.controllers.cachemanager.policies import installed_policies
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.humanize import human
 from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError
+from tdcs.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError
 from tdcs.kube.resources import TRAINING_JOBS
 from tdcs.simulate.errors import InputError
 from tdcs.simulate.wording import duration, times
@@ -141,35 +142,15 @@ async def _planned(
                 f"TrainingJob {where}/{name} exists already: tdcs explain job {name} -n {where} says how it is; to "
                 "plan another one choose another metadata.name"
             )
-        unchecked = await _check(api, job)
+        tried = [await check_job(api, job), await check_children(api, job)]
         found = plan(await read_world(api, job), speeds=speeds, policies=installed_policies())
-        if unchecked:
-            found = dataclasses.replace(found, unknown=(unchecked, *found.unknown))
+        unknown = (*(each.unknown for each in tried if each.unknown), *found.unknown)
+        found = dataclasses.replace(found, unknown=unknown)
+        if found.starts_now and any(each.refused for each in tried):
+            found = dataclasses.replace(found, starts_now=None)
         if applies:
             await _create(api, job, found.forecast)
         return found, applies
-
-
-async def _check(api: KubeApi, job: Object) -> str:
-    """Have the API server check the job as if it were created: schema, rules, admission.
-
-    Returns:
-        Why it could not be asked; empty when it takes the job.
-
-    Raises:
-        InputError: it would refuse the job.
-    """
-    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-    try:
-        await api.create(TRAINING_JOBS, obj=job, dry_run=True)
-    except (InvalidError, ForbiddenError, NotFoundError) as error:
-        cannot = "whether the API server takes this job"
-        if "cannot create resource" in error.detail:
-            return f"{cannot}: you may not create TrainingJobs in namespace {namespace}"
-        if "does not support dry run" in error.detail:
-            return f"{cannot}: {error.detail}"
-        raise InputError(f"the API server refuses TrainingJob {namespace}/{name}: {error.detail}") from error
-    return ""
 
 
 async def read_world(api: KubeApi, job: Object, *, now: str = "") -> PlanWorld:
