@@ -10,8 +10,7 @@ import click
 from tdcs_local import lifecycle, preflight, programs
 from tdcs_local.containers import compile_environment, torch_root
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import images, release
-from tdcs_local.kind.kubectl import Kubectl
+from tdcs_local.kind import cluster, images, release
 from tdcs_local.packaging.command import package, sbom
 from tdcs_local.paths import CHECKOUT
 from tdcs_local.progress import Reporter
@@ -167,14 +166,15 @@ def install(settings: tuple[str, ...], values: tuple[Path, ...]) -> None:
     """Build the images, then install or upgrade TDCS on the cluster by its chart."""
     single = _pairs(settings, "--set")
     reporter = Reporter()
+    kubectl = cluster.access()
     tags = images.ensure(release.IMAGES, reporter=reporter)
-    release.install(reporter=reporter, kubectl=Kubectl(), tags=tags, settings=single, values=values)
+    release.install(reporter=reporter, kubectl=kubectl, tags=tags, settings=single, values=values)
 
 
 @main.command()
 def uninstall() -> None:
     """Remove TDCS from the cluster; its custom resource definitions stay, as with any chart."""
-    release.uninstall(reporter=Reporter(), kubectl=Kubectl())
+    release.uninstall(reporter=Reporter(), kubectl=cluster.access())
 
 
 @main.command()

@@ -131,6 +131,16 @@ def require_own(cluster: str) -> None:
         raise LocalError(what=f"the cluster {cluster} is not up: {state.value}", remedy="make up")
 
 
+def access() -> Kubectl:
+    """kubectl for the cluster of this checkout.
+
+    Raises :class:`LocalError` if its kubeconfig is not there: says which cluster there is, and how to use that.
+    """
+    if not KUBECONFIG.exists():
+        require_own(name())
+    return Kubectl()
+
+
 def older(cluster: str) -> bool:
     """Whether the nodes were made of another image than this checkout's files make."""
     images = node_image.references()
@@ -150,12 +160,22 @@ def abandoned(cluster: str) -> bool:
 
 def foreign(cluster: str) -> LocalError:
     """The error of a cluster that is not this checkout's."""
-    owners = sorted({node.owner or "something other than this tool" for node in nodes(cluster)})
+    made_by = {node.owner for node in nodes(cluster)}
+    owners = ", ".join(sorted(owner or "something other than this tool" for owner in made_by))
+    own_name = f"for one of your own give it another name ({NAME_VARIABLE}=tdcs-two make up), or run `make down` there"
+    use = ""
+    if len(made_by) == 1 and (owner := next(iter(made_by))):
+        theirs = Path(owner) / KUBECONFIG.relative_to(CHECKOUT)
+        use = (
+            f"to use it, run this command in {owner}; kubectl and tdcs reach it from anywhere with "
+            f"export KUBECONFIG={theirs}; "
+        )
     return LocalError(
         what=f"the cluster {cluster} is not this checkout's",
-        why=f"it was made by {', '.join(owners)}; nothing was changed",
-        remedy=f"use a name of your own ({NAME_VARIABLE}=tdcs-two make up), or run `make down` there first; if that "
-        "checkout is no more, remove its cluster: PYTHONPATH=deploy/local .venv/bin/python -m tdcs_local down --force",
+        why=f"it was made by {owners}, and these commands work on their own checkout's cluster only, whatever "
+        "KUBECONFIG says; nothing was changed",
+        remedy=f"{use}{own_name} first; if that checkout is no more, remove its cluster: PYTHONPATH=deploy/local "
+        ".venv/bin/python -m tdcs_local down --force",
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tdcs_local.errors import LocalError
-from tdcs_local.kind import images
+from tdcs_local.kind import cluster, images
 from tdcs_local.kind.kubectl import Kubectl, Object, condition, load
 from tdcs_local.paths import LOCAL
 from tdcs_local.progress import Reporter
@@ -47,7 +47,7 @@ DATASETS: Mapping[str, Made] = {
 
 def up(*, reporter: Reporter) -> None:
     """Install the store or bring it up to date, and wait until the link holds its rate."""
-    kubectl = Kubectl()
+    kubectl = cluster.access()
     tag = images.ensure(["store"], reporter=reporter)["store"]
     with reporter.step("object store") as step:
         objects = load(LOCAL / "store" / "store.yaml")
@@ -120,7 +120,7 @@ def manifest(name: str) -> Object:
 
 def credentials(*, namespace: str, name: str, reporter: Reporter) -> None:
     """Create or update a Secret that a Dataset's ``secretRef`` can name; its namespace must exist."""
-    kubectl = Kubectl()
+    kubectl = cluster.access()
     found = kubectl.get("secret", "store", namespace=NAMESPACE)
     if found is None:
         raise LocalError(
@@ -193,8 +193,9 @@ def _post(path: str, text: str | None = None, *, file: str = "-") -> Object:
 
 
 def _ask(verb: str, path: str, *words: str, stdin: str | None = None) -> Object:
+    kubectl = cluster.access()
     try:
-        found: Object = json.loads(Kubectl()(*words, stdin=stdin, timeout=FILL_SECONDS))
+        found: Object = json.loads(kubectl(*words, stdin=stdin, timeout=FILL_SECONDS))
     except LocalError as error:
         # the API server's own errors have a reason in brackets; the store's are sentences that say what to do
         own = error.why.startswith("Error from server: ")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tdcs_local import shell
+from tdcs_local import host, shell
+from tdcs_local.cli import main
 from tdcs_local.containers import node_image
 from tdcs_local.containers.node_image import NodeImages
 from tdcs_local.errors import LocalError
@@ -134,6 +135,42 @@ def test_whose_cluster_may_be_replaced(
     monkeypatch.setattr(cluster, "nodes", lambda name: found)
     monkeypatch.setattr(shell, "succeeds", lambda command: answers)
     assert cluster.abandoned("tdcs") is abandoned
+
+
+@pytest.fixture
+def second_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout that has made no cluster, with KUBECONFIG of the one that has; the result is that one."""
+    first = tmp_path / "first"
+    monkeypatch.setenv("KUBECONFIG", str(first / ".local/kubeconfig"))
+    monkeypatch.setattr(cluster, "CHECKOUT", tmp_path / "second")
+    monkeypatch.setattr(cluster, "KUBECONFIG", tmp_path / "second/.local/kubeconfig")
+    monkeypatch.setattr(host, "engine_answers", lambda: True)
+    monkeypatch.setattr(cluster, "nodes", lambda name: nodes(owner=str(first)))
+    monkeypatch.setattr(shell, "capture", lambda *_, **__: pytest.fail("no command of a cluster is run"))
+    return first
+
+
+@pytest.mark.parametrize("command", [["store", "status"], ["store", "up"], ["install"], ["uninstall"]])
+def test_a_second_checkout_reads_how_to_use_the_cluster_that_is_there(
+    second_checkout: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(command, standalone_mode=False)
+    said = capsys.readouterr().err
+    assert f"it was made by {second_checkout}" in said
+    assert "whatever KUBECONFIG says" in said
+    assert f"run this command in {second_checkout}" in said
+    assert f"export KUBECONFIG={second_checkout}/.local/kubeconfig" in said
+    assert "repairs" not in said
+
+
+def test_without_any_cluster_make_up_is_the_remedy(
+    second_checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "nodes", lambda name: [])
+    with pytest.raises(LocalError) as error:
+        cluster.access()
+    assert error.value.remedy == "make up"
 
 
 def test_a_cluster_of_another_node_image_is_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
