@@ -129,6 +129,30 @@ def test_comments_and_messages_are_in_plain_words() -> None:
     assert not {module: words for module, words in found.items() if words}
 
 
+def sentences(source: str) -> Iterator[str]:
+    """The strings of a module, each as it is printed but for its values."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_commands_about_cache_clusters_look_in_their_namespace() -> None:
+    # They live in the operator's namespace, which is nobody's current one.
+    command = re.compile(r"kubectl (?:get|describe|delete|edit) cacheclusters?\b[^,;)]*")
+    found = {
+        str(module): [
+            said
+            for text in sentences((ROOT / module).read_text())
+            for said in command.findall(text)
+            if not re.search(r" (?:-A|-n)\b", said)
+        ]
+        for module in modules()
+    }
+    assert not {module: commands for module, commands in found.items() if commands}
+
+
 def test_no_folder_has_more_modules_than_a_reader_takes_in() -> None:
     counts: dict[str, int] = {}
     for module in modules():

@@ -154,7 +154,7 @@ def test_the_event_of_a_pod_names_its_dataset_the_reason_and_what_to_look_at(run
 
     for text, reason, remedy in (
         (without_client, "cache cluster default is not mounted on node node-a", "grep default-fuse"),
-        (without_client, "not mounted", "kubectl describe cachecluster default"),
+        (without_client, "not mounted", "kubectl describe cacheclusters -A"),
         (
             without_folder,
             "folder /datasets/missing is not in cache cluster default",

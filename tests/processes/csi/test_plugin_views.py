@@ -156,7 +156,7 @@ def test_without_master_and_list_a_pod_is_told_where_to_look(node: Node) -> None
     text = str(caught.value.details())
     assert text.startswith("Dataset team/data: the files of /datasets/other cannot be listed")
     assert "the master of cache cluster default does not answer" in text
-    assert "kubectl describe cachecluster default" in text
+    assert "kubectl describe cacheclusters -A" in text
 
 
 def test_a_plugin_that_was_killed_disturbs_no_reader_and_goes_on(partial: ViewNode) -> None:

@@ -28,7 +28,7 @@ def cluster_problem(*, stores: Stores, spec: DatasetSpec, new: bool = False) -> 
         return Problem(
             reason="CacheClusterNotFound",
             message=f"there is no CacheCluster {name} (spec.cacheClusterRef): create it, or create the "
-            "Dataset anew with the name of one that exists (kubectl get cacheclusters)",
+            "Dataset anew with the name of one that exists (kubectl get cacheclusters -A)",
             retry_after=RETRY_SOON,
         )
     if new and cluster["metadata"].get("deletionTimestamp"):

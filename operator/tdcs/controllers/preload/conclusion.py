@@ -88,7 +88,7 @@ def conclude(view: PreloadView) -> Conclusion:
     if not placement.copies:
         text = (
             "no live cache worker with free space is on a node that it may use (spec.nodes, and "
-            "spec.placement.nodeSelector of the Dataset): see kubectl get cacheclusters -o wide"
+            "spec.placement.nodeSelector of the Dataset): see kubectl get cacheclusters -A -o wide"
         )
         return Conclusion(state="Pending", reason=NO_CACHE_NODE, message=text)
     if not view.assigned or view.progress.missing_bytes > 0 or view.progress.failed_bytes > 0:

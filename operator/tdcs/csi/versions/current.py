@@ -178,8 +178,8 @@ class Versions:
             raise SourceNotReadyError(
                 f"the files of {volume.path} cannot be listed and no list of them is on this node: the master of cache "
                 f"cluster {volume.cluster} does not answer ({error or 'no answer in time'}); look at its pod (kubectl "
-                f"get pods -A | grep {volume.cluster}-master) and at the CacheCluster (kubectl describe cachecluster "
-                f"{volume.cluster})"
+                f"get pods -A | grep {volume.cluster}-master) and at the CacheCluster (kubectl describe cacheclusters "
+                "-A)"
             ) from error
         except EngineError as error:
             raise SourceNotReadyError(
