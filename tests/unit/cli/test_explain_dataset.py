@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.cli.builders import job
+from tests.unit.cli.builders import job, pod
 from tests.unit.controllers.builders import NOW
 
 from tdcs.api.dataset import Dataset
-from tdcs.cli.explain.dataset import explain_dataset
+from tdcs.cli.explain.dataset import described, explain_dataset
 from tdcs.kube.api import Object
 
 
@@ -46,16 +46,92 @@ def test_a_dataset_says_what_it_is_granted_who_reads_it_and_when_it_leaves() -> 
     reads = job(conditions=[{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}])
     waits = {**job(reason="DatasetAtLimit"), "metadata": {"name": "later", "namespace": "team"}}
     lines = explain_dataset(
-        namespace="team", name="pictures", dataset=found, jobs=[reads, waits], created=NOW, now=NOW
+        namespace="team", name="pictures", dataset=found, jobs=[reads, waits], pods=[], created=NOW, now=NOW
     )
     text = "\n".join(lines)
     assert "Granted=False (NotAllFits): 6 MB of 10 MB found room" in text
-    assert "It may take 12.0 MB of the cache: 2400 of its 4096 slots" in text
+    assert (
+        "It may take 12.0 MB of the cache: 2400 of the 4096 slots, parts of about the same size, of its data"
+        in text
+    )
     assert "Copy 0: 6.0 MB on a; 1 job may read it at once" in text
     assert "Copy clone-1: 1.0 MB on b; 5.0 MB to come" in text
-    assert "Read by train" in text
+    assert "Used by train" in text
     assert "Waited for by later (DatasetAtLimit)" in text
     assert f"168h after its last use (spec.eviction.ttl), last used {NOW}" in text
+
+
+def users(*pods: Object, jobs: Sequence[Object] = (), listed: bool = True, **status: Any) -> list[str]:
+    """The lines on who uses a Dataset named pictures."""
+    found = Dataset.model_validate(
+        {
+            "spec": {"source": {"uri": "file:///data"}},
+            "status": {"totalBytes": 100, "mountPath": "/p", **status},
+        }
+    )
+    lines = explain_dataset(
+        namespace="team",
+        name="pictures",
+        dataset=found,
+        jobs=jobs,
+        pods=list(pods) if listed else None,
+        created=NOW,
+        now=NOW,
+    )
+    return [line for line in lines if "Used by" in line or "pods" in line or "claim" in line]
+
+
+def reader(name: str, *, owner: str = "", job_label: str = "", phase: str = "Running") -> Object:
+    """A pod that mounts the Dataset's claim."""
+    found = pod(name, labels={"tdcs.io/training-job": job_label} if job_label else {}, phase=phase)
+    found["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "pictures"}}]
+    if owner:
+        found["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
+    return found
+
+
+def test_jobs_that_name_a_dataset_use_it_and_those_that_do_not_run_say_why() -> None:
+    admitted = [{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}]
+    stuck = job(conditions=admitted, state="Starting", reason="ImagePullBackOff")
+    runs = {**job(conditions=admitted, reason=""), "metadata": {"name": "well", "namespace": "team"}}
+    assert users(jobs=[stuck, runs]) == ["Used by train (ImagePullBackOff), well"]
+
+
+def test_pods_that_mount_its_claim_are_named_with_what_made_them() -> None:
+    lines = users(
+        reader("notebook"),
+        reader("load-0", owner="load"),
+        reader("load-1", owner="load", phase="Pending"),
+        reader("done", phase="Succeeded"),
+        reader("train-worker-0", job_label="train"),
+        pod("other"),
+        inUse=True,
+    )
+    assert lines == ["Used by pods that mount its claim: 2 of Job load, notebook"]
+
+
+def test_without_the_right_to_list_pods_it_is_unknown_which_mount_its_claim() -> None:
+    sentence = "Which pods mount its claim is unknown: you may not list pods in namespace team"
+    assert users(listed=False, inUse=True) == [sentence]
+    assert users(listed=False) == []
+
+
+def test_the_size_of_what_was_never_listed_is_unknown_and_that_of_an_empty_file_is_not() -> None:
+    def line(**status: Any) -> str:
+        spec = {"source": {"uri": "file:///data"}}
+        return described("p", Dataset.model_validate({"spec": spec, "status": status}))
+
+    unlisted = line(conditions=[])
+    assert unlisted.startswith("p: its size is unknown, as its source has not been listed")
+    assert "0 bytes" not in unlisted
+    assert line(totalFiles=1).startswith("p: 0 bytes")
+
+
+def test_a_grant_of_all_slots_is_all_of_its_data() -> None:
+    status = {"totalBytes": 100, "mountPath": "/p", "grant": {"bytes": 200, "slots": 4096}}
+    found = Dataset.model_validate({"spec": {"source": {"uri": "file:///data"}}, "status": status})
+    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], pods=[], created=NOW, now=NOW)
+    assert "It may take 200 bytes of the cache: all of its data" in lines
 
 
 def leaving(*, jobs: Sequence[Object] = (), eviction: Object | None = None, **status: Any) -> str:
@@ -67,9 +143,9 @@ def leaving(*, jobs: Sequence[Object] = (), eviction: Object | None = None, **st
             "status": {**granted, **status},
         }
     )
-    return explain_dataset(namespace="team", name="pictures", dataset=found, jobs=jobs, created=NOW, now=NOW)[
-        -1
-    ]
+    return explain_dataset(
+        namespace="team", name="pictures", dataset=found, jobs=jobs, pods=[], created=NOW, now=NOW
+    )[-1]
 
 
 READS = job(conditions=[{"type": "Admitted", "status": "True", "reason": "AllPodsFit"}])
@@ -135,7 +211,7 @@ def test_conditions_that_say_the_same_are_one_line_without_words_twice() -> None
             },
         }
     )
-    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], created=NOW, now=NOW)
+    lines = explain_dataset(namespace="team", name="p", dataset=found, jobs=[], pods=[], created=NOW, now=NOW)
     assert lines[2:5] == [
         "Placed=True: on 1 node",
         f"Loaded=True, Ready=True: {size}",

@@ -89,7 +89,7 @@ def show_pod(report: PodReport, *, console: Console) -> None:
 @command.command(name="dataset")
 @object_options("Dataset")
 def dataset(*, name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> None:
-    """Say what of Dataset NAME is cached and why, who reads it, and when it leaves."""
+    """Say what of Dataset NAME is cached and why, who uses it, and when it leaves."""
     lines = _answered(_read_dataset, kubeconfig=kubeconfig, context=context, name=name, namespace=namespace)
     console = Console()
     for line in lines:
@@ -108,6 +108,7 @@ async def _read_dataset(api: KubeApi, name: str, namespace: str) -> list[str]:
         name=name,
         dataset=known,
         jobs=jobs,
+        pods=await _all(api, PODS, namespace=namespace),
         created=str(found["metadata"].get("creationTimestamp", now)),
         now=now,
     )
@@ -215,9 +216,9 @@ async def existing(api: KubeApi, resource: Resource, *, kind: str, name: str, na
     return found
 
 
-async def _all(api: KubeApi, resource: Resource) -> list[Object] | None:
-    """All objects of a kind, or None when the user may not list them."""
+async def _all(api: KubeApi, resource: Resource, *, namespace: str | None = None) -> list[Object] | None:
+    """The objects of a kind, of all namespaces or of one, or None when the user may not list them."""
     try:
-        return (await api.list(resource)).items
+        return (await api.list(resource, namespace=namespace)).items
     except ForbiddenError:
         return None

@@ -1,6 +1,7 @@
-"""Datasets in words: how much of them is cached and where, why no more, who reads them and when they leave. Pure."""
+"""Datasets in words: how much of them is cached and where, why no more, who uses them and when they leave. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -9,10 +10,12 @@ from tdcs.api.conditions import Condition
 from tdcs.api.dataset import Copy, Dataset, DatasetStatus
 from tdcs.api.sharing import PIN, TIMED, Access, Eviction
 from tdcs.cli import dataset_use
-from tdcs.controllers.cachemanager.demand import jobs_of, stage_of
+from tdcs.cli.live.pods import pod_row
+from tdcs.controllers.cachemanager.demand import jobs_of
 from tdcs.controllers.humanize import counted, explain_invalid, human
 from tdcs.controllers.trainingjob.data_location import copies_of
 from tdcs.controllers.trainingjob.decision import why_not_mounted
+from tdcs.controllers.usage import claims_of
 from tdcs.kube.api import Object
 from tdcs.planning.grants import Tier
 from tdcs.planning.standing import DatasetJobs
@@ -20,7 +23,7 @@ from tdcs.policy import slots
 from tdcs.policy.copies import merged
 
 NAMED_JOBS = 8
-"""So many jobs are named; the others are counted."""
+"""So many jobs, and owners of pods, are named; the others are counted."""
 
 NAMED_NODES = 8
 """Nodes of a dataset that are named, those with the most bytes."""
@@ -41,7 +44,8 @@ def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -
     if dataset is None:
         return f"{name}: there is no such Dataset in the job's namespace; create it, or correct spec.datasets"
     why = why_not_mounted(dataset)
-    if dataset.status is None:
+    status = dataset.status
+    if status is None:
         return f"{name}: {why}"
     offered = merged(list(copies_of(dataset).values()))
     cached = offered.node_bytes if offered is not None else {}
@@ -52,12 +56,14 @@ def described(name: str, dataset: Dataset | None, *, reads: str | None = None) -
     if len(ranked) > NAMED_NODES:
         named.append(f"less or as much on {len(ranked) - NAMED_NODES} more")
     where = ", ".join(named) or "nowhere"
-    total = dataset.status.total_bytes
-    copies = [copy.id for copy in dataset.status.copies if copy.id != names.PRELOADED_COPY]
+    size = f"{human(status.total_bytes)}, {status.cached_ratio:.0%} of it cached: {where}"
+    if not (status.total_bytes or status.total_files or ranked):
+        size = "its size is unknown, as its source has not been listed"
+    copies = [copy.id for copy in status.copies if copy.id != names.PRELOADED_COPY]
     which = f"; {len(copies)} copies, the job reads copy {reads}" if len(copies) > 1 and reads else ""
     unread = f"; it cannot be read now: {why}" if why else ""
-    limited = _limited(dataset, dataset.status)
-    return f"{name}: {human(total)}, {dataset.status.cached_ratio:.0%} of it cached: {where}{which}{limited}{unread}"
+    limited = _limited(dataset, status)
+    return f"{name}: {size}{which}{limited}{unread}"
 
 
 def _limited(dataset: Dataset, status: DatasetStatus) -> str:
@@ -75,7 +81,14 @@ def _limited(dataset: Dataset, status: DatasetStatus) -> str:
 
 
 def explain_dataset(
-    *, namespace: str, name: str, dataset: Dataset, jobs: Iterable[Object], created: str, now: str
+    *,
+    namespace: str,
+    name: str,
+    dataset: Dataset,
+    jobs: Iterable[Object],
+    pods: Sequence[Object] | None,
+    created: str,
+    now: str,
 ) -> list[str]:
     """The answer, in lines.
 
@@ -84,6 +97,7 @@ def explain_dataset(
         name: its name.
         dataset: as it is.
         jobs: the TrainingJobs of its namespace.
+        pods: those of its namespace; None when the user may not list them.
         created: when it was created.
         now: the time.
     """
@@ -92,12 +106,13 @@ def explain_dataset(
     lines = [f"Dataset {namespace}/{name}: {status.state or 'Pending'}", described(name, dataset)]
     lines += _conditions(status)
     if status.grant is not None:
-        lines.append(
-            f"It may take {human(status.grant.bytes)} of the cache: {status.grant.slots} of its {slots.SLOTS} slots"
-        )
+        part = f"{status.grant.slots} of the {slots.SLOTS} slots, parts of about the same size, of its data"
+        share = "all of its data" if status.grant.slots == slots.SLOTS else part
+        lines.append(f"It may take {human(status.grant.bytes)} of the cache: {share}")
     lines += [_copy(copy, dataset.spec.access) for copy in status.copies if copy.id != names.PRELOADED_COPY]
     users = jobs_of(namespace=namespace, dataset=name, jobs=known)
-    lines += _users(users, known, status)
+    lines += _jobs(users, known)
+    lines += _pods(pods, namespace=namespace, claim=name, in_use=status.in_use)
     return [*lines, _leaves(dataset, status, jobs=users, created=created, now=now)]
 
 
@@ -127,21 +142,37 @@ def _copy(copy: Copy, access: Access) -> str:
     return f"Copy {copy.id}: {human(size)} on {where}{further}{places}{idle}"
 
 
-def _users(jobs: DatasetJobs, known: Mapping[tuple[str, str], Object], status: DatasetStatus) -> list[str]:
+def _jobs(jobs: DatasetJobs, known: Mapping[tuple[str, str], Object]) -> list[str]:
+    """The jobs that name it: those that were admitted, whether their pods run or not, and those that wait."""
     lines = []
-    for verb, found in (("Read by", jobs.active), ("Waited for by", jobs.waiting)):
+    for verb, found in (("Used by", jobs.active), ("Waited for by", jobs.waiting)):
         if found:
             more = f" and {len(found) - NAMED_JOBS} more" if len(found) > NAMED_JOBS else ""
             named = ", ".join(_job(known[key], key[1]) for key in found[:NAMED_JOBS])
             lines.append(f"{verb} {named}{more}")
-    if not jobs.active and status.in_use:
-        lines.append("A pod mounts its claim")
     return lines
 
 
 def _job(job: Object, name: str) -> str:
     reason = (job.get("status") or {}).get("reason", "")
-    return f"{name} ({reason})" if stage_of(job) == "Waiting" and reason else name
+    return f"{name} ({reason})" if reason else name
+
+
+def _pods(pods: Sequence[Object] | None, *, namespace: str, claim: str, in_use: bool) -> list[str]:
+    """The pods that mount its claim, but for those of TrainingJobs."""
+    if pods is None:
+        unknown = f"Which pods mount its claim is unknown: you may not list pods in namespace {namespace}"
+        return [unknown] if in_use else []
+    rows = [pod_row(pod) for pod in pods if claim in claims_of(pod)]
+    counts = Counter((row.owner_kind, row.owner_name) for row in rows if not (row.job or row.ended))
+    named = [
+        owner if kind == "Pod" else f"{count} of {kind} {owner}"
+        for (kind, owner), count in sorted(counts.items())
+    ]
+    if not named:
+        return []
+    more = f" and those of {len(named) - NAMED_JOBS} more" if len(named) > NAMED_JOBS else ""
+    return [f"Used by pods that mount its claim: {', '.join(named[:NAMED_JOBS])}{more}"]
 
 
 def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, created: str, now: str) -> str:
