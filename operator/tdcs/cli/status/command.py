@@ -259,7 +259,7 @@ async def _read(
     """What there is, and the namespace that was looked into; None: all."""
     async with api_client(kubeconfig=kubeconfig, context=context) as api:
         where = None if everywhere else namespace or api.default_namespace or "default"
-        world = await read_world(api, namespace=where, alone=namespace is not None)
+        world = await read_world(api, namespace=where)
         if where is not None and not (world.datasets or world.preloads or world.jobs):
             await check_namespace(api, where)
     return world, where

@@ -26,22 +26,20 @@ class World:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-async def read_world(api: KubeApi, *, namespace: str | None, alone: bool) -> World:
+async def read_world(api: KubeApi, *, namespace: str | None) -> World:
     """What the user may list.
 
     Args:
         api: as whoever looks.
         namespace: of Datasets, Preloads and TrainingJobs; None: all.
-        alone: whether CacheClusters, too, are asked for in that namespace and nowhere else.
 
     Raises:
         click.ClickException: the cluster does not know a kind.
         KubeError: a kind could not be listed for another reason than a missing right.
     """
     # CacheClusters live in the release's namespace, whichever is looked at: who may not list all may see those.
-    homes = [namespace] if alone else [None, names.SYSTEM_NAMESPACE]
     scopes: dict[Resource, Sequence[str | None]] = {
-        CACHE_CLUSTERS: homes,
+        CACHE_CLUSTERS: [None, names.SYSTEM_NAMESPACE],
         DATASETS: [namespace],
         PRELOADS: [namespace],
         TRAINING_JOBS: [namespace],
@@ -55,10 +53,6 @@ async def read_world(api: KubeApi, *, namespace: str | None, alone: bool) -> Wor
         for resource, objects in found.items()
         if objects is None
     }
-    if alone and found[CACHE_CLUSTERS] == []:
-        limits[CACHE_CLUSTERS.plural] = (
-            f"none in namespace {namespace}; without -n those of the cluster are shown"
-        )
     return World(
         clusters=found[CACHE_CLUSTERS] or (),
         datasets=found[DATASETS] or (),
