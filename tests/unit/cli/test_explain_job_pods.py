@@ -126,7 +126,9 @@ def placed_by(scheduler: str, *, named: bool) -> Report:
 @pytest.mark.parametrize(("scheduler", "named"), [("volcano", True), ("default-scheduler", False)])
 def test_a_scheduler_that_does_not_look_at_data_is_named(scheduler: str, named: bool) -> None:
     report = placed_by(scheduler, named=named)
-    assert f"Its pods are placed by {scheduler}, which ranks nodes by data only if" in report.remarks[-1]
+    assert (
+        f"The scheduler of its pods is {scheduler}, which ranks nodes by data only if" in report.remarks[-1]
+    )
     assert ("remove schedulerName from the template" if named else "scheduler.enabled") in report.remarks[-1]
     assert (
         f"the pod was placed by {scheduler}, which does not know where the data is" in report.pods[0].sentence
@@ -140,6 +142,37 @@ def test_the_scheduler_of_tdcs_is_known_by_whatever_name_it_was_installed(
     report = placed_by(scheduler, named=named)
     assert report.remarks[-1].startswith("Its pods are ranked by data")
     assert "it may have been full" in report.pods[0].sentence
+
+
+def test_a_pod_whose_template_names_its_node_was_chosen_by_no_scheduler() -> None:
+    asked, own = job(state="Running"), pod("p0", node="b")
+    role_of(asked)["template"]["spec"]["nodeName"] = "b"
+    report = explain(
+        World(job=asked, datasets=held(a=60, b=30), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+    )
+    assert report.pods[0].sentence == (
+        "is on b, the node that it names itself (spec.nodeName); it holds 30 bytes of its 100 bytes (score 5 of 10), "
+        "though others hold more (a has score 10): no scheduler was asked"
+    )
+    assert "names its node itself" in report.pods[0].alternatives[0].why_not
+    assert report.remarks[-1] == (
+        "No scheduler places its pods of Worker, and their data is not looked at: the template names the node "
+        "(spec.nodeName). Use spec.nodeSelector instead to have them placed by data among some nodes."
+    )
+
+
+def test_a_pod_without_a_node_was_not_placed_by_a_scheduler_that_never_looked_at_it() -> None:
+    asked, own = job(state="Starting"), pod("p0", phase="Pending")
+    role_of(asked)["template"]["spec"]["schedulerName"] = "nosuch"
+    own["spec"]["schedulerName"] = "nosuch"
+    report = explain(
+        World(job=asked, datasets=held(a=60), own_pods=[own], nodes=[node("a"), node("b")], pods=[own])
+    )
+    assert report.pods[0].sentence == (
+        "waits for the scheduler nosuch to give it a node, which has not looked at it yet: is there a scheduler of "
+        "that name?"
+    )
+    assert report.pods[0].alternatives[0].why_not == "it has room now; the pod has not been placed yet"
 
 
 def table_of(report: Report) -> str:

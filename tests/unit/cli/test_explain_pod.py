@@ -66,6 +66,20 @@ def test_a_pod_of_a_scheduler_that_does_not_know_the_data_is_told_the_remedy() -
     assert other.startswith("volcano places it, which ranks nodes by data only if it asks the extender")
 
 
+def test_a_pod_that_was_created_with_its_node_was_chosen_by_no_scheduler() -> None:
+    asked = mounting("pictures", node="b")
+    asked["metadata"]["managedFields"] = [
+        {"manager": "kubelet", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        {"manager": "kubectl-create", "fieldsV1": {"f:spec": {"f:nodeName": {}}}},
+    ]
+    report = explained(asked)
+    assert report.headline.startswith("No scheduler placed it, and its data was not looked at")
+    assert "though others hold more (a has score 10): no scheduler was asked" in report.place.sentence
+
+    asked["metadata"]["managedFields"][1]["fieldsV1"] = {"f:spec": {"f:schedulerName": {}}}
+    assert explained(asked).headline.startswith("tdcs-scheduler places it, by its data")
+
+
 def test_a_pod_that_opted_out_is_said_to_have() -> None:
     asked = mounting("pictures", node="b", labels={"tdcs.io/place-by-data": "false"})
     report = explained(asked)

@@ -9,7 +9,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.trainingjob import READING_ROLES, ROLES, Role, TrainingJob
 from tdcs.api.trainingjob_status import DataStall, TrainingJobStatus
 from tdcs.cli.explain.dataset import described, readable
-from tdcs.cli.explain.room import free_room, why_not
+from tdcs.cli.explain.room import Placer, free_room, why_not
 from tdcs.controllers.humanize import human
 from tdcs.controllers.resources import pod_requests
 from tdcs.controllers.trainingjob.data_location import held, wanted_near
@@ -118,7 +118,11 @@ def explain(world: World) -> Report:
             scores=node_scores(wanted_near(read_by(pod), chosen=chosen)),
             free=free,
             nodes=world.nodes,
-            stranger=_stranger(job, raw.get(pod.name), pod.role),
+            by=Placer(
+                stranger=_stranger(job, raw.get(pod.name), pod.role),
+                named=bool(templates[pod.role].get("nodeName")),
+                placed=bool(pod.node),
+            ),
             own_nodes=own_nodes,
             past=_is_past(pod, status),
         )
@@ -161,7 +165,7 @@ def place(
     scores: Mapping[str, int],
     free: Mapping[str, Mapping[str, int]] | None,
     nodes: Sequence[Object] | None,
-    stranger: str,
+    by: Placer,
     own_nodes: Collection[str],
     past: bool,
 ) -> PodPlace:
@@ -174,7 +178,7 @@ def place(
         scores: of the nodes with its data, as the extender gives them.
         free: what each node has left; None when that cannot be known.
         nodes: None when the user may not list them.
-        stranger: the scheduler that places it, if it does not know where data is; else empty.
+        by: who decides on its node.
         own_nodes: nodes that are no alternative.
         past: whether it runs no more, or is about to.
     """
@@ -183,11 +187,7 @@ def place(
     score = scores.get(pod.node, 0) if reads and pod.node else None
     best = max(scores.values(), default=0)
     others = (
-        tuple(
-            _alternatives(
-                pod, spec=spec, copies=copies, scores=scores, free=free, nodes=nodes, stranger=stranger
-            )
-        )
+        tuple(_alternatives(pod, spec=spec, copies=copies, scores=scores, free=free, nodes=nodes, by=by))
         if reads
         else ()
     )
@@ -200,7 +200,15 @@ def place(
         score=score,
         best_score=best,
         sentence=_sentence(
-            pod, held=held, score=score, best=best, reads=reads, others=others, copies=copies, past=past
+            pod,
+            held=held,
+            score=score,
+            best=best,
+            reads=reads,
+            others=others,
+            copies=copies,
+            past=past,
+            by=by,
         ),
         alternatives=tuple(other for other in others if other.node not in own_nodes)[:ALTERNATIVES],
     )
@@ -216,14 +224,17 @@ def _sentence(
     others: Sequence[Alternative],
     copies: Sequence[CopyOnNodes],
     past: bool,
+    by: Placer,
 ) -> str:
     if past and not pod.node:
         return "never had a node"
     if pod.waiting is not None and not past:
         return f"waits: {pod.waiting}"
     if not pod.node:
-        return "waits for the scheduler to give it a node"
+        return _unplaced(pod, by=by)
     on = f"{'was' if past else 'is'} on {pod.node}"
+    if by.named:
+        on = f"{on}, the node that it names itself (spec.nodeName)"
     if not reads:
         read = "it read no data: any node was as good" if past else "it reads no data: any node is as good"
         return f"{on}; {read}"
@@ -231,14 +242,26 @@ def _sentence(
     if best == 0:
         return f"{on}; nothing of its data is cached anywhere now, so no node is better"
     holds = "now holds" if past else "holds"
-    text = f"{on}, which {holds} {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
+    which = "; it" if by.named else ", which"
+    text = f"{on}{which} {holds} {human(held)} of its {human(total)} (score {score} of {MAX_SCORE})"
     if score is not None and score >= best:
         return f"{text}: no node holds more"
     better = [other for other in others if other.score > (score or 0)][:ALTERNATIVES]
     named = "; ".join(f"{other.node} has score {other.score}: {other.why_not}" for other in better)
     more = all(other.bytes > held for other in better)
     why = "others hold more" if more else "others are of the copy that it is to read"
+    if by.named:
+        scores = ", ".join(f"{other.node} has score {other.score}" for other in better)
+        return f"{text}, though {why} ({scores}): no scheduler was asked" if scores else text
     return f"{text}, though {why}: {named}" if named else text
+
+
+def _unplaced(pod: PodView, *, by: Placer) -> str:
+    """What a pod without a node waits for."""
+    if not by.stranger:
+        return "waits for the scheduler to give it a node"
+    unseen = "" if pod.scheduled else ", which has not looked at it yet: is there a scheduler of that name?"
+    return f"waits for the scheduler {by.stranger} to give it a node{unseen}"
 
 
 def _alternatives(
@@ -249,7 +272,7 @@ def _alternatives(
     scores: Mapping[str, int],
     free: Mapping[str, Mapping[str, int]] | None,
     nodes: Sequence[Object] | None,
-    stranger: str,
+    by: Placer,
 ) -> list[Alternative]:
     known = {node["metadata"]["name"]: node for node in nodes or ()}
     asked = pod_requests(spec)
@@ -265,7 +288,7 @@ def _alternatives(
                 node=known.get(node),
                 free=None if free is None else free.get(node),
                 listed=nodes is not None,
-                stranger=stranger,
+                by=by,
                 better=score > scores.get(pod.node, 0),
             ),
         )
@@ -306,9 +329,16 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
         found.append(f"When its pods were placed, its locality was {status.locality_percent}.")
     if status.data_stall is not None:
         found.append(_waits(status.data_stall))
-    if job.spec.scheduling.mode == "Affinity":
+    named = _named_nodes(job)
+    if named and job.spec.datasets:
+        found.append(
+            f"No scheduler places its pods of {' and '.join(named)}, and their data is not looked at: the "
+            "template names the node (spec.nodeName). Use spec.nodeSelector instead to have them placed by data among some nodes."
+        )
+    scheduled = any(role in READING_ROLES and role not in named for role in job.spec.by_role())
+    if scheduled and job.spec.scheduling.mode == "Affinity":
         found.append("Its pods prefer the nodes that held data when it was admitted (mode Affinity).")
-    elif job.spec.datasets:
+    elif scheduled and job.spec.datasets:
         found.append(_ranking(job, world))
     left = any(
         names.ANNOTATION_LEAVE_NODES in (pod["metadata"].get("annotations") or {}) for pod in world.own_pods
@@ -333,6 +363,15 @@ def _waits(stall: DataStall) -> str:
     )
 
 
+def _named_nodes(job: TrainingJob) -> list[Role]:
+    """The roles that read data on a node that their template names."""
+    return [
+        role
+        for role, spec in job.spec.by_role().items()
+        if role in READING_ROLES and spec.template["spec"].get("nodeName")
+    ]
+
+
 def _ranking(job: TrainingJob, world: World) -> str:
     pods: list[tuple[Role, Object | None]] = [(pod_view(pod).role, pod) for pod in world.own_pods]
     pods = pods or [("Worker", None)]
@@ -345,8 +384,8 @@ def _ranking(job: TrainingJob, world: World) -> str:
             else "install TDCS with its scheduler (chart value scheduler.enabled)"
         )
         return (
-            f"Its pods are placed by {' and '.join(sorted(strangers))}, which ranks nodes by data only if it asks the "
-            f"extender of TDCS: {remedy}, or use scheduling.mode Affinity."
+            f"The scheduler of its pods is {' and '.join(sorted(strangers))}, which ranks nodes by data only if it "
+            f"asks the extender of TDCS: {remedy}, or use scheduling.mode Affinity."
         )
     return "Its pods are ranked by data when they are placed (mode Extender), a preference and no must."
 

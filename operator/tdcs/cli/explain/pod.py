@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tdcs.api import names
 from tdcs.cli.explain.dataset import described, readable
 from tdcs.cli.explain.job import DEFAULT_SCHEDULER, PodPlace, place
-from tdcs.cli.explain.room import free_room
+from tdcs.cli.explain.room import Placer, free_room, names_its_node
 from tdcs.controllers.trainingjob.data_location import held
 from tdcs.controllers.trainingjob.pods import pod_view
 from tdcs.kube.api import Object
@@ -91,11 +91,11 @@ def explain_pod(world: PodWorld) -> PodReport:
     reads = {each.dataset: each.copy for each in read_by(references, index=request.index)}
     known, broken = readable({name: world.datasets[name] for name in reads if name in world.datasets})
     scheduler = str(pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER)
-    seen = pod_view(pod)
+    seen, named = pod_view(pod), names_its_node(pod)
     return PodReport(
         pod=request.pod,
         scheduler=scheduler,
-        headline=_headline(request, scheduler, reads=bool(reads), unreadable=ranking.unreadable),
+        headline=_headline(request, scheduler, reads=bool(reads), unreadable=ranking.unreadable, named=named),
         datasets=tuple(
             broken.get(name) or described(name, known.get(name), reads=copy) for name, copy in reads.items()
         ),
@@ -106,7 +106,11 @@ def explain_pod(world: PodWorld) -> PodReport:
             scores=ranking.scores if known else {},
             free=free_room(nodes=world.nodes, pods=world.pods),
             nodes=world.nodes,
-            stranger="" if scheduler == names.SCHEDULER_NAME else scheduler,
+            by=Placer(
+                stranger="" if scheduler == names.SCHEDULER_NAME else scheduler,
+                named=named,
+                placed=bool(seen.node),
+            ),
             own_nodes={seen.node},
             past=seen.going or seen.phase in ENDED_POD_PHASES,
         ),
@@ -120,7 +124,14 @@ def _named(request: PrioritizeRequest) -> list[DatasetReference]:
         return []
 
 
-def _headline(request: PrioritizeRequest, scheduler: str, *, reads: bool, unreadable: str) -> str:
+def _headline(
+    request: PrioritizeRequest, scheduler: str, *, reads: bool, unreadable: str, named: bool
+) -> str:
+    if named:
+        return (
+            "No scheduler placed it, and its data was not looked at: it was created with its node (spec.nodeName). Use "
+            "spec.nodeSelector instead to have it placed by data among some nodes."
+        )
     if request.opted_out:
         return f"It is labelled {names.LABEL_PLACE_BY_DATA}=false: {scheduler} places it without regard to its data."
     wrong = f" Its {unreadable}." if unreadable else ""

@@ -1,6 +1,7 @@
 """What nodes have left for a pod, and why it is not on one of them. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tdcs.api import names
@@ -11,6 +12,35 @@ from tdcs.kube.api import Object
 from tdcs.kube.objects import pod_has_ended
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placer:
+    """Who decides on the node of a pod.
+
+    Attributes:
+        stranger: the scheduler, if it does not know where data is; else empty.
+        named: whether the pod, or its template, names its node itself (spec.nodeName): no scheduler is asked then.
+        placed: whether the pod has a node.
+    """
+
+    stranger: str = ""
+    named: bool = False
+    placed: bool = True
+
+
+def names_its_node(pod: Object) -> bool:
+    """Whether a pod was created with its node, so that no scheduler chose it.
+
+    A scheduler sets spec.nodeName as well, but by a Binding, which no entry of metadata.managedFields records. Without
+    these entries the answer is no.
+    """
+    entries = pod["metadata"].get("managedFields") or ()
+    return any(
+        "f:nodeName" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in entries
+        if not entry.get("subresource")
+    )
+
+
 def why_not(
     *,
     spec: Mapping[str, Any],
@@ -18,7 +48,7 @@ def why_not(
     node: Object | None,
     free: Mapping[str, int] | None,
     listed: bool,
-    stranger: str,
+    by: Placer,
     better: bool = True,
 ) -> str:
     """Why a pod is not on a node, in words.
@@ -29,9 +59,11 @@ def why_not(
         node: None when there is no such node any more.
         free: what the node has left; None when that cannot be known.
         listed: whether nodes could be listed at all.
-        stranger: the scheduler that placed the pod, if it does not know where data is; else empty.
+        by: who decides on its node.
         better: whether the node has a higher score than the pod's.
     """
+    if by.named:
+        return "the pod names its node itself (spec.nodeName): no scheduler is asked"
     if not listed:
         return "whether it had room is unknown: you may not list nodes"
     if node is None:
@@ -44,8 +76,10 @@ def why_not(
         if free.get(resource, 0) < amount:
             there = max(free.get(resource, 0), 0)
             return f"it has {shown(resource, there)} free for the {shown(resource, amount)} that the pod asks for"
-    if stranger:
-        return f"it has room now; the pod was placed by {stranger}, which does not know where the data is"
+    if not by.placed:
+        return "it has room now; the pod has not been placed yet"
+    if by.stranger:
+        return f"it has room now; the pod was placed by {by.stranger}, which does not know where the data is"
     if not better:
         return "it has room, and no higher score than the pod's own node: the scheduler's other preferences decide"
     return (
