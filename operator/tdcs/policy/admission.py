@@ -33,6 +33,7 @@ class Reason(StrEnum):
     MISSING = "DatasetNotFound"
     UNREADABLE = "DatasetNotMounted"
     LOADING = "DatasetLoading"
+    SCHEDULED = "DatasetScheduled"
     DELETING = "DatasetBeingDeleted"
     NO_CLAIM = "PersistentVolumeClaimNotFound"
     NO_ROOM = "NotEnoughRoom"
@@ -65,6 +66,8 @@ class DatasetReadiness:
         deleting: whether it is being deleted.
         waited: how long the job has waited in vain for the fraction, such as 30m, and does not any longer; empty
             while it waits.
+        loads_from: when its loading begins (spec.preload.startTime), while that is to come; empty otherwise.
+        until: when the job stops waiting for the fraction; empty: it waits for ever.
     """
 
     name: str
@@ -76,6 +79,8 @@ class DatasetReadiness:
     deleting: bool = False
     waited: str = ""
     why: str = ""
+    loads_from: str = ""
+    until: str = ""
 
     @property
     def lacks(self) -> bool:
@@ -135,7 +140,9 @@ def _matter(dataset: DatasetReadiness) -> Reason | None:
         return Reason.DELETING
     if not dataset.readable:
         return Reason.UNREADABLE
-    return Reason.LOADING if dataset.lacks and not dataset.waited else None
+    if not dataset.lacks or dataset.waited:
+        return None
+    return Reason.SCHEDULED if dataset.loads_from else Reason.LOADING
 
 
 def _awaited(reason: Reason, dataset: DatasetReadiness) -> str:
@@ -148,9 +155,11 @@ def _awaited(reason: Reason, dataset: DatasetReadiness) -> str:
         case Reason.UNREADABLE:
             return f"{_unreadable(dataset)} yet{_cause(dataset)}"
         case _:
+            begins = f"loading begins at {dataset.loads_from} (spec.preload.startTime), "
+            until = f", until {dataset.until} at most (readiness.timeout)" if dataset.until else ""
             return (
                 f"Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached, "
-                f"the job waits for {dataset.required_ratio:.0%}"
+                f"{begins if dataset.loads_from else ''}the job waits for {dataset.required_ratio:.0%}{until}"
             )
 
 
@@ -175,8 +184,14 @@ def _suffered(reason: Reason, dataset: DatasetReadiness) -> str:
         case _:
             return (
                 f"the job runs, and Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached now: "
-                "the rest is being loaded again, and is read from other nodes or the source until then"
+                f"the rest is {_rest(dataset)}, and is read from other nodes or the source until then"
             )
+
+
+def _rest(dataset: DatasetReadiness) -> str:
+    if dataset.loads_from:
+        return f"loaded from {dataset.loads_from} on (spec.preload.startTime)"
+    return "being loaded again"
 
 
 def _unreadable(dataset: DatasetReadiness) -> str:

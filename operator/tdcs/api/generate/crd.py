@@ -123,7 +123,11 @@ KINDS: tuple[Kind, ...] = (
                 type="integer",
                 description="TrainingJobs that wait for it, or for a place at it.",
             ),
-            Column(name="Ready", path=_condition(names.READY), description="Whether jobs can use it."),
+            Column(
+                name="Ready",
+                path=_condition(names.READY),
+                description="Whether what is to be cached is there; jobs can read it once it is mounted.",
+            ),
             _AGE,
             Column(
                 name="Grant",

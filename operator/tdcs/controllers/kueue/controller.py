@@ -151,7 +151,10 @@ class KueueChecks:
                     answer = verdict(workload, spec=spec, datasets=own, now=now, refusal=refusal)
                     await self._answer(workload, answer, check=name, datasets=own)
             failed = [key for key in datasets if self._has_failed(key)]
-            for workload, dataset in to_load_ahead(workloads, spec=spec, datasets=datasets, failed=failed):
+            ahead = to_load_ahead(
+                workloads, spec=spec, datasets=datasets, failed=failed, now=self._context.now()
+            )
+            for workload, dataset in ahead:
                 await self._load_ahead(workload, dataset=dataset)
             there = {each.uid for each in workloads}
             self._said = {key: at for key, at in self._said.items() if key[0] != name or key[1] in there}

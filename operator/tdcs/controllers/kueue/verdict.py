@@ -78,7 +78,7 @@ def verdict(
     mounted = [name for name in workload.claims if name in datasets]
     if not mounted:
         return _ready(workload, "its pods mount no Dataset", refusal=refusal)
-    found = [_readiness(name, datasets[name], percent=spec.percent) for name in mounted]
+    found = [_readiness(name, datasets[name], percent=spec.percent, now=now) for name in mounted]
     answer = decide(suspended=False, datasets=found)
     if answer.admitted:
         return _ready(workload, answer.message, refusal=refusal)
@@ -158,6 +158,7 @@ def to_load_ahead(
     spec: DataCheckSpec,
     datasets: Mapping[Key, KnownDataset],
     failed: Collection[Key],
+    now: str,
 ) -> list[tuple[CheckedWorkload, str]]:
     """What to load of the Datasets of the first Workloads that wait for quota, each once.
 
@@ -170,6 +171,7 @@ def to_load_ahead(
         spec: of the DataCheck.
         datasets: that they mount.
         failed: Datasets that were loaded ahead in vain.
+        now: the time.
     """
     waiting = sorted(
         (each for each in workloads if not each.closed and (each.reserved_since is None or each.retries)),
@@ -183,7 +185,9 @@ def to_load_ahead(
             continue
         own = [(workload.key[0], name) for name in workload.claims]
         states = {
-            key: _readiness(key[1], datasets[key], percent=spec.percent) for key in own if key in datasets
+            key: _readiness(key[1], datasets[key], percent=spec.percent, now=now)
+            for key in own
+            if key in datasets
         }
         lacking = {key: each.mounted for key, each in states.items() if each.lacks}
         for key, mounted in lacking.items():
@@ -194,6 +198,6 @@ def to_load_ahead(
     return [(workload, name) for (_, name), workload in found.items()]
 
 
-def _readiness(name: str, known: KnownDataset, *, percent: int) -> DatasetReadiness:
+def _readiness(name: str, known: KnownDataset, *, percent: int, now: str) -> DatasetReadiness:
     use = DatasetUse(name=name, mount_path="/", readiness=Readiness(percent=percent))
-    return readiness(use, known.dataset, present=True, deleting=known.deleting)
+    return readiness(use, known.dataset, present=True, deleting=known.deleting, now=now)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import Dataset
-from tdcs.api.durations import seconds_between, to_seconds
+from tdcs.api.durations import seconds_between, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
 from tdcs.controllers.trainingjob.failure_message import failed
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest
+from tdcs.planning.wants import seconds_until
 from tdcs.policy.admission import Admission, DatasetReadiness, Reason, decide
 
 ENDING_GRACE = 30.0
@@ -71,9 +72,12 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
             present=use.name in seen.present,
             deleting=use.name in seen.deleting,
             patience_left=patience_left(use, seen=seen, now=now),
+            now=now,
         )
         for use in seen.spec.datasets
     ]
+    if seen.spec.run_policy.suspend:  # its time stands still
+        uses = [replace(use, until="") for use in uses]
     found = decide(suspended=False, datasets=uses, runs=runs)
     if found.admitted and seen.missing_claim:
         return Admission(admitted=False, data_ready=False, reason=Reason.NO_CLAIM, message=seen.missing_claim)
@@ -156,8 +160,9 @@ def readiness(
     present: bool = False,
     deleting: bool = False,
     patience_left: float | None = None,
+    now: str,
 ) -> DatasetReadiness:
-    """One dataset as the admission policy sees it.
+    """One dataset as the admission policy sees it at a time (RFC 3339).
 
     Nothing more will come of a dataset that is not preloaded, or that is loaded as far as it fits: it is
     asked for no share, for else the job would wait for ever.
@@ -166,6 +171,7 @@ def readiness(
         found = present or deleting or dataset is not None
         why = NOT_UNDERSTOOD if dataset is None else why_not_mounted(dataset)
         return DatasetReadiness(name=use.name, found=found, deleting=deleting, why=why)
+    start = dataset.spec.preload.start_time
     final = not dataset.spec.preload.enabled or is_true(dataset.status.conditions, names.LOADED)
     over = patience_left is not None and patience_left <= 0
     mounted = is_true(dataset.status.conditions, names.MOUNTED)
@@ -179,6 +185,8 @@ def readiness(
         cached_ratio=dataset.status.loaded_ratio,
         required_ratio=0.0 if final else use.readiness.percent / 100,
         waited=use.readiness.timeout or "" if over else "",
+        loads_from=start if start is not None and seconds_until(start, now=now) else "",
+        until="" if patience_left is None else time_after(now, seconds=patience_left),
     )
 
 

@@ -259,6 +259,7 @@ def ahead(
         spec=DataCheckSpec(look_ahead=look_ahead),
         datasets=datasets,
         failed=failed,
+        now=at(110),
     )
     return [(each.key[1], name) for each, name in found]
 

@@ -1,5 +1,6 @@
 """When a job may start, by what its datasets and its user say."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,30 @@ def test_a_job_waits_no_longer_than_its_timeout() -> None:
     assert decided(seen).reason is Reason.LOADING
     assert decided(seen, now=LATER).admitted
     assert decisions.patience_left(seen.spec.datasets[0], seen=seen, now=NOW) == 3600
+
+
+def test_a_job_says_until_when_it_waits_for_its_data() -> None:
+    seen = seen_of(reading(percent=100, timeout="1h"), {"pictures": dataset(cached=50)})
+    assert decided(seen).message == (
+        "Dataset pictures has 50% of its bytes cached, the job waits for 100%, until 2026-01-01T01:00:00Z at most "
+        "(readiness.timeout)"
+    )
+    held = seen.spec.run_policy.model_copy(update={"suspend": True})
+    suspended = replace(seen, spec=seen.spec.model_copy(update={"run_policy": held}))
+    assert "until" not in decided(suspended).data.message
+
+
+def test_a_job_says_when_the_loading_begins_that_it_waits_for() -> None:
+    document = dataset(cached=0).model_dump(by_alias=True, mode="json")
+    document["spec"]["preload"]["startTime"] = "2030-01-31T20:00:00Z"
+    pictures = Dataset.model_validate(document)
+    seen = seen_of(reading(percent=100), {"pictures": pictures})
+    assert decided(seen).reason is Reason.SCHEDULED
+    assert decided(seen).message == (
+        "Dataset pictures has 0% of its bytes cached, loading begins at 2030-01-31T20:00:00Z "
+        "(spec.preload.startTime), the job waits for 100%"
+    )
+    assert decided(seen, now="2030-02-01T00:00:00Z").reason is Reason.LOADING
 
 
 def test_a_job_that_its_timeout_started_says_how_cold_it_started_and_goes_on_saying_so() -> None:
