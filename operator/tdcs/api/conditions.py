@@ -109,6 +109,9 @@ EXPIRED = "Expired"
 FILES_FAILED = "FilesFailed"
 """All of a Dataset is there but files that cannot be had."""
 
+KEPT_BY_TWIN = "KeptByTwin"
+"""A Dataset's time in the cache is over, and another Dataset of the same source keeps its blocks there."""
+
 NO_CACHE_NODE = "NoCacheNode"
 """No node that may hold the data has a live cache worker with free space."""
 

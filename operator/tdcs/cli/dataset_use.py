@@ -3,7 +3,7 @@
 from typing import Final
 
 from tdcs.api import names
-from tdcs.api.conditions import EVICTED, EXPIRED, UNKNOWN_POLICY
+from tdcs.api.conditions import EVICTED, EXPIRED, KEPT_BY_TWIN, UNKNOWN_POLICY
 from tdcs.api.dataset import Dataset, DatasetStatus
 from tdcs.api.sharing import PIN
 from tdcs.controllers.humanize import counted, human
@@ -62,6 +62,8 @@ def leaves(dataset: Dataset, status: DatasetStatus, *, created: str, now: str) -
     found = standing_of(dataset, status, jobs=known, created=created, now=now)
     if has_left(status, found):
         return "it has left"
+    if is_kept_by_twin(status, found):
+        return "with another Dataset of its source"
     match found.tier:
         case Tier.PINNED:
             if found.unknown:
@@ -106,6 +108,12 @@ def has_left(status: DatasetStatus, found: Standing) -> bool:
     """Whether nothing of it is granted any more, and no job asks for it."""
     gone = status.grant is not None and status.grant.reason in (EVICTED, EXPIRED)
     return gone and found.tier in (Tier.KEPT, Tier.IDLE, Tier.DUE)
+
+
+def is_kept_by_twin(status: DatasetStatus, found: Standing) -> bool:
+    """Whether its time is over, and another Dataset of its source keeps it in the cache."""
+    said = any(one.type == names.GRANTED and one.reason == KEPT_BY_TWIN for one in status.conditions)
+    return said and found.tier is Tier.DUE
 
 
 def spoken(seconds: float) -> str:

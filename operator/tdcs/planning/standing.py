@@ -113,6 +113,11 @@ def standing(
     )
 
 
+def is_over(claimant: Claimant, *, policies: Mapping[str, Policy], now: str) -> bool:
+    """Whether a Dataset's own time in the cache is over. Its mount may stay all the same, for another Dataset."""
+    return _standing(claimant, size=1, policies=policies, now=now).tier is Tier.DUE
+
+
 def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], now: str) -> Standing:
     spec, use = claimant.dataset.spec.eviction, claimant.use
     last = max(_base_times(claimant), default=0.0)

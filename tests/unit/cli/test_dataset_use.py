@@ -63,6 +63,11 @@ LEAVES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "evicted": ({"grant": {"reason": "Evicted"}}, {}, "it has left"),
     "being deleted": ({"grant": GRANT, "state": "Deleting"}, {}, "when no pod uses it"),
+    "its time is over, and a twin's is not": (
+        {"grant": GRANT, "conditions": [LOADED, {**LOADED, "type": "Granted", "reason": "KeptByTwin"}]},
+        {"eviction": {"policy": "Timed", "ttl": "12h"}},
+        "with another Dataset of its source",
+    ),
     "its time is over": (
         {"grant": GRANT, "conditions": [LOADED]},
         {"eviction": {"policy": "Timed", "ttl": "12h"}},

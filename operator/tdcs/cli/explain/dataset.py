@@ -192,6 +192,11 @@ def _leaves(dataset: Dataset, status: DatasetStatus, *, jobs: DatasetJobs, creat
     if dataset_use.has_left(status, found):
         return f"It has left the cache, and is loaded again when a job asks for it{used}"
     when = _rule(eviction)
+    if dataset_use.is_kept_by_twin(status, found):
+        return (
+            f"It was to leave the cache {when}, but another Dataset of the same source keeps the blocks that both use: "
+            f"it leaves with that one{used}"
+        )
     match found.tier:
         case Tier.PINNED if found.unknown:
             return f"It does not leave the cache: no eviction policy {found.unknown} is installed"

@@ -10,6 +10,7 @@ from tdcs.api.conditions import (
     COPIES_ABOVE_MAXIMUM,
     EVICTED,
     EXPIRED,
+    KEPT_BY_TWIN,
     NO_ROOM_FOR_CLONE,
     NOT_ALL_FITS,
     PRELOAD_DISABLED,
@@ -53,6 +54,7 @@ def granted(
     unknown: str,
     installed: Sequence[str],
     load_seconds: int | None = None,
+    over: bool = False,
 ) -> Finding:
     """What a Dataset is granted, and why it is no more.
 
@@ -65,6 +67,7 @@ def granted(
         unknown: the eviction policy that is not installed; empty when it is.
         installed: the names of those that are, Pin and Timed beside them.
         load_seconds: how long its last load took; None when that is not known.
+        over: whether its own time in the cache is over; that of its mount ends with the last Dataset's.
     """
     if unknown:
         text = (
@@ -79,14 +82,9 @@ def granted(
         )
         return finding(names.GRANTED, False, SCHEDULE_NEVER_FIRES, text)
     if grant.tier is Tier.DUE and eviction.policy == TIMED:
-        why = (
-            f"it was not used for {eviction.ttl} (spec.eviction.ttl)"
-            if eviction.ttl is not None
-            else f"its time has come (spec.eviction.schedule, {eviction.schedule})"
-        )
         text = (
-            f"{why} and has left the cache; it is read from the source, and is loaded again as soon as a job asks for "
-            "it"
+            f"{_why_over(eviction)} and has left the cache; it is read from the source, and is loaded again as soon "
+            "as a job asks for it"
         )
         return finding(names.GRANTED, False, EXPIRED, text)
     if is_evicted(grant, mine):
@@ -107,6 +105,12 @@ def granted(
             "brings, and spec.preload.enabled is false: set it to true, or spec.access.onLimit to Suspend"
         )
         return finding(names.GRANTED, False, CLONES_NEED_PRELOAD, text)
+    if over:
+        text = (
+            f"{_why_over(eviction)}, but another Dataset of the same source keeps the blocks that both use: it stays "
+            "in the cache with that one"
+        )
+        return finding(names.GRANTED, True, KEPT_BY_TWIN, text)
     if mine is None:
         return finding(names.GRANTED, True, PRELOAD_DISABLED, "what jobs read is cached while there is room")
     if mine.unplaced_bytes:
@@ -124,6 +128,13 @@ def granted(
         )
         return finding(names.GRANTED, True, TTL_SHORTER_THAN_LOAD, text)
     return finding(names.GRANTED, True, "Granted", f"{text}{further}" if copies else "nothing is asked for")
+
+
+def _why_over(eviction: Eviction) -> str:
+    """Why the time of a timed Dataset is over."""
+    if eviction.ttl is not None:
+        return f"it was not used for {eviction.ttl} (spec.eviction.ttl)"
+    return f"its time has come (spec.eviction.schedule, {eviction.schedule})"
 
 
 def _without(refused: Sequence[WantPlacement]) -> Finding:

@@ -26,7 +26,7 @@ from tdcs.kube.objects import object_key
 from tdcs.kube.resources import DATASETS
 from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings
-from tdcs.planning.standing import DatasetUse
+from tdcs.planning.standing import DatasetUse, is_over
 
 
 class Publisher:
@@ -144,6 +144,8 @@ class Publisher:
             unknown=unknown if unknown == eviction.policy else "",
             installed=list(self._world.policies),
             load_seconds=load_seconds,
+            over=key in decision.claims
+            and is_over(decision.claims[key], policies=self._world.policies, now=context.now()),
         )
         if manager_report.is_evicted(decision.granted.grant, placement):
             findings = manager_report.evicted(uri=me.dataset.spec.source.uri, why=why)

@@ -40,7 +40,8 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def create(cluster: Cluster, name: str, **spec: Any) -> None:
     """A dataset that lies as a whole on node a, unless said otherwise."""
     placement = {"mode": "Replicate", "nodeCount": 1, "nodeSelector": {"zone": "a"}}
-    await cluster.create_dataset(name, source={"uri": f"s3://{name}"}, **{"placement": placement, **spec})
+    source = {"uri": f"s3://{name}"}
+    await cluster.create_dataset(name, **{"source": source, "placement": placement, **spec})
 
 
 def job(cluster: Cluster, name: str, dataset: str, *, copy: str | None = None) -> None:
@@ -128,6 +129,19 @@ async def test_a_timed_dataset_leaves_when_its_time_is_over_and_comes_back_for_a
     # For a moment the operator may know the agents only as they were before all of it left.
     await cluster.until(lambda: on_disk(cluster, "one") == SIZE)
     await cluster.until_state("Ready", "one")
+
+
+async def test_a_timed_dataset_stays_with_another_one_of_its_source_and_says_so(cluster: Cluster) -> None:
+    await create(cluster, "one", eviction={"policy": "Timed", "ttl": "1s"})
+    await create(cluster, "twin", source={"uri": "s3://one"})
+    await cluster.until(lambda: granted(cluster, "one") == "KeptByTwin")
+    text = cluster.condition("Granted", "one")["message"]
+    assert "was not used for 1s" in text
+    assert "another Dataset of the same source keeps the blocks" in text
+    assert granted(cluster, "twin") == "Granted"
+    assert on_disk(cluster, "one") == SIZE
+    await cluster.server.delete(DATASETS, name="twin", namespace="n")
+    await cluster.until(lambda: granted(cluster, "one") == "Expired")
 
 
 async def test_a_pod_that_mounts_the_claim_keeps_a_timed_dataset_in_the_cache(cluster: Cluster) -> None:
