@@ -40,6 +40,12 @@ IGNORE_DISRUPTIONS = {
 """A pod that was evicted or preempted is replaced without counting as a failure of the training."""
 
 
+def ignores_disruptions(template: Mapping[str, Any]) -> bool:
+    """Whether pods of a template that are evicted or preempted are replaced without counting as failures: the API
+    allows that policy only for pods that are never restarted in place."""
+    return bool(template["spec"].get("restartPolicy", "Never") == "Never")
+
+
 def passed_on(owner: Object, field: str) -> dict[str, str]:
     """The labels, or annotations, of a TrainingJob that its Jobs and pods get as well, for whoever selects, bills or
     mutates by them."""
@@ -115,7 +121,7 @@ def job(
         **_limits(spec),
         "template": template,
     }
-    if template["spec"]["restartPolicy"] == "Never":  # the API allows the policy for such pods only
+    if ignores_disruptions(template):
         made["podFailurePolicy"] = IGNORE_DISRUPTIONS
     return {
         "apiVersion": "batch/v1",

@@ -18,6 +18,20 @@ from tdcs.kube.resources import JOBS
 DEADLINE = "DeadlineExceeded"
 """Why a Job failed that took longer than it may."""
 
+POD_FAILED = "PodFailed"
+"""A pod failed, and its Job makes it anew."""
+
+NO_RETRY_LEFT = "NoRetryLeft"
+"""A pod failed, and its Job is about to fail by it."""
+
+NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of a container that was made and could not be started: it has no log."""
+
+
+def is_told(restarting: Condition) -> bool:
+    """Whether a condition Restarting tells of a pod that failed and was not replaced since."""
+    return restarting.status == "True" or restarting.reason == NO_RETRY_LEFT
+
 
 def failed(
     *,
@@ -45,19 +59,18 @@ def failed(
         )
     pod, problem = _last_failure(pods)
     if pod is None or problem is None:
-        restarting = next(
-            (one.message for one in known if one.type == names.RESTARTING and one.status == "True"), ""
-        )
+        restarting = next((one.message for one in known if one.type == names.RESTARTING and is_told(one)), "")
         before = f"; before that, {restarting}" if restarting else ""
         return f"{role}: {verdict}{before}; the logs of its pods, which status.placement names, say why"
     retries = _retries(pod, pods, limit)
     after = f" after {retries} {'retry' if retries == 1 else 'retries'}" if retries > 0 else ""
     where = f" on node {pod.node}" if pod.node else ""
     container = f" -c {problem.container}" if problem.container else ""
-    return (
-        f"{role.lower()} {pod.index} (pod {pod.name}{where}) failed with {_ending(problem)}{after} ({verdict}); "
-        f"see kubectl logs -n {namespace} {pod.name}{container}"
-    )
+    see = f"see kubectl logs -n {namespace} {pod.name}{container}"
+    if problem.reason in NEVER_RAN:
+        see = f"container {problem.container} has no log, as it never ran: check its command and image"
+    who = f"{role.lower()} {pod.index} (pod {pod.name}{where})"
+    return f"{who} failed with {_ending(problem)}{after} ({verdict}); {see}"
 
 
 def _last_failure(pods: Iterable[PodView]) -> tuple[PodView | None, PodProblem | None]:

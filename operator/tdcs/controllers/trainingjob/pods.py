@@ -63,6 +63,7 @@ class PodView:
         created, finished: times, empty when unknown.
         waiting: why it does not run yet; None when it runs, or starts as every pod does.
         failure: how it failed; None when it did not.
+        disrupted: whether the cluster ended it (an eviction, a preemption), rather than its own containers.
         going: whether it is being deleted.
         uid: distinguishes it from another pod of the same name.
         scheduler: which scheduler is to place it.
@@ -79,6 +80,7 @@ class PodView:
     finished: str = ""
     waiting: PodProblem | None = None
     failure: PodProblem | None = None
+    disrupted: bool = False
     going: bool = False
     uid: str = ""
     scheduler: str = ""
@@ -110,6 +112,7 @@ def pod_view(pod: Object) -> PodView:
         finished=_finished(status),
         waiting=_waiting(status) if phase in {"Pending", "Running"} else None,
         failure=_failure(status) if phase == "Failed" else None,
+        disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
         going=bool(metadata.get("deletionTimestamp")),
         uid=metadata.get("uid", ""),
         scheduler=str(pod["spec"].get("schedulerName") or ""),

@@ -16,9 +16,10 @@ from tdcs.api.trainingjob_status import (
     ReplicaStatus,
     TrainingJobStatus,
 )
-from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, selector_of
+from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, ignores_disruptions, selector_of
 from tdcs.controllers.trainingjob.data_location import held
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, suspended_seconds
+from tdcs.controllers.trainingjob.failure_message import NO_RETRY_LEFT, POD_FAILED, is_told
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.controllers.trainingjob.reading.data_stalls import status_of_stall
@@ -93,8 +94,10 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
         more = f"; {decision.growth.message}" if decision.growth is not None else ""
         return Headline(state="Running", reason="", message=f"{found.message}{more}")
     failed = last_failure(seen)
+    if failed is not None and failed.is_final:
+        return Headline(state="Running", reason=POD_FAILED, message=failed.text)
     if failed is not None and found.reason == "PodsStarting":
-        return Headline(state="Restarting", reason="PodFailed", message=failed)
+        return Headline(state="Restarting", reason=POD_FAILED, message=failed.text)
     return Headline(
         state="Restarting" if failed is not None else "Starting", reason=found.reason, message=found.message
     )
@@ -121,19 +124,41 @@ def running(seen: Observed) -> Finding:
     return finding(names.RUNNING, False, problem.reason, f"{text}; {pod.name}{where}{more}: {problem}")
 
 
-def last_failure(seen: Observed) -> str | None:
-    """The newest failed pod whose replacement does not run yet, as a sentence; None when there is none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFailure:
+    """A pod that failed, as a sentence. `is_final`: no retry is left, so that the job fails by it."""
+
+    text: str
+    is_final: bool = False
+
+
+def last_failure(seen: Observed) -> PodFailure | None:
+    """The newest failed pod whose replacement does not run yet; None when there is none."""
     up = {(pod.role, pod.index) for pod in newest(seen.pods) if pod.ready or pod.phase == "Succeeded"}
     failed = [pod for pod in seen.pods if pod.failure and (pod.role, pod.index) not in up]
     if not failed:
         return None
     pod = max(failed, key=lambda pod: (pod.finished, pod.created, pod.name))
-    limit = seen.spec.run_policy.backoff_limit
-    count = counts(seen, pod.role).failed
+    asked = seen.spec.run_policy.backoff_limit
+    limit = BACKOFF_LIMIT if asked is None else asked
     text = f"{pod.name} on node {pod.node or 'unknown'} failed: {pod.failure}"
-    return (
-        f"{text}; failure {count} of at most {BACKOFF_LIMIT if limit is None else limit} before the job fails"
+    if pod.disrupted and ignores_disruptions(seen.spec.by_role()[pod.role].template):
+        return PodFailure(text=f"{text}; it is made anew, which counts as no retry")
+    retries = max(_failures(seen, pod.role), 1)
+    if retries > limit and pod in newest(seen.pods):
+        return PodFailure(
+            text=f"{text}; no retry is left (runPolicy.backoffLimit {limit}), so the job fails", is_final=True
+        )
+    return PodFailure(text=f"{text}; retry {min(retries, limit)} of at most {limit} before the job fails")
+
+
+def _failures(seen: Observed, role: Role) -> int:
+    """How many pods of a role have failed in a way that counts to its Job's backoffLimit."""
+    ignores = ignores_disruptions(seen.spec.by_role()[role].template)
+    there = sum(
+        pod.role == role and pod.phase == "Failed" and not (ignores and pod.disrupted) for pod in seen.pods
     )
+    return max(seen.job(role).failed, there)
 
 
 def placement(seen: Observed, copies: Sequence[CopyOnNodes]) -> list[PodPlacement]:
@@ -246,7 +271,7 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
         found.append(finding(names.SUSPENDED, suspended, "SuspendedByUser" if suspended else "Resumed", text))
     found.append(finding(names.ADMITTED, decision.admitted, decision.reason.value, decision.message))
     if outcome is not None:
-        if is_true(seen.known.conditions, names.RESTARTING):
+        if any(one.type == names.RESTARTING and is_told(one) for one in seen.known.conditions):
             found.append(finding(names.RESTARTING, False, "Finished", outcome.message))
         type_ = names.SUCCEEDED if outcome.succeeded else names.FAILED
         return [
@@ -259,7 +284,8 @@ def findings_of(seen: Observed, *, decision: Decision, outcome: JobOutcome | Non
     now = running(seen)
     failed = None if now.status == "True" else last_failure(seen)
     if failed is not None:
-        found.append(finding(names.RESTARTING, True, "PodFailed", failed))
+        reason = NO_RETRY_LEFT if failed.is_final else POD_FAILED
+        found.append(finding(names.RESTARTING, not failed.is_final, reason, failed.text))
     elif names.RESTARTING in known:
         found.append(
             finding(names.RESTARTING, False, "AllPodsRun", "no failed pod waits for its replacement")

@@ -46,6 +46,12 @@ def test_the_last_failure_is_told_with_its_code_its_reason_and_the_command_for_i
     )
 
 
+def test_no_log_is_named_of_a_container_that_never_ran() -> None:
+    text = told(pod(0, code=128, reason="StartError", message="exec: no such file"))
+    assert "failed with exit code 128 (StartError): exec: no such file" in text
+    assert text.endswith("; container main has no log, as it never ran: check its command and image")
+
+
 def test_pods_that_were_ended_because_the_job_failed_are_not_its_cause() -> None:
     assert told(pod(0, code=3, at=1), pod(1, code=143, at=9, going=True)).startswith(
         "worker 0 (pod mnist-worker-0-x1"
@@ -103,6 +109,8 @@ def test_a_pod_that_is_gone_is_told_as_it_was_told_before() -> None:
     assert "; before that, mnist-worker-1-x on node gpu-3 failed: Error; the logs" in told(
         known=(restarting,)
     )
+    last = restarting.model_copy(update={"status": "False", "reason": "NoRetryLeft"})
+    assert "; before that, mnist-worker-1-x on node gpu-3" in told(known=(last,))
     over = restarting.model_copy(
         update={"status": "False", "message": "no failed pod waits for its replacement"}
     )

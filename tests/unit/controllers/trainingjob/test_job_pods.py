@@ -49,9 +49,10 @@ BACK_OFF = container(waiting={"reason": "ImagePullBackOff", "message": 'Back-off
 RUNNING: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def shown(*pods: Object) -> report.Headline:
-    """What `kubectl get` shows of an admitted job of two workers."""
-    seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED, pods=[pod_view(each) for each in pods])
+def shown(*pods: Object, **policy: Any) -> report.Headline:
+    """What `kubectl get` shows of an admitted job of two workers with this run policy."""
+    spec = job_spec(datasets=[], runPolicy=policy)
+    seen = Observed(spec=spec, known=ADMITTED, pods=[pod_view(each) for each in pods])
     decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
     return report.headline(seen, decision=decision, outcome=None)
 
@@ -107,7 +108,7 @@ def test_a_failed_pod_is_named_with_its_exit_code_until_its_replacement_runs() -
         "train-worker-1-x on node b failed: OOMKilled: container main ended with exit code 137"
         in found.message
     )
-    assert "failure 1 of at most 6" in found.message
+    assert "retry 1 of at most 6" in found.message
     fresh = pod(1, node="b", **RUNNING)
     fresh["metadata"] = {
         **fresh["metadata"],
@@ -115,6 +116,29 @@ def test_a_failed_pod_is_named_with_its_exit_code_until_its_replacement_runs() -
         "creationTimestamp": "2026-01-02T00:00:00Z",
     }
     assert shown(pod(0, node="a", **RUNNING), failed, fresh).state == "Running"
+
+
+def test_a_pod_that_fails_with_no_retry_left_is_not_told_to_restart() -> None:
+    failed = pod(1, node="b", phase="Failed", **container(terminated={"exitCode": 1, "finishedAt": NOW}))
+    last = shown(pod(0, node="a", **RUNNING), failed, backoffLimit=0)
+    assert (last.state, last.reason) == ("Running", "PodFailed")
+    assert last.message.endswith("; no retry is left (runPolicy.backoffLimit 0), so the job fails")
+    first = shown(pod(0, node="a", **RUNNING), failed, backoffLimit=1)
+    assert (first.state, first.reason) == ("Restarting", "PodFailed")
+    assert first.message.endswith("; retry 1 of at most 1 before the job fails")
+
+
+def test_a_pod_that_the_cluster_evicted_counts_as_no_retry() -> None:
+    evicted = pod(
+        1,
+        node="b",
+        phase="Failed",
+        reason="Evicted",
+        conditions=[{"type": "DisruptionTarget", "status": "True"}],
+    )
+    found = shown(pod(0, node="a", **RUNNING), evicted, backoffLimit=0)
+    assert found.state == "Restarting"
+    assert found.message.endswith("it is made anew, which counts as no retry")
 
 
 def test_long_messages_are_cut_and_put_on_one_line() -> None:
