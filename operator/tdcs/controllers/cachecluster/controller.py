@@ -33,6 +33,7 @@ from tdcs.kube.resources import (
     Resource,
 )
 from tdcs.planning.ledger import MountLedger
+from tdcs.planning.standing import EPOCH
 
 REST_POLLS = 5
 """A cache cluster at rest is looked at so much less often: what changes wakes it."""
@@ -133,7 +134,7 @@ class CacheClusterController:
         draining = await drain.proceed([child for child in sets if node_of(child) not in wanted])
         draining += restored
         workers = (
-            plan.worker_states(wanted=wanted, workers=found)
+            plan.worker_states(wanted=wanted, workers=found, starting=self._starting(cluster, wanted, sets))
             if found is not None
             else plan.silent_workers(wanted=wanted, known=cluster.status)
         )
@@ -171,6 +172,14 @@ class CacheClusterController:
             "cacheClusterRef"
         )
         await self._publish(obj, CacheClusterStatus(), finding(names.READY, False, "WrongNamespace", text))
+
+    def _starting(
+        self, cluster: CacheCluster, wanted: Iterable[str], sets: Iterable[Object]
+    ) -> frozenset[str]:
+        """The nodes whose worker has just been asked for."""
+        now = self._context.now()
+        made = {node_of(one): str(one["metadata"].get("creationTimestamp") or EPOCH) for one in sets}
+        return plan.starting_nodes(wanted=wanted, made=made, known=cluster.status, now=now)
 
     def _blueprint(self, obj: Object, cluster: CacheCluster) -> Blueprint:
         settings = self._context.settings

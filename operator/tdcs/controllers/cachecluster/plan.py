@@ -7,7 +7,8 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import CACHE_STARTING, NO_CACHE_NODE, Finding, finding
-from tdcs.controllers.cache.view import starting_text
+from tdcs.api.durations import seconds_between
+from tdcs.controllers.cache.view import STARTING_SECONDS, starting_text
 from tdcs.controllers.humanize import human_binary
 from tdcs.controllers.resources import amounts
 from tdcs.engine.protocol import WorkerInfo
@@ -97,13 +98,35 @@ def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
     )
 
 
-def worker_states(*, wanted: Sequence[str], workers: Iterable[WorkerInfo]) -> list[CacheWorker]:
-    """Each wanted worker as the engine's master sees it."""
+def starting_nodes(
+    *, wanted: Iterable[str], made: Mapping[str, str], known: CacheClusterStatus | None, now: str
+) -> frozenset[str]:
+    """The nodes whose worker has just been asked for: the master may still list one that was there before as lost.
+
+    Args:
+        wanted: the nodes that are to have a worker.
+        made: when the StatefulSet of each was made; without those that are not there yet.
+        known: the status so far: a worker that was ready there is lost when it goes, however young.
+        now: the time.
+    """
+    seen = {one.node for one in (known.workers if known else ()) if one.state in {"Ready", "Lost"}}
+    return frozenset(
+        node
+        for node in wanted
+        if node not in seen and (node not in made or seconds_between(made[node], now) < STARTING_SECONDS)
+    )
+
+
+def worker_states(
+    *, wanted: Sequence[str], workers: Iterable[WorkerInfo], starting: Collection[str] = ()
+) -> list[CacheWorker]:
+    """Each wanted worker as the engine's master sees it. `starting`: those that have just been asked for."""
     known = {worker.name: worker for worker in workers}
     found = []
     for node in wanted:
         worker = known.get(node)
-        state: WorkerState = "Pending" if worker is None else "Ready" if worker.live else "Lost"
+        gone: WorkerState = "Pending" if worker is None or node in starting else "Lost"
+        state: WorkerState = "Ready" if worker is not None and worker.live else gone
         found.append(
             CacheWorker(
                 node=node,

@@ -4,16 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controllers.builders import GIB, worker
+from tests.unit.controllers.builders import GIB, NOW, worker
 
 from tdcs.agent.main import command as agent_command
 from tdcs.api import names
-from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker
 from tdcs.controllers.cachecluster import children, pods
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.plan import (
     FuseView,
     readiness,
+    starting_nodes,
     status_of,
     worker_states,
 )
@@ -64,6 +65,22 @@ def test_new_workers_go_where_gpus_are() -> None:
     nodes = {name: node(name) for name in "abcd"}
     nodes["d"]["status"] = {"allocatable": {"nvidia.com/gpu": "8"}}
     assert choose_nodes(spec=CacheClusterSpec(replicas=2), nodes=nodes, present=("a",)) == ["a", "d"]
+
+
+def test_a_worker_that_is_asked_for_again_starts_though_the_master_lists_the_old_one_as_lost() -> None:
+    now, before = "2026-01-01T00:00:10Z", "2025-12-31T00:00:00Z"
+    known = CacheClusterStatus(
+        workers=[CacheWorker(node="a", state="Ready"), CacheWorker(node="b", state="Lost")]
+    )
+    made = {"a": NOW, "b": NOW, "c": NOW, "old": before}
+    starting = starting_nodes(wanted=["a", "b", "c", "d", "old"], made=made, known=known, now=now)
+    assert starting == {"c", "d"}
+    states = worker_states(
+        wanted=["a", "c"], workers=[worker("a"), worker("c", live=False)], starting=starting
+    )
+    assert [(state.node, state.state) for state in states] == [("a", "Ready"), ("c", "Pending")]
+    found = readiness(workers=states, fuse=FuseView(), namespace="n")
+    assert (found.reason, found.message) == ("WorkersStarting", "1 of 2 cache workers are registered")
 
 
 def test_a_worker_is_pending_ready_or_lost() -> None:

@@ -108,6 +108,35 @@ async def test_a_disk_that_cannot_be_freed_is_told_and_does_not_hold_up(cluster:
     assert len(cluster.events("DiskNotFreed")) == 3
 
 
+async def test_a_worker_that_comes_back_after_a_scale_in_is_starting_and_not_lost(cluster: Cluster) -> None:
+    def states() -> dict[str, str]:
+        status = cluster.status("default", resource=CACHE_CLUSTERS)
+        return {worker["node"]: worker["state"] for worker in status.get("workers", ())}
+
+    async def scale(replicas: int) -> None:
+        await cluster.server.merge(
+            CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": {"replicas": replicas}}
+        )
+
+    await cluster.until(lambda: states() == dict.fromkeys(NODES, "Ready"))
+    await scale(2)
+    await cluster.until(lambda: len(worker_sets(cluster)) == len(states()) == 2)
+    (drained,) = set(NODES) - states().keys()
+    cluster.engine.set_worker(name=drained, live=False)  # the master goes on listing it
+    await scale(3)
+    await cluster.until(lambda: states().get(drained) == "Pending")
+    ready = cluster.condition("Ready", "default", resource=CACHE_CLUSTERS)
+    assert (ready["reason"], ready["message"]) == (
+        "WorkersStarting",
+        "2 of 3 cache workers are registered",
+    )
+    assert not cluster.events("WorkerLost")
+    cluster.engine.set_worker(name=drained)
+    await cluster.until(lambda: states().get(drained) == "Ready")
+    cluster.engine.set_worker(name=drained, live=False)
+    await cluster.until(lambda: states().get(drained) == "Lost")
+
+
 async def test_the_status_follows_a_worker_that_is_lost(cluster: Cluster) -> None:
     def states() -> dict[str, str]:
         status = cluster.status("default", resource=CACHE_CLUSTERS)
