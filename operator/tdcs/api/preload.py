@@ -86,8 +86,8 @@ class PreloadStatus(Model):
     """bytesDone over bytesTotal as a whole percentage; left out while nothing is known of it, and never 100% of a
     Preload that has failed. For display only."""
     rate: str | None = None
-    """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12.0 MB/s + 24.0 MB/s copied; for
-    display only."""
+    """bytesPerSecond in a readable unit, and beside it copiedBytesPerSecond, such as 12.0 MB/s + 24.0 MB/s copied; left
+    out after the end. For display only."""
     verified_bytes: int = 0
     """Bytes of copies that were compared with the source."""
     failed_files: Annotated[
@@ -100,6 +100,8 @@ class PreloadStatus(Model):
     """The nodes that hold it, or shall."""
     dataset_generation: int = 0
     """The Dataset's generation when it completed; what was loaded is kept until the Dataset's spec changes."""
+    dataset_uid: str = ""
+    """The uid of the Dataset that it ended for: it runs again for another one that is made under that name."""
 
 
 class Preload(Model):

@@ -12,7 +12,7 @@ from tdcs.api import names
 from tdcs.api.conditions import is_true
 from tdcs.api.dataset import KEPT_BYTES, KEPT_PRELOADS, Dataset, Kept, PlacementMode
 from tdcs.api.durations import seconds_between
-from tdcs.api.preload import Preload, Verify
+from tdcs.api.preload import Preload, PreloadStatus, Verify
 from tdcs.api.quantities import to_bytes
 from tdcs.api.selection import Selection
 from tdcs.policy.preload import Subset
@@ -173,6 +173,7 @@ def kept_now(
     known: Iterable[Kept],
     preloads: Iterable[tuple[str, Preload]],
     generation: int,
+    uid: str = "",
     limit: int = KEPT_PRELOADS,
     most_bytes: int = KEPT_BYTES,
 ) -> list[Kept]:
@@ -184,6 +185,7 @@ def kept_now(
         known: what the status says so far.
         preloads: the Preloads of the Dataset that there are, by name.
         generation: the Dataset's.
+        uid: the Dataset's: what was loaded of an earlier one of its name is not its own.
         limit: how many at most.
         most_bytes: the room that they may take in the status.
     """
@@ -197,6 +199,8 @@ def kept_now(
     for name, preload in there.items():
         status = preload.status
         if status is None or not is_complete(preload) or status.dataset_generation != generation:
+            continue
+        if is_of_another(status, uid=uid):
             continue
         spec = preload.spec
         found[name] = Kept(
@@ -213,6 +217,11 @@ def kept_now(
     sizes = itertools.accumulate(len(kept.model_dump_json().encode()) for kept in newest)
     fitting = [kept for kept, size in zip(newest, sizes, strict=True) if size <= most_bytes]
     return fitting[:limit][::-1]
+
+
+def is_of_another(status: PreloadStatus, *, uid: str) -> bool:
+    """Whether what a Preload says of its end is about an earlier Dataset of the name, not about the one of this uid."""
+    return bool(uid and status.dataset_uid) and status.dataset_uid != uid
 
 
 def is_complete(preload: Preload) -> bool:

@@ -146,7 +146,8 @@ def with_kept(me: Reader, *, stores: Stores) -> Reader:
     found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
     there = [(name, preload) for name, _, preload in found]
     generation = int(me.obj["metadata"].get("generation", 0))
-    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation)
+    uid = str(me.obj["metadata"].get("uid", ""))
+    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, uid=uid)
     if me.dataset.status is None or kept == list(me.kept):
         return me
     renewed = me.dataset.status.model_copy(update={"kept": kept})

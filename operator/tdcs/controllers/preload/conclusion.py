@@ -13,6 +13,7 @@ from tdcs.controllers.mounts.conditions import manner, placed, so_far
 from tdcs.engine.agents import CheckState
 from tdcs.planning.holdings import Failures, WantProgress
 from tdcs.planning.placement import WantPlacement
+from tdcs.planning.wants import Want
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class PreloadView:
         starts_in: seconds until spec.startTime.
         start: spec.startTime.
         generation: the Dataset's.
+        uid: the Dataset's.
+        unknown_nodes: those of spec.nodes that the cluster has not.
         checks: the comparison with the source by node.
     """
 
@@ -47,6 +50,8 @@ class PreloadView:
     starts_in: float = 0.0
     start: str = ""
     generation: int = 0
+    uid: str = ""
+    unknown_nodes: tuple[str, ...] = ()
     checks: Mapping[str, CheckState] = field(default_factory=dict)
 
     @property
@@ -86,20 +91,39 @@ def conclude(view: PreloadView) -> Conclusion:
     if placement.totals.unknown_paths:
         return _failed(placed(placement))
     if not placement.copies:
-        text = (
-            "no live cache worker with free space is on a node that it may use (spec.nodes, and "
-            "spec.placement.nodeSelector of the Dataset): see kubectl get cacheclusters -A -o wide"
-        )
-        return Conclusion(state="Pending", reason=NO_CACHE_NODE, message=text)
+        return Conclusion(state="Pending", reason=NO_CACHE_NODE, message=_nowhere(view, placement.want))
     if not view.assigned or view.progress.missing_bytes > 0 or view.progress.failed_bytes > 0:
         return _under_way(view)
     where = placed(placement)
     if where.status != "True":
         return _failed(where)
-    text = f"{human(view.progress.placed_bytes)} found on their nodes{manner(placement)}"
+    text = f"{human(view.progress.placed_bytes)} are on their nodes{manner(placement)}"
     if placement.want.verify != "None":
         return _verified(view, placement, text)
     return Conclusion(state="Complete", reason="Complete", message=text)
+
+
+def _nowhere(view: PreloadView, want: Want) -> str:
+    """Why no node can take any of it, and what to do."""
+    workers = "see kubectl get cacheclusters -A -o wide"
+    if not want.nodes:
+        return (
+            "no node that its Dataset may use (spec.placement.nodeSelector) has a live cache worker with free space: "
+            f"{workers}"
+        )
+    absent = ", ".join(view.unknown_nodes[:5])
+    others = [node for node in want.nodes if node not in view.unknown_nodes]
+    parts = []
+    if others:
+        parts.append(
+            f"{', '.join(others[:5])} of spec.nodes has no live cache worker with free space: {workers}"
+        )
+    if absent:
+        parts.append(
+            f"there is no node {absent}, which spec.nodes names: add it, or create the Preload anew with nodes of "
+            "kubectl get nodes"
+        )
+    return "; ".join(parts)
 
 
 def _verified(view: PreloadView, placement: WantPlacement, text: str) -> Conclusion:
@@ -170,7 +194,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
     read, copied = done.source_rate, done.peer_rate
     if not (read or copied) and conclusion.state not in {"Suspended", "Pending"}:
         read, copied = known.bytes_per_second, known.copied_bytes_per_second
-    rate = speed(read=read, copied=copied)
+    rate = None if ended else speed(read=read, copied=copied)
     if placement is None:  # nothing new is known
         update = {
             "state": conclusion.state,
@@ -203,6 +227,7 @@ def status_of(view: PreloadView, *, conclusion: Conclusion, now: str) -> Preload
         nodes=sorted(set(placement.nodes)),
         verified_bytes=sum(check.bytes for check in view.checks.values()),
         dataset_generation=view.generation if conclusion.state == "Complete" else 0,
+        dataset_uid=view.uid if ended else "",
     )
 
 

@@ -60,6 +60,9 @@ class PreloadController:
             await self._publish(obj, invalid, PreloadStatus(state="Failed"))
             return None
         known = preload.status or PreloadStatus()
+        if wants.is_of_another(known, uid=self._dataset_uid(key, preload)):
+            # It ended for a Dataset that is gone. Of the one that has its name now it has brought nothing.
+            preload, known = preload.model_copy(update={"status": None}), PreloadStatus()
         if is_true(known.conditions, names.COMPLETE) or is_true(known.conditions, names.FAILED):
             self._stuck_since.pop(key, None)
             return await self._after(key, preload, known)
@@ -75,6 +78,11 @@ class PreloadController:
             return min(view.starts_in + 1, self._context.settings.resync_seconds)
         moving = found.state in {"Loading", "Verifying"}
         return self._context.settings.progress_seconds if moving else SLOW_RETRY
+
+    def _dataset_uid(self, key: WorkKey, preload: Preload) -> str:
+        """The uid of its Dataset; empty while there is none."""
+        owner = self._context.stores.datasets.get((key.namespace, preload.spec.dataset_ref.name))
+        return str(owner["metadata"].get("uid", "")) if owner is not None else ""
 
     def _patient(self, key: WorkKey, view: PreloadView) -> PreloadView:
         """The view with whether what cannot be had has been tried for long enough."""
@@ -104,7 +112,12 @@ class PreloadController:
         except ValidationError:
             text = f"Dataset {spec.dataset_ref.name} cannot be understood: see its conditions"
             return dataclasses.replace(view, waiting=("DatasetNotReady", text))
-        view = dataclasses.replace(view, generation=int(owner["metadata"].get("generation", 0)))
+        view = dataclasses.replace(
+            view,
+            generation=int(owner["metadata"].get("generation", 0)),
+            uid=str(owner["metadata"].get("uid", "")),
+            unknown_nodes=tuple(node for node in spec.nodes if ("", node) not in self._context.stores.nodes),
+        )
         path = dataset.status.mount_path if dataset.status else ""
         report = self._reports(dataset.spec.cache_cluster_ref.name, path)
         if report is None or report.listed is None or not dataset.status:

@@ -47,6 +47,9 @@ async def test_a_preload_brings_folders_to_nodes_and_is_complete_when_they_are_t
     assert (status["bytesDone"], status["bytesTotal"]) == (20 * MB, 20 * MB)
     assert (status["filesDone"], status["filesTotal"], status["nodes"]) == (10, 10, ["b", "c"])
     assert status["startTime"] <= status["completionTime"]
+    assert "rate" not in status
+    told = cluster.condition("Complete", "warm", resource=PRELOADS)["message"]
+    assert told.startswith("20.0 MB are on their nodes")
     assert all(cluster.held()[node] >= 10 * MB for node in "bc")
     assert cluster.events("Complete")
 
@@ -65,6 +68,20 @@ async def test_what_a_preload_brought_is_kept_without_it_until_the_dataset_chang
     await cluster.change(DATASETS, "pictures", preload={"bandwidth": "1G"})
     await cluster.until(lambda: cluster.held() == mine)
     assert "kept" not in cluster.status() or not cluster.status()["kept"]
+
+
+async def test_a_preload_runs_again_for_a_dataset_that_was_made_anew(cluster: Cluster) -> None:
+    await cluster.create_preload(paths=["train"], nodes=["d"])
+    await cluster.until(lambda: cluster.status("warm", resource=PRELOADS).get("state") == "Complete")
+    before = cluster.status("warm", resource=PRELOADS)["datasetUid"]
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.server.store(DATASETS))
+    await cluster.until(lambda: not any(cluster.held().values()))
+    await cluster.create_dataset(preload={"paths": ["val"]}, placement={"nodeCount": 1})
+    await cluster.until(lambda: cluster.status("warm", resource=PRELOADS)["state"] != "Complete")
+    await cluster.until(lambda: cluster.status("warm", resource=PRELOADS)["state"] == "Complete")
+    assert cluster.status("warm", resource=PRELOADS)["datasetUid"] != before
+    assert cluster.held()["d"] >= 10 * MB
 
 
 def listed(cluster: Cluster) -> dict[str, dict[str, int]]:
@@ -175,8 +192,27 @@ async def test_what_keeps_a_preload_from_completing_is_said(
     told = cluster.condition("Complete", "warm", resource=PRELOADS)
     assert told["status"] == "False"
     assert told["message"]
+    if spec.get("nodes") == ["nowhere"]:
+        assert told["message"] == (
+            "there is no node nowhere, which spec.nodes names: add it, or create the Preload anew with nodes of "
+            "kubectl get nodes"
+        )
     if "copies" in spec:
         assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in told["message"]
+
+
+async def test_of_the_nodes_of_a_preload_those_that_do_not_exist_are_told_from_those_without_a_worker(
+    cluster: Cluster,
+) -> None:
+    cluster.engine.set_worker(name="b", live=False)
+    await cluster.create_preload(nodes=["b", "nowhere"])
+
+    def message() -> str:
+        return str(cluster.condition("Complete", "warm", resource=PRELOADS).get("message", ""))
+
+    await cluster.until(lambda: "no live cache worker" in message())
+    assert message().startswith("b of spec.nodes has no live cache worker with free space")
+    assert "; there is no node nowhere, which spec.nodes names: add it" in message()
 
 
 async def test_a_preload_warms_a_dataset_whose_own_preload_is_off(cluster: Cluster) -> None:
