@@ -45,8 +45,7 @@ class Short:
 
     def sentence(self, *, patience: float) -> str:
         """What happened, for the job's owner."""
-        why = f" ({self.why})" if self.why else ""
-        lost = f"{self.missing} of its {self.wanted} pods found no place within {patience:g} s{why}, so "
+        lost = f"{self.shortage(patience=patience)}, so "
         if self.spare:
             return f"{lost}these workers were given back, and the job goes on with the others"
         given = (
@@ -56,12 +55,18 @@ class Short:
         )
         return f"{lost}{given} back: a gang runs whole or not at all (scheduling.gang)"
 
+    def shortage(self, *, patience: float) -> str:
+        """How many pods found no place, and why."""
+        who = "its pod" if self.wanted == 1 else f"{self.missing} of its {self.wanted} pods"
+        return f"{who} found no place within {patience:g} s{f' ({self.why})' if self.why else ''}"
+
 
 @dataclass(slots=True)
 class _Pause:
     until: float
     tries: int
     message: str
+    shortage: str
 
 
 class Requeues:
@@ -107,8 +112,17 @@ class Requeues:
         if tries > 1:
             message += f", for the {_ordinal(tries)} time, after a longer pause"
         self._short_since.pop(uid, None)
-        self._pauses[uid] = _Pause(until=self._clock() + pause, tries=tries, message=message)
+        self._pauses[uid] = _Pause(
+            until=self._clock() + pause,
+            tries=tries,
+            message=message,
+            shortage=short.shortage(patience=self.patience),
+        )
         return message
+
+    def last_shortage(self, uid: str) -> str:
+        """How many pods of a job found no place when it was tried last, and why; empty once all have found theirs."""
+        return self._pauses[uid].shortage if uid in self._pauses else ""
 
     def settled(self, uid: str) -> None:
         """All pods of the job have their places: how often it had to pause is forgotten."""

@@ -230,7 +230,8 @@ class TrainingJobController:
         copies = self._copies.of(obj, seen, admitted=decision.admitted)
         # What an earlier operator counted holds until this one has counted further.
         passed = 0 if decision.admitted else max(self._gangs.passed(uid), seen.known.passed or 0)
-        return replace(decision, copies=copies, passed=passed, growth=growth)
+        shortage = self._gangs.requeues.last_shortage(uid) if decision.admitted else ""
+        return replace(decision, copies=copies, passed=passed, growth=growth, shortage=shortage)
 
     def _decide_by_kueue(
         self, obj: Object, seen: Observed, standing: QueueStanding, *, now: str, over: bool

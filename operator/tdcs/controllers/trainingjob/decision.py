@@ -33,6 +33,7 @@ class Decision:
         copies: the copy of each dataset that the job reads, by the dataset's name; empty before it is admitted.
         passed: how many later jobs were admitted before it, while it waited for room.
         growth: what an elastic job that runs waits for before it gets more workers.
+        shortage: how many pods of a gang found no place when it was tried last, and why; empty once they have.
     """
 
     admitted: bool
@@ -42,6 +43,7 @@ class Decision:
     copies: Mapping[str, str] = field(default_factory=dict)
     passed: int = 0
     growth: Admission | None = None
+    shortage: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,9 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
         return Headline(state="Running", reason=POD_FAILED, message=failed.text)
     if failed is not None and found.reason == "PodsStarting":
         return Headline(state="Restarting", reason=POD_FAILED, message=failed.text)
+    if decision.shortage and found.reason == "PodsStarting":
+        text = f"{found.message}; it is tried again: {decision.shortage} the last time"
+        return Headline(state="Starting", reason=Reason.REQUEUED.value, message=text)
     return Headline(
         state="Restarting" if failed is not None else "Starting", reason=found.reason, message=found.message
     )
@@ -111,8 +114,9 @@ def running(seen: Observed) -> Finding:
     wanted = sum(seen.replicas(role) for role in specs)
     up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
     if up >= wanted:
-        return finding(names.RUNNING, True, "PodsReady", f"{up} of {wanted} pods run")
-    text = f"{up} of {wanted} pods run"
+        text = "its pod runs" if wanted == 1 else f"{up} of {wanted} pods run"
+        return finding(names.RUNNING, True, "PodsReady", text)
+    text = "its pod does not run yet" if wanted == 1 else f"{up} of {wanted} pods run"
     held = problem_of(newest(seen.pods))
     if held is None and seen.unmade is not None:
         return finding(names.RUNNING, False, seen.unmade.problem.reason, f"{text}; {seen.unmade}")

@@ -59,6 +59,11 @@ async def test_the_words_of_the_scheduler_say_why_a_gang_gave_its_places_back() 
         told = jobs.status()["message"]
         assert "2 of its 6 pods found no place within 0.2 s (0 nodes fit)" in told
         assert "the other 4 gave theirs back" in told
+        await jobs.until(lambda: jobs.status().get("state") == "Queued" and not jobs.pods("train"))
+        await jobs.server.delete(PODS, name="stranger", namespace="else")
+        await jobs.until(lambda: jobs.status().get("state") == "Starting")
+        assert jobs.status()["reason"] == "NotAllPodsPlaced"
+        assert "it is tried again: 2 of its 6 pods found no place within 0.2 s" in jobs.status()["message"]
 
 
 async def test_a_gang_that_loses_a_node_while_it_runs_queues_again_and_ends_its_work() -> None:

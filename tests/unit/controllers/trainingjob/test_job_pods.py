@@ -1,5 +1,6 @@
 """A job says why its pods do not run, in the words of the scheduler and of the kubelet."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.controllers.builders import NOW, job_spec
@@ -87,6 +88,26 @@ def test_a_start_as_usual_is_no_problem() -> None:
     creating = container(waiting={"reason": "ContainerCreating"})
     found = shown(pod(0, node="a", phase="Pending", **creating))
     assert (found.reason, found.message) == ("PodsStarting", "0 of 2 pods run")
+
+
+def test_a_gang_that_is_tried_again_goes_on_saying_why_it_found_no_place() -> None:
+    seen = Observed(spec=job_spec(datasets=[]), known=ADMITTED)
+    decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
+    again = replace(decision, shortage="2 of its 2 pods found no place within 45 s (no such serviceaccount)")
+    found = report.headline(seen, decision=again, outcome=None)
+    assert (found.state, found.reason) == ("Starting", "NotAllPodsPlaced")
+    assert found.message == (
+        "0 of 2 pods run; it is tried again: 2 of its 2 pods found no place within 45 s (no such serviceaccount) the "
+        "last time"
+    )
+
+
+def test_of_a_job_of_one_pod_no_pods_are_counted() -> None:
+    worker = {"template": {"spec": {"containers": [{"name": "main", "image": "train"}]}}}
+    seen = Observed(spec=job_spec(datasets=[], roles={"Worker": worker}), known=ADMITTED)
+    assert report.running(seen).message == "its pod does not run yet"
+    up = replace(seen, pods=[pod_view(pod(0, node="a", **RUNNING))])
+    assert report.running(up).message == "its pod runs"
 
 
 def test_what_only_an_event_tells_is_quoted_too() -> None:
