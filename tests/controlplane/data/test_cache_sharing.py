@@ -39,7 +39,7 @@ def test_jobs_take_turns_at_a_dataset_that_lets_one_read_also_over_a_restart(job
         jobs.wait(lambda: reason_of(jobs.job("three"), "Queued") == "DatasetAtLimit")
         message = message_of(jobs.job("three"), "Queued")
         assert f"{jobs.namespace}/one reads it" in message
-        assert f"1 before it, the last of them {jobs.namespace}/two" in message
+        assert f"{jobs.namespace}/two is before it" in message
         jobs.wait(lambda: jobs.dataset()["status"].get("waitingJobs") == 2)
         assert jobs.dataset()["status"]["activeJobs"] == 1
     with jobs.operator():

@@ -59,7 +59,9 @@ def _behind_at(schedule: Schedule, place_: int, job: QueuedJob) -> str:
     ]
     if not before:
         return "; it is the next"
-    return f"; {len(before)} before it, the last of them {before[-1]}"
+    if len(before) == 1:
+        return f"; {before[0]} is before it"
+    return f"; {len(before)} are before it, the last of them {before[-1]}"
 
 
 def admission_of(pods: int) -> Admission:

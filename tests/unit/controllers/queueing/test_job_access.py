@@ -73,7 +73,7 @@ def test_a_job_says_how_many_wait_before_it_and_who_is_the_last_of_them() -> Non
     busy = Places({"m": [("team", "x")]})
     jobs = [job(name, group(1), age=9 - i, access=(claim(),)) for i, name in enumerate("abc")]
     found = queue(*jobs, places=busy)
-    assert "2 before it, the last of them team/b" in waiting_admission(found, "c").message
+    assert "2 are before it, the last of them team/b" in waiting_admission(found, "c").message
 
 
 def test_a_job_without_a_place_holds_up_no_other_and_sets_no_nodes_aside() -> None:
