@@ -26,7 +26,7 @@
   verbs: [update]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 {{- end }}
 
 {{/* Where there are TrainingJobs. */}}

@@ -33,6 +33,7 @@ from tdcs.controllers.trainingjob.kueue.own_workload import queue_of
 from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls
 from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
+from tdcs.controllers.volumes.objects import kept_claim
 from tdcs.engine.waits.read_waits import ReadWaits
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -49,6 +50,7 @@ from tdcs.kube.resources import (
     JOBS,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRELOADS,
     PRIORITY_CLASSES,
@@ -143,6 +145,14 @@ class Operator:
             NAMESPACES: InformerSet(api=api, resource=NAMESPACES, on_change=self._on_namespace),
             RUNTIME_CLASSES: InformerSet(
                 api=api, resource=RUNTIME_CLASSES, on_change=lambda *_: self._gangs.touch(overheads=True)
+            ),
+            PERSISTENT_VOLUME_CLAIMS: InformerSet(
+                api=api,
+                resource=PERSISTENT_VOLUME_CLAIMS,
+                namespaces=self.scope.namespaces(PERSISTENT_VOLUME_CLAIMS),
+                labels=names.LABEL_DATASET_NAME,
+                keep=kept_claim,
+                on_change=self._on_dataset_claim,
             ),
             STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
             DAEMON_SETS: self._system(api, DAEMON_SETS, settings),
@@ -437,6 +447,11 @@ class Operator:
         cluster = (self.context.settings.namespace, names.cache_cluster_of(dataset))
         if names.follows_jobs(self._own[CACHE_CLUSTERS].get(cluster)):
             self._add(CACHE_CLUSTERS, cluster)
+
+    def _on_dataset_claim(self, key: Key, claim: Object | None) -> None:
+        """The claim of a Dataset was deleted: it is made anew at once."""
+        if claim is None and key in self._own[DATASETS]:
+            self._add(DATASETS, key)
 
     def _on_namespace(self, key: Key, obj: Object | None) -> None:
         """Quotas of caches select namespaces by their labels."""

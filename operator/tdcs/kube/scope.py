@@ -6,13 +6,14 @@ from tdcs.kube.resources import (
     CACHE_CLUSTERS,
     DATASETS,
     JOBS,
+    PERSISTENT_VOLUME_CLAIMS,
     PRELOADS,
     RESOURCE_QUOTAS,
     TRAINING_JOBS,
     Resource,
 )
 
-_OF_DATA = frozenset({DATASETS, PRELOADS})
+_OF_DATA = frozenset({DATASETS, PRELOADS, PERSISTENT_VOLUME_CLAIMS})
 _OF_JOBS = frozenset({TRAINING_JOBS, JOBS, RESOURCE_QUOTAS})
 
 

@@ -35,6 +35,7 @@ from tdcs.kube.resources import (
     EVENTS,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRELOADS,
     SECRETS,
@@ -216,6 +217,8 @@ class Cluster:
             for dataset in list(self.server.store(DATASETS)):
                 if dataset[0] == key.name:
                     self.context.queue.add(WorkKey(DATASETS, *dataset))
+        if resource is PERSISTENT_VOLUME_CLAIMS and deleted:
+            self.context.queue.add(WorkKey(DATASETS, key.namespace, key.name))
         if resource not in self._passes:
             return
         if resource is CACHE_CLUSTERS:

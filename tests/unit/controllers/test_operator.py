@@ -232,6 +232,7 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
         (lambda: operator.seen(PRELOADS, preload, deleted=False), {"Preload n/warm"}),
         (lambda: operator.seen(PRELOADS, preload, deleted=True), {"Preload n/warm"}),
         (lambda: operator._on_namespace(("", "n"), labelled), set()),
+        (lambda: operator._on_dataset_claim(("n", "pictures"), None), set()),
         (
             lambda: operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=True),
             {"CacheCluster tdcs-system/default"},

@@ -22,6 +22,21 @@ def is_own(*, volume: Object, claim: Object | None, dataset: Object) -> bool:
     return bound is None or (claim is not None and claim["metadata"].get("uid") == bound)
 
 
+def kept_claim(claim: Object) -> Object:
+    """A claim as it is followed: whether it is there is all that counts."""
+    metadata = claim["metadata"]
+    return {
+        "metadata": {field: metadata.get(field, "") for field in ("name", "namespace", "resourceVersion")}
+    }
+
+
+def has_lost_claim(*, volume: Object, claim: Object | None) -> bool:
+    """Whether the claim that a volume is bound to was deleted a moment ago: the volume controller is about to release
+    it, and a claim that is made before that waits for its next round, up to 15 seconds later."""
+    bound = (volume["spec"].get("claimRef") or {}).get("uid")
+    return claim is None and bool(bound) and volume.get("status", {}).get("phase") == "Bound"
+
+
 def storage_of(size: int) -> str:
     """A size as a Kubernetes quantity: whole mebibytes, rounded up."""
     return f"{max(-(-size // _MIB), 1)}Mi"

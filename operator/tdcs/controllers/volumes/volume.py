@@ -73,6 +73,8 @@ async def _provide(
     context: Context, obj: Object, found: Volume, *, cluster: str, path: str, size: int
 ) -> bool:
     live, bound = found.volume, found.claim
+    if live is not None and objects.has_lost_claim(volume=live, claim=bound):
+        return False
     if live is not None and objects.is_spent(live):
         await _delete_volume(context, live)
         live = None

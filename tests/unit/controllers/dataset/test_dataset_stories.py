@@ -1,5 +1,6 @@
 """What a user of Datasets sees, from the spec to the bytes, on an API server and a cache in memory."""
 
+import asyncio
 import errno
 import itertools
 from dataclasses import replace
@@ -315,3 +316,33 @@ async def test_a_worker_that_restarts_keeps_its_data_and_one_that_stays_away_doe
         engine.set_worker(name=gone, live=False)
         await cluster.until(lambda: gone not in cluster.nodes() and len(cluster.nodes()) == 2)
         await cluster.until_state("Ready")
+
+
+async def test_a_claim_that_was_deleted_is_made_anew_at_once() -> None:
+    # No look at the mounts finds it: those are a minute apart.
+    settings = replace(QUICK, survey_seconds=60.0)
+    async with Cluster(engine=engine_of(), nodes={name: {} for name in ZONES}, settings=settings) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        claims, volumes = (
+            cluster.server.store(each) for each in (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
+        )
+
+        def phase(value: str) -> None:
+            """What the volume controller says of the volume."""
+            (volume,) = volumes.values()
+            volume["status"] = {"phase": value}
+            volume["spec"]["claimRef"]["uid"] = first
+
+        first = claims["n", "pictures"]["metadata"]["uid"]
+        phase("Bound")
+        claims["n", "pictures"]["status"] = {"phase": "Bound"}
+        await asyncio.sleep(1.0)  # until it rests
+        await cluster.server.delete(PERSISTENT_VOLUME_CLAIMS, name="pictures", namespace="n")
+        await asyncio.sleep(0.5)
+        assert not claims  # one that is made before the volume is released would not be bound
+        phase("Released")
+        await cluster.until(lambda: ("n", "pictures") in claims)
+        assert [each.get("status") for each in volumes.values()] != [{"phase": "Released"}]
