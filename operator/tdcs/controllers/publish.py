@@ -38,8 +38,8 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
     """The conditions that get an event: those with a new status or reason.
 
     Left out are those that merely started as False, those that are Unknown (what they wait for has its own event),
-    those that only follow from another, and those that repeat another one's reason and message, as Ready does with
-    the cause of a failure.
+    those that only follow from another, and of those with one reason where a message contains another one's, as Ready
+    does with the cause of a failure, the shorter.
     """
     known = {condition.type: condition for condition in before}
     found: list[Condition] = []
@@ -49,9 +49,13 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
             fresh = condition.status == "True" or condition.reason in WARNINGS
         else:
             fresh = (old.status, old.reason) != (condition.status, condition.reason)
-        repeated = any((one.reason, one.message) == (condition.reason, condition.message) for one in found)
-        if fresh and not repeated and condition.status != "Unknown" and condition.reason not in QUIET:
-            found.append(condition)
+        if not fresh or condition.status == "Unknown" or condition.reason in QUIET:
+            continue
+        alike = [one for one in found if one.reason == condition.reason]
+        if any(condition.message in one.message for one in alike):
+            continue
+        told = [one for one in alike if one.message in condition.message]
+        found = [*(one for one in found if one not in told), condition]
     return found
 
 

@@ -37,6 +37,17 @@ def test_conditions_with_messages_of_their_own_are_all_told() -> None:
     assert told(before=first, after=second) == [("Mounted", "Mounted"), ("Ready", "Loaded")]
 
 
+def test_of_two_messages_of_one_reason_the_one_that_contains_the_other_is_told() -> None:
+    few = "only 1 node has room"
+    findings = [
+        finding("Placed", False, "TooFewNodes", few),
+        finding("Loaded", True, "TooFewNodes", f"9 MB on 1 node; {few}"),
+        finding("Ready", True, "TooFewNodes", f"9 MB on 1 node; {few}"),
+    ]
+    assert told(before=[], after=conditions(findings)) == [("Loaded", "TooFewNodes")]
+    assert told(before=[], after=conditions(findings[::-1])) == [("Ready", "TooFewNodes")]
+
+
 def test_what_is_unknown_is_not_told_even_when_it_was_known() -> None:
     loaded = conditions([finding("Loaded", True, "Loaded", "all")])
     unknown = conditions([finding("Loaded", None, "CacheUnavailable", "cannot be known")], loaded)
