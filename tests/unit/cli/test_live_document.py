@@ -172,6 +172,8 @@ def test_a_pod_that_has_a_node_and_does_not_run_yet_is_starting() -> None:
 
     assert (look("Pending", "Pending").state, look("Pending", "Pending").ready) == ("Starting", 0)
     assert (look("Running", "Pending").state, look("Running", "Pending").ready) == ("Running", 1)
+    ended = look("Succeeded", "Succeeded")
+    assert (ended.state, ended.ready, ended.wanted) == ("Succeeded", 0, 2)
 
 
 def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
@@ -189,6 +191,20 @@ def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
     assert places == {"early": 1, "late": 2, "held": 0, "runs": 0}
     runs: JobRow = rows(found, "jobs")["TrainingJob/team/runs"]
     assert (runs.ready, runs.wanted, runs.datasets) == (2, 2, ("team/pictures",))
+
+
+def test_jobs_that_wait_for_a_person_have_no_place_in_the_queue() -> None:
+    found = document(
+        World(
+            jobs=[
+                job("huge", state="Queued", reason="NoNodeIsLargeEnough", created="2026-05-01T10:00:00Z"),
+                job("typo", state="Waiting", reason="DatasetNotFound", created="2026-05-01T10:00:00Z"),
+                job("next", state="Queued", reason="NotEnoughRoom", created="2026-05-01T11:00:00Z"),
+            ]
+        )
+    )
+    places = {row.name: row.position for row in rows(found, "jobs").values()}
+    assert places == {"huge": 0, "typo": 0, "next": 1}
 
 
 def test_a_dataset_shows_how_far_it_is_and_why_it_is_not_ready() -> None:

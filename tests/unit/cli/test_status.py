@@ -96,7 +96,7 @@ def test_every_kind_has_its_row() -> None:
     text = shown(WORLD)
     for part in (
         "1 of 2",
-        "1 GiB of 4 GiB",
+        "1.1 GB of 4.3 GB",
         "42%",
         "47 MB/s",
         "3.0 MB",
@@ -104,7 +104,7 @@ def test_every_kind_has_its_row() -> None:
         "3 of 3",
         "50%",
         "Lost",
-        "3 GiB to move",
+        "3.2 GB to move",
     ):
         assert part in text
     assert "n/pictures" not in text.split("!")[0]
@@ -171,7 +171,7 @@ def test_a_narrow_terminal_shows_names_and_states_rather_than_bars() -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "━" not in text
-    for part in ("pictures", "Loading", "42%", "Complete", "1 GiB of 4 GiB"):
+    for part in ("pictures", "Loading", "42%", "Complete", "1.1 GB of 4.3 GB"):
         assert part in text
     assert "━" in shown(WORLD)
 

@@ -14,6 +14,7 @@ from tdcs.cli.live.pods import PodRow
 from tdcs.cli.problems import problems
 from tdcs.controllers.clock import utc_now
 from tdcs.kube.api import Object
+from tdcs.policy.admission import Reason
 from tdcs.policy.copies import CopyOnNodes, merged
 from tdcs_scheduler.view import copies_of
 
@@ -32,6 +33,11 @@ RANKS: Final[Mapping[str, int]] = {
 """In which order jobs are shown: what runs, what waits, what has ended."""
 
 WAITING_STATES: Final = frozenset({"Queued", "Waiting", "Suspended"})
+
+NO_PLACE_IN_THE_QUEUE: Final = frozenset(
+    {Reason.NEVER, Reason.NO_MATCH, Reason.NO_PRIORITY, Reason.MISSING, Reason.NO_CLAIM, Reason.INVALID}
+)
+"""Reasons of jobs that wait for a person: they do not count in the positions of the others."""
 
 
 class _Row(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -309,8 +315,12 @@ def _jobs(world: World, readers: Sequence[PodRow]) -> Iterator[JobRow]:
         by_owner.setdefault(pod.owner_key, []).append(pod)
     rows = [_training_job(job, by_owner) for job in world.jobs]
     waiting = sorted(
-        (row for row in rows if row.state in WAITING_STATES - {"Suspended"}),
-        key=lambda row: (-row.priority, row.created, row.namespace, row.name),
+        (
+            row
+            for row in rows
+            if row.state in WAITING_STATES - {"Suspended"} and row.reason not in NO_PLACE_IN_THE_QUEUE
+        ),
+        key=lambda row: (-row.priority, row.created, row.name, row.namespace),
     )
     places = {(row.namespace, row.name): number for number, row in enumerate(waiting, start=1)}
     for row in rows:
@@ -362,7 +372,7 @@ def _foreign_job(pods: Sequence[PodRow]) -> JobRow:
         state=state,
         message=waits,
         ready=len(running),
-        wanted=len(live),
+        wanted=len(live or pods),
         datasets=tuple(sorted({claim for pod in pods for claim in pod.claims})),
         nodes=_counted([pod.node for pod in placed]),
         scheduler=first.scheduler,

@@ -21,7 +21,7 @@ from tdcs.cli.api_client import api_client, connection_options
 from tdcs.cli.problems import problems
 from tdcs.cli.status.world import World, check_namespace, read_world
 from tdcs.controllers.clock import utc_now
-from tdcs.controllers.humanize import human, human_binary
+from tdcs.controllers.humanize import human
 from tdcs.controllers.trainingjob.decision import deciding_role, worker_0_decides
 from tdcs.kube.api import Object
 from tdcs.kube.errors import KubeError
@@ -123,13 +123,13 @@ def clusters(objects: Sequence[Object]) -> Table:
             escape(_name(obj)),
             _coloured("Ready" if ready.get("status") == "True" else "NotReady"),
             f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)}",
-            f"{human_binary(used)} of {human_binary(capacity)}",
+            f"{human(used)} of {human(capacity)}",
             _bar(used, capacity),
         )
         for worker in status.get("workers") or ():
             if worker.get("state") != "Ready":
                 left = worker.get("lastCopyBytes")
-                moving = f"{human_binary(left)} to move" if left else ""
+                moving = f"{human(left)} to move" if left else ""
                 table.add_row(
                     f"  {escape(worker['node'])}", _coloured(worker.get("state", "?")), "", moving, ""
                 )
