@@ -57,8 +57,11 @@ def command(*, file: Path, as_json: bool, plot: Path | None) -> None:
         click.echo(json.dumps(prediction.document(), allow_nan=False))
         return
     table = Table("", "time", "from the source", "limited by")
+    longest = max(run.seconds for run in runs.values())
     for name, run in runs.items():
-        table.add_row(name, duration(run.seconds), human(round(run.remote_bytes)), run.bottleneck.value)
+        table.add_row(
+            name, duration(run.seconds, beside=longest), human(round(run.remote_bytes)), run.bottleneck.value
+        )
     console = Console()
     console.print(table)
     # A line that is piped on stays one line.

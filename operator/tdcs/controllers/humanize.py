@@ -15,7 +15,7 @@ def human(size: int) -> str:
         value /= 1000
         unit += 1
     if unit == 0:
-        return f"{size} bytes"
+        return counted(size, "byte")
     return f"{value:.1f} {_UNITS[unit]}" if value < 99.95 else f"{value:.0f} {_UNITS[unit]}"
 
 
@@ -26,7 +26,7 @@ def human_binary(size: int) -> str:
         value /= 1024
         unit += 1
     if unit == 0:
-        return f"{size} bytes"
+        return counted(size, "byte")
     return f"{value:.1f} {_BINARY[unit]}".replace(".0 ", " ")
 
 

@@ -57,6 +57,7 @@ class DatasetReadiness:
 
     Attributes:
         name: the Dataset's name.
+        namespace: its namespace, which is the job's; empty where that is not said.
         found: whether there is a Dataset of that name.
         readable: whether it is mounted in the cache, and pods can mount its volume.
         mounted: whether it is mounted in the cache.
@@ -72,6 +73,7 @@ class DatasetReadiness:
 
     name: str
     found: bool
+    namespace: str = ""
     readable: bool = False
     mounted: bool = False
     cached_ratio: float = 0.0
@@ -149,7 +151,7 @@ def _awaited(reason: Reason, dataset: DatasetReadiness) -> str:
     """What a job waits for that is not let in yet."""
     match reason:
         case Reason.MISSING:
-            return f"there is no Dataset {dataset.name} in the job's namespace; create it, or correct spec.datasets"
+            return f"there is no Dataset {dataset.name} in {_place(dataset)}; create it, or correct spec.datasets"
         case Reason.DELETING:
             return f"Dataset {dataset.name} is being deleted; the job goes on when there is one of that name again"
         case Reason.UNREADABLE:
@@ -168,7 +170,7 @@ def _suffered(reason: Reason, dataset: DatasetReadiness) -> str:
     match reason:
         case Reason.MISSING:
             return (
-                f"Dataset {dataset.name} is gone from the job's namespace; the job runs on, but pods that have to be "
+                f"Dataset {dataset.name} is gone from {_place(dataset)}; the job runs on, but pods that have to be "
                 "made anew wait until there is one of that name again"
             )
         case Reason.DELETING:
@@ -186,6 +188,10 @@ def _suffered(reason: Reason, dataset: DatasetReadiness) -> str:
                 f"the job runs, and Dataset {dataset.name} has {dataset.cached_ratio:.0%} of its bytes cached now: "
                 f"the rest is {_rest(dataset)}, and is read from other nodes or the source until then"
             )
+
+
+def _place(dataset: DatasetReadiness) -> str:
+    return f"namespace {dataset.namespace}" if dataset.namespace else "the job's namespace"
 
 
 def _rest(dataset: DatasetReadiness) -> str:

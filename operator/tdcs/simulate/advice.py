@@ -37,12 +37,13 @@ def advise(*, times: Times, load: float, fraction: float, limit: Bottleneck) -> 
         words.append(
             f"Only {part(fraction)} of the dataset fits{'' if worth else ', which gains less than 1 %'}; with room "
             f"for all of it the job would run {ratio(best)} as fast as when it reads "
-            f"directly, with the {duration(load / fraction)} of loading it first "
+            f"directly, with the {duration(load / fraction, beside=times.direct)} of loading it first "
             f"{ratio(times.direct / (load / fraction + times.warm))}."
         )
     saved = times.cold - times.preloaded
     if saved > 0.01 * times.cold:
-        words.append(f"Loading takes {duration(load)} and makes the run {duration(saved)} shorter:")
+        takes, shorter = (duration(one, beside=times.direct) for one in (load, saved))
+        words.append(f"Loading takes {takes} and makes the run {shorter} shorter:")
         words.append(
             "preload, even if the job has to wait for it."
             if saved > load
@@ -60,10 +61,10 @@ def advise(*, times: Times, load: float, fraction: float, limit: Bottleneck) -> 
 
 def _gain(*, times: Times, load: float) -> list[str]:
     """What the cache gains, and whether that is worth it for this job alone."""
-    loaded_first = load + times.preloaded
+    loaded_first, takes = load + times.preloaded, duration(load, beside=times.direct)
     first = (
         f"Loaded before it starts, the job runs {ratio(times.direct / times.preloaded)} as fast as when it reads "
-        f"directly; with the {duration(load)} of loading {ratio(times.direct / loaded_first)}, from an empty cache "
+        f"directly; with the {takes} of loading {ratio(times.direct / loaded_first)}, from an empty cache "
         f"{ratio(times.direct / times.cold)}."
     )
     if times.direct / min(loaded_first, times.cold) >= _WORTH:

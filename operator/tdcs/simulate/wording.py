@@ -1,12 +1,19 @@
 """Numbers in sentences: durations in the unit that fits, ratios with the digits that mean something."""
 
 
-def duration(seconds: float, *, digits: int = 2) -> str:
-    """A time with at least so many digits: 0.4 s, 45 s, 12 min, 3.5 h or 12 days."""
+def duration(seconds: float, *, digits: int = 2, beside: float = 0.0) -> str:
+    """A time with at least so many digits: 0.4 s, 45 s, 12 min, 3.5 h or 12 days.
+
+    Beside a longer one it is in the unit of that if it is at least one of it: 1.9 h beside 2.1 h.
+    """
     for limit, size, unit in ((120.0, 1.0, "s"), (7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h")):
-        if seconds < limit:
+        if seconds < limit and (beside < limit or seconds < _NEXT[unit]):
             return f"{_digits(seconds / size, digits)} {unit}"
     return f"{_digits(seconds / 86_400.0, digits)} days"
+
+
+_NEXT = {"s": 60.0, "min": 3_600.0, "h": 86_400.0}
+"""Seconds of the unit after each."""
 
 
 def times(ratio: float) -> str:

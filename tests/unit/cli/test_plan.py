@@ -239,7 +239,7 @@ def test_apply_creates_the_job_with_its_prediction(tmp_path: Path) -> None:
 def test_an_unknown_dataset_is_said_and_nothing_is_guessed_of_it(tmp_path: Path) -> None:
     result = planned(tmp_path, SMALL, job(data="nowhere"), *SPEEDS)[0]
     assert result.exit_code == 0
-    assert "there is no Dataset nowhere in the job's namespace; create it" in result.output
+    assert "there is no Dataset nowhere in namespace team; create it" in result.output
     assert "how long it would run: the size of its data is not known yet" in result.output
 
 

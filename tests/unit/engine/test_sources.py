@@ -106,6 +106,17 @@ def test_a_long_complaint_is_cut_but_understood_whole() -> None:
     assert "spec.source.uri" in remedy
 
 
+def test_without_an_endpoint_it_is_said_that_amazon_was_asked() -> None:
+    text = (
+        "ClientException:Unable to execute HTTP request: pictures.s3.amazonaws.com: Name or service not known"
+    )
+    _, remedy = explain(text)
+    assert remedy.startswith(
+        "It was sought at Amazon (pictures.s3.amazonaws.com), as always without spec.source.options.endpoint: set that"
+    )
+    assert "Amazon" not in explain(text.replace("pictures.s3.amazonaws.com", "store.example"))[1]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

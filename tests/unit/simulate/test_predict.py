@@ -186,6 +186,13 @@ def test_times_are_told_in_the_unit_that_fits(seconds: float, words: str) -> Non
     assert duration(seconds) == words
 
 
+def test_times_side_by_side_are_told_in_one_unit_where_that_is_readable() -> None:
+    assert duration(6_720, beside=7_560) == "1.9 h"
+    assert duration(600, beside=7_560) == "10 min"
+    assert duration(90, beside=130) == "1.5 min"
+    assert duration(7_560, beside=7_560) == "2.1 h"
+
+
 def test_times_to_compare_have_a_digit_more() -> None:
     assert [duration(seconds, digits=3) for seconds in (7_260, 60_000, 475_920, 1e8)] == [
         "2.02 h",

@@ -235,9 +235,10 @@ def placed(placement: WantPlacement) -> Finding:
         text = f"the source has no file under {named} of paths: correct the paths, or put the files there"
         return finding(names.PLACED, False, "PathNotFound", text)
     if placement.asked_bytes and not placement.subset_bytes:
+        field = "percent" if placement.want.subset.fraction is not None else "amount"
         text = (
-            f"{human(placement.asked_bytes)} (percent or amount) is less than the first file that would be taken, so "
-            "nothing is loaded: ask for more"
+            f"{human(placement.asked_bytes)} ({field}) is less than the first file that would be taken, so nothing is "
+            "loaded: ask for more"
         )
         return finding(names.PLACED, False, "AmountTooSmall", text)
     if placement.short_of:

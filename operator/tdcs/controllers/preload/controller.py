@@ -105,7 +105,10 @@ class PreloadController:
         owner = self._context.stores.datasets.get((key.namespace, spec.dataset_ref.name))
         if owner is None or owner["metadata"].get("deletionTimestamp"):
             name = spec.dataset_ref.name
-            text = f"there is no Dataset {name} in its namespace (spec.datasetRef): create it, or correct the name"
+            text = (
+                f"there is no Dataset {name} in namespace {key.namespace} (spec.datasetRef): create it, or create the "
+                "Preload anew with another name"
+            )
             return dataclasses.replace(view, waiting=("DatasetNotFound", text))
         try:
             dataset = Dataset.model_validate(owner)

@@ -64,7 +64,9 @@ _LABEL_REMEDY = "(nodeSelector, affinity): correct the template, or label a node
 def _why_not_on(name: str, pod: Mapping[str, Any], nodes: Sequence[Object]) -> str:
     """Why the pod may not run on the only node that it may be on: `nodes` is that node, or empty."""
     if not nodes:
-        return f"there is no node {name}, which its pods name (nodeName)"
+        return (
+            f"there is no node {name}, which its pods name (nodeName): correct the template, or add that node"
+        )
     named = f"node {name}, which its pods name (nodeName),"
     bare = {**nodes[0], "spec": {}}
     if may_run(pod, bare):

@@ -78,6 +78,7 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
         )
         for use in seen.spec.datasets
     ]
+    uses = [replace(use, namespace=seen.namespace) for use in uses]
     if seen.spec.run_policy.suspend:  # its time stands still
         uses = [replace(use, until="") for use in uses]
     found = decide(suspended=False, datasets=uses, runs=runs)

@@ -101,6 +101,7 @@ _ECHO = re.compile(r"\Amount command: .*?\nshared: (?:true|false)\n(?:remount: \
 _NOISE = re.compile(r"Acquired mount ID for the new mount point: \d+\n|alluxio\.underfs\.s3a\.\w+Exception: ")
 # Java's object addresses and the ids of requests: another one each time, so that equal failures would look different.
 _CHANGING = re.compile(r"@[0-9a-f]{5,16}\b|;? ?(?:S3 Extended )?Request ID: [^;,)\]]+")
+_AMAZON = re.compile(r"[\w.-]+\.amazonaws\.com(?:\.cn)?\b")
 _LONGEST = 400
 
 
@@ -176,8 +177,19 @@ def explain(text: str) -> tuple[str, str]:
     plain, whole = plain_reason(text), _one_line(text)
     for pattern, reason, remedy in _REMEDIES:
         if re.search(pattern, whole):
-            return f"{reason} ({plain})", remedy
+            return f"{reason} ({plain})", _remedy(remedy, whole)
     return plain, "Check spec.source, and the log of the cache's master"
+
+
+def _remedy(remedy: str, text: str) -> str:
+    """The remedy for a complaint: of Amazon's own host, which no option need have named, it says why that was asked."""
+    host = _AMAZON.search(text)
+    if host is None or "endpoint" not in remedy:
+        return remedy
+    return (
+        f"It was sought at Amazon ({host[0]}), as always without spec.source.options.endpoint: set that for another "
+        "store, else check the bucket's name, and that the cache's pods can reach Amazon"
+    )
 
 
 _KEYS_ARE_WRONG = re.compile(

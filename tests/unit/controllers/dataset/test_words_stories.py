@@ -204,7 +204,7 @@ async def test_a_preload_that_waits_or_has_failed_shows_no_hundred_percent(clust
         await cluster.until_state(state, name, resource=PRELOADS)
         assert "progress" not in preload(cluster, name), name
     assert words(cluster, "held") == "spec.suspend keeps it from beginning; set it to false to go on"
-    assert "there is no Dataset nowhere in its namespace" in words(cluster, "no-dataset")
+    assert "there is no Dataset nowhere in namespace n" in words(cluster, "no-dataset")
     await cluster.set_capacity(12 * MB, "a")
     await cluster.create_preload("too-large", nodes=["a"])
     await cluster.until_state("Failed", "too-large", resource=PRELOADS)
