@@ -54,8 +54,8 @@ def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[
         alike = [one for one in found if one.reason == condition.reason]
         if any(condition.message in one.message for one in alike):
             continue
-        told = [one for one in alike if one.message in condition.message]
-        found = [*(one for one in found if one not in told), condition]
+        contained = [one for one in alike if one.message in condition.message]
+        found = [*(one for one in found if one not in contained), condition]
     return found
 
 

@@ -176,7 +176,7 @@ class CacheClusterController:
     def _starting(
         self, cluster: CacheCluster, wanted: Iterable[str], sets: Iterable[Object]
     ) -> frozenset[str]:
-        """The nodes whose worker has just been asked for."""
+        """The nodes with a worker that has just been asked for."""
         now = self._context.now()
         made = {node_of(one): str(one["metadata"].get("creationTimestamp") or EPOCH) for one in sets}
         return plan.starting_nodes(wanted=wanted, made=made, known=cluster.status, now=now)
