@@ -333,7 +333,8 @@ def _remarks(job: TrainingJob, status: TrainingJobStatus, world: World) -> list[
     if named and job.spec.datasets:
         found.append(
             f"No scheduler places its pods of {' and '.join(named)}, and their data is not looked at: the "
-            "template names the node (spec.nodeName). Use spec.nodeSelector instead to have them placed by data among some nodes."
+            "template names the node (spec.nodeName). Use spec.nodeSelector instead to have them placed by data among "
+            "some nodes."
         )
     scheduled = any(role in READING_ROLES and role not in named for role in job.spec.by_role())
     if scheduled and job.spec.scheduling.mode == "Affinity":

@@ -101,7 +101,7 @@ def users_of(*, cluster: str, datasets: Mapping[tuple[str, str], Mapping[str, An
 def starting_nodes(
     *, wanted: Iterable[str], made: Mapping[str, str], known: CacheClusterStatus | None, now: str
 ) -> frozenset[str]:
-    """The nodes with a worker that has just been asked for: the master may still list one that was there before as lost.
+    """The nodes with a worker that has just been asked for: the master may list one that was there before as lost.
 
     Args:
         wanted: the nodes that are to have a worker.

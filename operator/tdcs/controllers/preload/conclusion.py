@@ -115,8 +115,9 @@ def _nowhere(view: PreloadView, want: Want) -> str:
     others = [node for node in want.nodes if node not in view.unknown_nodes]
     parts = []
     if others:
+        have = "has" if len(others) == 1 else "have"
         parts.append(
-            f"{', '.join(others[:5])} of spec.nodes has no live cache worker with free space: {workers}"
+            f"{', '.join(others[:5])} of spec.nodes {have} no live cache worker with free space: {workers}"
         )
     if absent:
         parts.append(
