@@ -18,6 +18,9 @@ UNGRANTED: Mapping[Right, str] = {}
 
 REFUSALS: Mapping[Right, str] = {
     Right("operator", "", "secrets", "get"): "namespaces that do not let the operator read their Secrets",
+    Right(
+        "operator", "coordination.k8s.io", "leases", "get"
+    ): "helm uninstall takes the rights of an operator that ends",
     Right("operator", "apps", "daemonsets", "patch"): "CacheClusters with a FUSE image that no policy admits",
     Right("operator", "kueue.x-k8s.io", "workloads/status", "patch"): "a policy that lets no one hold quota",
 }
