@@ -55,6 +55,8 @@ class Chart(ABC):
     manager: ClassVar[type[Manager]]
     folder: ClassVar[str]
     namespace: ClassVar[str]
+    left_out: ClassVar[str] = ""
+    """A pattern of templates that no test needs and no value leaves out."""
 
     @abstractmethod
     def values(self, place: Place, *, chart: Path) -> Object:
@@ -62,11 +64,16 @@ class Chart(ABC):
 
 
 class KueueChart(Chart):
-    """Kueue, for Jobs, JobSets, TrainJobs and TrainingJobs."""
+    """Kueue, for Jobs, JobSets, TrainJobs and TrainingJobs, without its API that shows who waits (visibility).
+
+    That API answers 404 to the API server's question what it has; while one such API does not answer, no namespace of
+    the cluster can be deleted.
+    """
 
     manager = KueueManager
     folder = "charts/kueue"
     namespace = "kueue-system"
+    left_out = "visibility/apiservice_*.yaml"
 
     def values(self, place: Place, *, chart: Path) -> Object:
         """As the chart has them, with the image, and with the kinds of jobs of the tests."""
@@ -78,6 +85,7 @@ class KueueChart(Chart):
         }
         return {
             "controllerManager": {
+                "featureGates": [{"name": "VisibilityOnDemand", "enabled": False}],
                 "nodeSelector": place.selector,
                 "manager": {
                     "image": {"repository": place.repository, "tag": place.tag, "pullPolicy": "Never"},
@@ -211,6 +219,8 @@ def _install(kubectl: Kubectl, name: str, *, place: Place, scratch: Path) -> Non
     source = module_folder(name, module=chart.manager.module) / chart.folder
     copy = scratch / name
     shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    for template in (copy / "templates").glob(chart.left_out) if chart.left_out else ():
+        template.unlink()
     metadata: dict[str, Any] = yaml.safe_load((source / "Chart.yaml").read_text())
     metadata.pop("dependencies", None)  # they are installed for themselves, or are not needed
     (copy / "Chart.yaml").write_text(yaml.safe_dump(metadata))
