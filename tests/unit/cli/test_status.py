@@ -350,5 +350,5 @@ def test_each_kind_that_may_not_be_listed_has_one_line_with_the_role_that_helps(
         assert "of all namespaces: -n NAMESPACE asks for one" in told[0]
     one = lines_of_a_tenant(tmp_path, "-n", "team", forbidden=frozenset({"preloads"}))
     assert "you may not list preloads.tdcs.io in namespace team" in one.output
-    assert "bind the ClusterRole view, edit or admin to you there" in one.output
+    assert "bind the ClusterRole tdcs-view or tdcs-edit to you there" in one.output
     assert "no Preload" not in one.output

@@ -2,8 +2,9 @@
 
 from tdcs.kube.resources import CACHE_CLUSTERS, Resource
 
-CLUSTER_VIEW = "tdcs-cluster-view"
-"""The chart's ClusterRole for those who may look at caches and nodes, of a release with the usual name."""
+VIEW, EDIT, CLUSTER_VIEW = "tdcs-view", "tdcs-edit", "tdcs-cluster-view"
+"""The chart's ClusterRoles for people: two for a namespace, one for caches and nodes. Releases of another name than the
+usual one have their own instead of tdcs."""
 
 
 def may_not_list(resource: Resource, *, namespace: str | None) -> str:
@@ -18,8 +19,8 @@ def may_not_list(resource: Resource, *, namespace: str | None) -> str:
     if resource is CACHE_CLUSTERS:
         return f"{refused}: ask an administrator to bind the ClusterRole {CLUSTER_VIEW} to you"
     if namespace:
-        return f"{refused}: ask an administrator to bind the ClusterRole view, edit or admin to you there"
+        return f"{refused}: ask an administrator to bind the ClusterRole {VIEW} or {EDIT} to you there"
     return (
-        f"{refused}: -n NAMESPACE asks for one, or ask an administrator to bind the ClusterRole view to you "
+        f"{refused}: -n NAMESPACE asks for one, or ask an administrator to bind the ClusterRole {VIEW} to you "
         "cluster-wide"
     )
