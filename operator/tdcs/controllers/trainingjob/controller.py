@@ -178,12 +178,11 @@ class TrainingJobController:
     async def _refused(self, obj: Object, seen: Observed, error: Exception) -> float:
         """A child cannot be as it should. A job that can never have it fails; one that runs is not stopped for that."""
         self._gangs.withdraw(obj["metadata"]["uid"])
-        refusal = refusal_of(error, job=seen.name, spec=seen.spec)
-        message = refusal.message
+        refusal = refusal_of(error, job=seen.name, spec=seen.spec, made=seen.jobs)
+        message, now = refusal.message, self._context.now()
         if refusal.lasts:
             message = f"{message}; templates cannot be changed: delete the TrainingJob and create it anew"
-        if refusal.lasts and not seen.was_admitted:
-            now = self._context.now()
+        if refusal.lasts and decisions.is_refused_for_good(seen, message=message, now=now):
             decision = decisions.refused(message=message, data=decisions.data(seen, now=now))
             outcome = JobOutcome(succeeded=False, reason=decision.reason.value, message=message)
             await self._report(obj, seen, decision, outcome, now=now)

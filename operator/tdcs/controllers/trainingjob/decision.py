@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tdcs.api import names
-from tdcs.api.conditions import is_true
+from tdcs.api.conditions import is_true, shorten
 from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
@@ -17,6 +17,9 @@ from tdcs.policy.admission import Admission, DatasetReadiness, Reason, decide
 
 ENDING_GRACE = 30.0
 """Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
+
+REFUSED_SECONDS = 600.0
+"""A job whose template makes no valid Job fails after so long."""
 
 LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
 """Roles of one pod each that decide how a job ends that has one of them."""
@@ -124,6 +127,19 @@ def taken_back(*, admission: Admission, data: Admission) -> Decision:
 def gave_back(*, message: str, data: Admission) -> Decision:
     """The decision on a gang that did not find all its places, and frees those that it has."""
     return Decision(admitted=False, reason=Reason.REQUEUED, message=message, data=data)
+
+
+def is_refused_for_good(seen: Observed, *, message: str, now: str) -> bool:
+    """Whether a job that never was admitted has been refused a child with these words for `REFUSED_SECONDS`.
+
+    The API server checks what webhooks and policies have made of a child: that may be mended meanwhile.
+    """
+    known = next((each for each in seen.known.conditions if each.type == names.ADMITTED), None)
+    return (
+        known is not None
+        and (known.status, known.reason, known.message) == ("False", Reason.REFUSED, shorten(message))
+        and seconds_between(known.last_transition_time, now) >= REFUSED_SECONDS
+    )
 
 
 def refused(*, message: str, data: Admission) -> Decision:

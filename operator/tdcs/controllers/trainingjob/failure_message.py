@@ -4,7 +4,7 @@ Of a failure: the pod, its exit code, the retries, and where to read more. Of a 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,7 +116,7 @@ class Refusal:
     lasts: bool
 
 
-def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec) -> Refusal:
+def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec, made: Collection[Role] = ()) -> Refusal:
     """What a refusal of a TrainingJob's child means.
 
     One lasts that the API server's own checks have of the template of a new Job. Policies and webhooks may change,
@@ -126,6 +126,7 @@ def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec) -> Refusal:
         error: the refusal.
         job: the TrainingJob's name.
         spec: the TrainingJob's.
+        made: roles whose Job is there: it is its change that is refused.
     """
     role = _role_of(error, job=job, spec=spec) if isinstance(error, InvalidError) else None
     if role is None or not isinstance(error, InvalidError):
@@ -139,7 +140,7 @@ def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec) -> Refusal:
     both = f"; a dataset of the job is mounted at {taken[0]} already" if taken else ""
     return Refusal(
         message=f"the API server refuses the Job of role {role}: {_plainer(said) if own else said}{both}",
-        lasts=own is not None and of_template and "field is immutable" not in said,
+        lasts=own is not None and of_template and role not in made and "field is immutable" not in said,
     )
 
 

@@ -110,10 +110,26 @@ def refusing(jobs: Jobs, detail: str, kind: type[KubeError] = InvalidError) -> N
     jobs.server.refuse = refuse
 
 
-async def test_a_job_with_a_template_that_makes_no_valid_job_fails_and_says_what_to_do() -> None:
+@pytest.fixture
+def tried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused is tried again at once."""
+    monkeypatch.setattr("tdcs.controllers.trainingjob.controller.REFUSED_RETRY", 0.05)
+
+
+@pytest.mark.usefixtures("tried_soon")
+async def test_a_job_with_a_template_that_makes_no_valid_job_for_ten_minutes_fails_and_says_what_to_do() -> (
+    None
+):
     async with Jobs(gpus={"a": 4}) as jobs:
         refusing(jobs, NODE_NAEM)
         await jobs.create()
+        await jobs.until(lambda: jobs.status().get("reason") == "ChildRefused")
+        assert jobs.status()["state"] == "Waiting"
+        jobs.advance(590)
+        passes = jobs.passes
+        await jobs.until(lambda: jobs.passes > passes + 2)
+        assert jobs.status()["state"] == "Waiting"
+        jobs.advance(15)
         await jobs.until_state("Failed")
         status = jobs.status()
         assert status["reason"] == "ChildRefused"
@@ -140,14 +156,27 @@ async def test_a_job_with_a_template_that_makes_no_valid_job_fails_and_says_what
         assert not jobs.pods("train")
 
 
+@pytest.mark.usefixtures("tried_soon")
+async def test_a_template_that_a_webhook_spoils_for_minutes_fails_no_job() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        refusing(jobs, SEVERAL_VALUES)
+        await jobs.create()
+        await jobs.until(lambda: jobs.status().get("reason") == "ChildRefused")
+        jobs.advance(400)
+        refusing(jobs, f'{INVALID}spec.template.spec.containers[1].volumeMounts[0].name: Not found: "y"')
+        await jobs.until(lambda: "containers[1]" in jobs.status()["message"])
+        jobs.server.refuse = lambda verb, resource: None
+        await jobs.until(lambda: jobs.bound("train") == 2)
+
+
+@pytest.mark.usefixtures("tried_soon")
 @pytest.mark.parametrize(
     ("detail", "kind"),
     [(WEBHOOK, InvalidError), (POLICY, InvalidError), (IMMUTABLE, InvalidError), (NODE_NAEM, ForbiddenError)],
 )
 async def test_a_job_that_a_policy_refuses_waits_and_starts_once_it_does_not(
-    monkeypatch: pytest.MonkeyPatch, detail: str, kind: type[KubeError]
+    detail: str, kind: type[KubeError]
 ) -> None:
-    monkeypatch.setattr("tdcs.controllers.trainingjob.controller.REFUSED_RETRY", 0.05)
     async with Jobs(gpus={"a": 4}) as jobs:
         refusing(jobs, detail, kind)
         await jobs.create()
