@@ -219,7 +219,9 @@ def _install(kubectl: Kubectl, name: str, *, place: Place, scratch: Path) -> Non
     source = module_folder(name, module=chart.manager.module) / chart.folder
     copy = scratch / name
     shutil.copytree(source, copy, copy_function=shutil.copyfile)
-    for template in (copy / "templates").glob(chart.left_out) if chart.left_out else ():
+    left_out = list((copy / "templates").glob(chart.left_out)) if chart.left_out else []
+    assert bool(left_out) == bool(chart.left_out), f"the chart has no templates {chart.left_out}"
+    for template in left_out:
         template.unlink()
     metadata: dict[str, Any] = yaml.safe_load((source / "Chart.yaml").read_text())
     metadata.pop("dependencies", None)  # they are installed for themselves, or are not needed

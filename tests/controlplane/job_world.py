@@ -151,10 +151,12 @@ def held_nodes(plane: ControlPlane, *, namespace: str, count: int) -> Iterator[J
         describe=lambda: str([kube.get("Node", name) for name in names]),
     )
     made = JobWorld(plane=plane, namespace=namespace, nodes=names)
-    yield made
-    made.clear()
-    for name in names:
-        kube.delete("Node", name)
+    try:
+        yield made
+    finally:
+        made.clear()
+        for name in names:
+            kube.delete("Node", name)
 
 
 @pytest.fixture

@@ -68,9 +68,11 @@ def many(
         for number, node in enumerate(world.nodes):
             world.kube.patch("Node", node, {"metadata": {"labels": {PAIR: f"{namespace}-{number // 2}"}}})
         queues = Queues(world, quota=NODES * GPUS)
-        yield world, queues
-        world.kube.delete_all("TrainingJob", namespace=namespace)
-        queues.delete()
+        try:
+            yield world, queues
+        finally:
+            world.kube.delete_all("TrainingJob", namespace=namespace)
+            queues.delete()
 
 
 @pytest.mark.timeout(120 + 20 * NODES, func_only=True)

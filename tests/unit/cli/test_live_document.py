@@ -193,18 +193,20 @@ def test_jobs_that_wait_have_a_place_in_the_order_in_which_they_came() -> None:
     assert (runs.ready, runs.wanted, runs.datasets) == (2, 2, ("team/pictures",))
 
 
-def test_jobs_that_wait_for_a_person_have_no_place_in_the_queue() -> None:
+def test_jobs_that_the_operators_queue_leaves_out_have_no_place_in_it() -> None:
     found = document(
         World(
             jobs=[
                 job("huge", state="Queued", reason="NoNodeIsLargeEnough", created="2026-05-01T10:00:00Z"),
+                job("paused", state="Queued", reason="NotAllPodsPlaced", created="2026-05-01T10:00:00Z"),
+                job("other", state="Queued", reason="WaitsInKueue", created="2026-05-01T10:00:00Z"),
                 job("typo", state="Waiting", reason="DatasetNotFound", created="2026-05-01T10:00:00Z"),
                 job("next", state="Queued", reason="NotEnoughRoom", created="2026-05-01T11:00:00Z"),
             ]
         )
     )
     places = {row.name: row.position for row in rows(found, "jobs").values()}
-    assert places == {"huge": 0, "typo": 0, "next": 1}
+    assert places == {"huge": 0, "paused": 0, "other": 0, "typo": 1, "next": 2}
 
 
 def test_a_dataset_shows_how_far_it_is_and_why_it_is_not_ready() -> None:

@@ -35,9 +35,9 @@ RANKS: Final[Mapping[str, int]] = {
 WAITING_STATES: Final = frozenset({"Queued", "Waiting", "Suspended"})
 
 NO_PLACE_IN_THE_QUEUE: Final = frozenset(
-    {Reason.NEVER, Reason.NO_MATCH, Reason.NO_PRIORITY, Reason.MISSING, Reason.NO_CLAIM, Reason.INVALID}
+    {Reason.NEVER, Reason.NO_MATCH, Reason.INVALID, Reason.REQUEUED, Reason.IN_KUEUE}
 )
-"""Reasons of jobs that wait for a person: they do not count in the positions of the others."""
+"""Reasons of jobs that the operator's queue leaves out: they can never run, pause, or wait in Kueue's."""
 
 
 class _Row(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
