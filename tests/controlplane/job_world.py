@@ -11,7 +11,7 @@ import pytest
 from tests.controlplane.operator_world import CHECKOUT, World
 from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.fixtures import TEST_LABEL
-from tests.support.kube import Object
+from tests.support.kube import KubeRequestError, Object
 from tests.support.objects import fake_node
 from tests.support.waiting import eventually
 
@@ -96,10 +96,14 @@ class JobWorld(World):
     def _play(self, pods: Iterable[Object]) -> None:
         for pod in pods:
             phase = pod["status"].get("phase")
-            if phase == "Running":
-                self.end_pod(pod)
-            elif phase == "Pending" and pod["spec"].get("nodeName"):
-                self._run(pod)
+            try:
+                if phase == "Running":
+                    self.end_pod(pod)
+                elif phase == "Pending" and pod["spec"].get("nodeName"):
+                    self._run(pod)
+            except KubeRequestError as error:
+                if error.code != 404:  # deleted since it was listed
+                    raise
 
     def _run(self, pod: Object) -> None:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
