@@ -115,6 +115,9 @@ KEPT_BY_TWIN = "KeptByTwin"
 NO_CACHE_NODE = "NoCacheNode"
 """No node that may hold the data has a live cache worker with free space."""
 
+NO_RETRY_LEFT = "NoRetryLeft"
+"""A pod of a job failed, and the job is about to fail by it."""
+
 NO_ROOM_FOR_CLONE = "NoRoomForClone"
 """A clone finds no nodes, or no room on them."""
 
@@ -123,6 +126,9 @@ NOT_ALL_FITS = "NotAllFits"
 
 PINNED_BEYOND_QUOTA = "PinnedBeyondQuota"
 """Pinned data that is there takes more than a quota allows."""
+
+POD_FAILED = "PodFailed"
+"""A pod of a job failed, and is made anew."""
 
 PRELOAD_DISABLED = "PreloadDisabled"
 """A Dataset is cached as jobs read it."""
@@ -145,8 +151,10 @@ WARNINGS = frozenset(
         COPIES_ABOVE_MAXIMUM,
         COPIES_WRONG,
         NOT_ALL_FITS,
+        NO_RETRY_LEFT,
         NO_ROOM_FOR_CLONE,
         PINNED_BEYOND_QUOTA,
+        POD_FAILED,
         QUOTA_EXCEEDED,
         SCHEDULE_NEVER_FIRES,
         TTL_SHORTER_THAN_LOAD,
@@ -181,7 +189,6 @@ WARNINGS = frozenset(
         "NotAllPodsPlaced",
         "PathNotFound",
         "PersistentVolumeClaimNotFound",
-        "PodFailed",
         "PortsReachable",
         "PriorityClassNotFound",
         "SecretForbidden",

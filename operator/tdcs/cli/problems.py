@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tdcs.api import names
-from tdcs.api.conditions import CACHE_STARTING, WARNINGS
+from tdcs.api.conditions import CACHE_STARTING, POD_FAILED, WARNINGS
 from tdcs.api.durations import seconds_between
 from tdcs.kube.api import Object
 
-_BY_ITSELF: Final = frozenset({"", "PodsStarting", "PodFailed", "EarlierJobGoing"})
+_BY_ITSELF: Final = frozenset({"", "PodsStarting", POD_FAILED, "EarlierJobGoing"})
 """Reasons of jobs that start, or start again, without anybody's help."""
 
 _NEEDS_A_PERSON: Final = (WARNINGS | {"QuotaTooSmall"}) - _BY_ITSELF

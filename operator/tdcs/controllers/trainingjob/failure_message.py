@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tdcs.api import names
-from tdcs.api.conditions import Condition
+from tdcs.api.conditions import NO_RETRY_LEFT, Condition
 from tdcs.api.trainingjob import Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.pods import PodProblem, PodView
 from tdcs.kube.errors import InvalidError
@@ -17,12 +17,6 @@ from tdcs.kube.resources import JOBS
 
 DEADLINE = "DeadlineExceeded"
 """Why a Job failed that took longer than it may."""
-
-POD_FAILED = "PodFailed"
-"""A pod failed, and its Job makes it anew."""
-
-NO_RETRY_LEFT = "NoRetryLeft"
-"""A pod failed, and its Job is about to fail by it."""
 
 NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of a container that was made and could not be started: it has no log."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tdcs.api import names
-from tdcs.api.conditions import Finding, finding, is_true
+from tdcs.api.conditions import NO_RETRY_LEFT, POD_FAILED, Finding, finding, is_true
 from tdcs.api.durations import seconds_between
 from tdcs.api.trainingjob import Role
 from tdcs.api.trainingjob_status import (
@@ -19,7 +19,7 @@ from tdcs.api.trainingjob_status import (
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, ignores_disruptions, selector_of
 from tdcs.controllers.trainingjob.data_location import held
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, suspended_seconds
-from tdcs.controllers.trainingjob.failure_message import NO_RETRY_LEFT, POD_FAILED, is_told
+from tdcs.controllers.trainingjob.failure_message import is_told
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.controllers.trainingjob.reading.data_stalls import status_of_stall
@@ -95,7 +95,7 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
         return Headline(state="Running", reason="", message=f"{found.message}{more}")
     failed = last_failure(seen)
     if failed is not None and failed.is_final:
-        return Headline(state="Running", reason=POD_FAILED, message=failed.text)
+        return Headline(state=_state_before(seen), reason=POD_FAILED, message=failed.text)
     if failed is not None and found.reason == "PodsStarting":
         return Headline(state="Restarting", reason=POD_FAILED, message=failed.text)
     if decision.shortage and found.reason == "PodsStarting":
@@ -104,6 +104,14 @@ def headline(seen: Observed, *, decision: Decision, outcome: JobOutcome | None) 
     return Headline(
         state="Restarting" if failed is not None else "Starting", reason=found.reason, message=found.message
     )
+
+
+def _state_before(seen: Observed) -> JobState:
+    """The state of a job that is about to fail: Running while a pod is up, else what it was before."""
+    if any(counts(seen, role).ready for role in seen.spec.by_role()):
+        return "Running"
+    known = seen.known.state
+    return known if known in ("Running", "Restarting") else "Starting"
 
 
 def running(seen: Observed) -> Finding:

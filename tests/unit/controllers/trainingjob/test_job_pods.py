@@ -149,6 +149,16 @@ def test_a_pod_that_fails_with_no_retry_left_is_not_told_to_restart() -> None:
     assert first.message.endswith("; retry 1 of at most 1 before the job fails")
 
 
+def test_a_job_about_to_fail_runs_only_while_a_pod_is_up_else_it_is_what_it_was() -> None:
+    failed = pod(0, node="b", phase="Failed", **container(terminated={"exitCode": 1, "finishedAt": NOW}))
+    for before, after in ((None, "Starting"), ("Queued", "Starting"), ("Running", "Running")):
+        known = ADMITTED.model_copy(update={"state": before})
+        spec = job_spec(datasets=[], runPolicy={"backoffLimit": 0})
+        seen = Observed(spec=spec, known=known, pods=[pod_view(failed)])
+        decision = decisions.decision_of(seen=seen, data=decisions.data(seen, now=NOW))
+        assert report.headline(seen, decision=decision, outcome=None).state == after
+
+
 def test_a_pod_that_the_cluster_evicted_counts_as_no_retry() -> None:
     evicted = pod(
         1,

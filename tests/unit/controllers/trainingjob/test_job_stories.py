@@ -276,6 +276,20 @@ async def test_a_job_that_has_failed_names_the_pod_its_exit_code_and_where_to_re
         assert jobs.condition("Failed")["message"] == told
 
 
+async def test_a_job_that_fails_before_a_pod_ran_does_not_say_that_it_runs_and_warns() -> None:
+    async with Jobs(gpus={"a": 4}) as jobs:
+        await jobs.create(workers=1, runPolicy={"backoffLimit": 0})
+        await jobs.until(lambda: jobs.bound("train") == 1)
+        await jobs.until_state("Starting")
+        await jobs.end(jobs.pods()[0], code=128)
+        # Before the Job controller has said that the Job failed.
+        await jobs.until(lambda: jobs.condition("Restarting").get("reason") == "NoRetryLeft", play=False)
+        assert (jobs.status()["state"], jobs.status()["reason"]) == ("Starting", "PodFailed")
+        told = [one for one in jobs.server.store(EVENTS).values() if one["reason"] == "NoRetryLeft"]
+        assert [one["type"] for one in told] == ["Warning"]
+        await jobs.until_state("Failed")
+
+
 async def test_a_suspended_job_gives_its_room_to_others_and_queues_again() -> None:
     async with Jobs(gpus={"a": 4}) as jobs:
         await jobs.create("first", workers=4)
