@@ -116,7 +116,8 @@ class Requeues:
             until=self._clock() + pause,
             tries=tries,
             message=message,
-            shortage=short.shortage(patience=self.patience),
+            # A job that goes on without spare workers lacks nothing.
+            shortage="" if short.spare else short.shortage(patience=self.patience),
         )
         return message
 
@@ -124,8 +125,13 @@ class Requeues:
         """How many pods of a job found no place when it was tried last, and why; empty once all have found theirs."""
         return self._pauses[uid].shortage if uid in self._pauses else ""
 
+    def placed(self, uid: str) -> None:
+        """All pods that the job is to have now have their places, be they fewer than it asks for."""
+        if uid in self._pauses:
+            self._pauses[uid].shortage = ""
+
     def settled(self, uid: str) -> None:
-        """All pods of the job have their places: how often it had to pause is forgotten."""
+        """All pods that the job asks for have their places: how often it had to pause is forgotten."""
         if self.pause_left(uid) is None:
             self._pauses.pop(uid, None)
 

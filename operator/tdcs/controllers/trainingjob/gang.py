@@ -69,8 +69,10 @@ class Gangs:
         if short is not None and not short.spare and left == 0:
             waits = decisions.data(seen, now=now, runs=False)
             return decisions.gave_back(message=requeues.requeue(uid, short=short), data=waits)
-        if unplaced.all_placed(seen) and seen.replicas("Worker") == seen.spec.workers:
-            requeues.settled(uid)
+        if unplaced.all_placed(seen):
+            requeues.placed(uid)
+            if seen.replicas("Worker") == seen.spec.workers:
+                requeues.settled(uid)
         return None
 
 

@@ -33,13 +33,14 @@ UNREADABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def messages_of(jobs: Jobs, name: str) -> list[str]:
-    """All that the conditions of a job say from now on, also what they say for a moment only."""
+    """All that the status of a job and its conditions say from now on, also what they say for a moment only."""
     found: list[str] = []
     before = jobs.server.on_change
 
     def note(resource: Resource, obj: Object, deleted: bool) -> None:
         if resource is TRAINING_JOBS and obj["metadata"]["name"] == name:
-            found.extend(one.get("message", "") for one in (obj.get("status") or {}).get("conditions") or ())
+            status = obj.get("status") or {}
+            found.extend(one.get("message", "") for one in (status, *(status.get("conditions") or ())))
         before(resource, obj, deleted)
 
     jobs.server.on_change = note
@@ -182,8 +183,27 @@ async def test_workers_that_get_no_node_in_time_are_given_back_and_asked_for_aga
         assert any("the job goes on with the others" in text for text in said)
         assert jobs.status("train")["state"] == "Running"
         assert jobs.status("train")["replicas"] == 2
+        assert not jobs.gangs.requeues.last_shortage(jobs.training_job("train")["metadata"]["uid"])
         await jobs.server.delete(PODS, name="stranger", namespace="else")
         await jobs.until(lambda: jobs.bound("train") == 4)
+
+
+async def test_an_elastic_gang_that_runs_with_fewer_workers_says_no_more_that_it_found_no_place() -> None:
+    async with Jobs(gpus={"a": 4}, patience=0.6) as jobs:
+        await jobs.create(workers=4, **ELASTIC)
+        await jobs.until(lambda: jobs.condition("Admitted").get("status") == "True", play=False)
+        await jobs.stranger("stranger", node="a", gpus=3)
+        await jobs.until(lambda: jobs.condition("Admitted").get("reason") == "NotAllPodsPlaced")
+        await jobs.until(lambda: jobs.status().get("state") == "Queued" and not jobs.pods())
+        await jobs.stranger("other", node="a", gpus=1)
+        await jobs.server.delete(PODS, name="stranger", namespace="else")
+        await jobs.until(lambda: jobs.bound("train") == 3)
+        await jobs.run()
+        await jobs.until_state("Running")
+        said = messages_of(jobs, "train")
+        await jobs.server.delete(PODS, name=jobs.pods()[0]["metadata"]["name"], namespace="n")
+        await jobs.until(lambda: any("2 of 3 pods run" in text for text in said), play=False)
+        assert not any("tried again" in text for text in said)
 
 
 async def test_a_new_operator_keeps_the_number_of_workers_that_was_admitted() -> None:
