@@ -20,6 +20,7 @@ from tdcs.controllers.mounts.world import World
 from tdcs.controllers.problem import Problem
 from tdcs.controllers.publish import publish_status
 from tdcs.controllers.volumes import volume
+from tdcs.controllers.volumes.claim_times import ClaimTimes
 from tdcs.controllers.volumes.volume import Volume
 from tdcs.kube.api import Object
 from tdcs.kube.objects import object_key
@@ -39,10 +40,12 @@ class Publisher:
     def __init__(self, *, world: World) -> None:
         self._world = world
         self._load_times = LoadTimes()
+        self._claim_times = ClaimTimes(clock=world.clock)
 
     def forget(self, key: WorkKey) -> None:
         """A Dataset is gone."""
         self._load_times.forget(key)
+        self._claim_times.forget(key)
 
     async def publish(
         self,
@@ -87,6 +90,7 @@ class Publisher:
                 context=self._world.context,
                 obj=me.obj,
                 live=live,
+                times=self._claim_times,
                 cluster=mount.cluster,
                 path=mount.path,
                 size=found.holdings.total_bytes,

@@ -7,13 +7,12 @@ from tdcs.api.cachecluster import CacheClusterSpec
 from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.problem import RETRY_SOON, Problem
 from tdcs.controllers.volumes import claim_users, objects
+from tdcs.controllers.volumes.claim_times import QUICK_RETRY, ClaimTimes
 from tdcs.kube.api import Object
 from tdcs.kube.apply import ForeignObjectError, belongs, foreign
 from tdcs.kube.errors import InvalidError
 from tdcs.kube.objects import object_key
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
-
-UNSEEN_RETRY = 0.2
 
 POLL = 1.0
 """Seconds between looks at an object that is going away."""
@@ -49,32 +48,36 @@ async def find(*, context: Context, obj: Object) -> Volume | Problem:
 
 
 async def provide(
-    *, context: Context, obj: Object, live: Volume, cluster: str, path: str, size: int
+    *, context: Context, obj: Object, live: Volume, times: ClaimTimes, cluster: str, path: str, size: int
 ) -> bool | Problem:
     """See to the volume and the claim; whether pods can use the claim. Their size is that of the data when they were
     made: it cannot change later, and has no meaning for a read-only volume but to be shown.
 
     While the claim is not bound, which takes about a second, the Dataset is looked at again soon: a pod made now
-    would be refused by the scheduler once and wait for its next round. A problem when a name is taken, or the server
-    refused an object.
+    would be refused by the scheduler once and wait for its next round. How soon a claim that was deleted is made anew
+    depends on `times`. A problem when a name is taken, or the server refused an object.
     """
     try:
-        made = await _provide(context, obj, live, cluster=cluster, path=path, size=size)
+        wait = await _provide(context, obj, live, times, cluster=cluster, path=path, size=size)
     except ForeignObjectError as error:
         return Problem(reason="NameTaken", message=str(error))
     except InvalidError as error:
         return Problem(reason="ChildRefused", message=str(error))
-    if not made:
-        context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), UNSEEN_RETRY)
-    return made
+    if wait:
+        context.queue.add_after(WorkKey(DATASETS, *object_key(obj)), wait)
+    return not wait
 
 
 async def _provide(
-    context: Context, obj: Object, found: Volume, *, cluster: str, path: str, size: int
-) -> bool:
-    live, bound = found.volume, found.claim
-    if live is not None and objects.has_lost_claim(volume=live, claim=bound):
-        return False
+    context: Context, obj: Object, found: Volume, times: ClaimTimes, *, cluster: str, path: str, size: int
+) -> float:
+    """One step; gives the seconds until the next look is due, 0 when pods can use the claim."""
+    live, bound, key = found.volume, found.claim, WorkKey(DATASETS, *object_key(obj))
+    lost = live is not None and objects.has_lost_claim(volume=live, claim=bound)
+    if wait := times.until_released(key, lost=lost):
+        return wait
+    if bound is None and (wait := times.until_next(key)):
+        return wait
     if live is not None and objects.is_spent(live):
         await _delete_volume(context, live)
         live = None
@@ -88,12 +91,14 @@ async def _provide(
     )
     live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
     if objects.is_unseen(live, now=context.now()):
-        return False
+        return QUICK_RETRY
     asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
     nudged = objects.needs_nudge(claimed=bound, bound=live)
     wanted = objects.claim(dataset=obj, storage=asked, nudged=nudged)
     made = await context.applier.apply(PERSISTENT_VOLUME_CLAIMS, wanted=wanted, live=bound, owner=obj)
-    return not objects.is_unseen(made, now=context.now())
+    if bound is None:
+        times.made(key)
+    return QUICK_RETRY if objects.is_unseen(made, now=context.now()) else 0.0
 
 
 async def delete(*, context: Context, obj: Object) -> float | Problem | None:
