@@ -113,9 +113,22 @@ def standing(
     )
 
 
-def is_over(claimant: Claimant, *, policies: Mapping[str, Policy], now: str) -> bool:
-    """Whether a Dataset's own time in the cache is over. Its mount may stay all the same, for another Dataset."""
-    return _standing(claimant, size=1, policies=policies, now=now).tier is Tier.DUE
+def is_kept_by_twin(
+    claims: Mapping[str, Claimant], *, key: str, policies: Mapping[str, Policy], now: str
+) -> bool:
+    """Whether the time of one Dataset of a mount is over, and that of another one is not: the mount stays.
+
+    Args:
+        claims: all Datasets of the mount, by the keys of their own wants.
+        key: that of the Dataset.
+        policies: the eviction policies that are installed.
+        now: the time.
+    """
+    over = {
+        name: _standing(one, size=1, policies=policies, now=now).tier is Tier.DUE
+        for name, one in claims.items()
+    }
+    return over.pop(key, False) and not all(over.values())
 
 
 def _standing(claimant: Claimant, *, size: int, policies: Mapping[str, Policy], now: str) -> Standing:

@@ -54,7 +54,7 @@ def granted(
     unknown: str,
     installed: Sequence[str],
     load_seconds: int | None = None,
-    over: bool = False,
+    kept_by_twin: bool = False,
 ) -> Finding:
     """What a Dataset is granted, and why it is no more.
 
@@ -67,7 +67,8 @@ def granted(
         unknown: the eviction policy that is not installed; empty when it is.
         installed: the names of those that are, Pin and Timed beside them.
         load_seconds: how long its last load took; None when that is not known.
-        over: whether its own time in the cache is over; that of its mount ends with the last Dataset's.
+        kept_by_twin: whether its own time in the cache is over, and that of another Dataset of its mount is not. That
+            one may be another tenant's: nothing is said of it.
     """
     if unknown:
         text = (
@@ -105,14 +106,11 @@ def granted(
             "brings, and spec.preload.enabled is false: set it to true, or spec.access.onLimit to Suspend"
         )
         return finding(names.GRANTED, False, CLONES_NEED_PRELOAD, text)
-    if over:
-        text = (
-            f"{_why_over(eviction)}, but another Dataset of the same source keeps the blocks that both use: it stays "
-            "in the cache with that one"
-        )
-        return finding(names.GRANTED, True, KEPT_BY_TWIN, text)
+    kept = _kept_by_twin(eviction) if kept_by_twin else None
     if mine is None:
-        return finding(names.GRANTED, True, PRELOAD_DISABLED, "what jobs read is cached while there is room")
+        return kept or finding(
+            names.GRANTED, True, PRELOAD_DISABLED, "what jobs read is cached while there is room"
+        )
     if mine.unplaced_bytes:
         text = f"{human(mine.wanted_bytes)} of {human(mine.wanted_bytes + mine.unplaced_bytes)} found room"
         return finding(names.GRANTED, False, NOT_ALL_FITS, text)
@@ -127,7 +125,16 @@ def granted(
             "jobs that come later wait for another load. Make spec.eviction.ttl longer than a load"
         )
         return finding(names.GRANTED, True, TTL_SHORTER_THAN_LOAD, text)
-    return finding(names.GRANTED, True, "Granted", f"{text}{further}" if copies else "nothing is asked for")
+    granted_text = f"{text}{further}" if copies else "nothing is asked for"
+    return kept or finding(names.GRANTED, True, "Granted", granted_text)
+
+
+def _kept_by_twin(eviction: Eviction) -> Finding:
+    text = (
+        f"{_why_over(eviction)}, but another Dataset of the same source keeps the blocks that both use: it stays in "
+        "the cache with that one"
+    )
+    return finding(names.GRANTED, True, KEPT_BY_TWIN, text)
 
 
 def _why_over(eviction: Eviction) -> str:

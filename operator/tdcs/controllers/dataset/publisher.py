@@ -27,7 +27,7 @@ from tdcs.kube.objects import object_key
 from tdcs.kube.resources import DATASETS
 from tdcs.planning import wants
 from tdcs.planning.holdings import Holdings
-from tdcs.planning.standing import DatasetUse, is_over
+from tdcs.planning.standing import DatasetUse, is_kept_by_twin
 
 
 class Publisher:
@@ -148,8 +148,9 @@ class Publisher:
             unknown=unknown if unknown == eviction.policy else "",
             installed=list(self._world.policies),
             load_seconds=load_seconds,
-            over=key in decision.claims
-            and is_over(decision.claims[key], policies=self._world.policies, now=context.now()),
+            kept_by_twin=is_kept_by_twin(
+                decision.claims, key=key, policies=self._world.policies, now=context.now()
+            ),
         )
         if manager_report.is_evicted(decision.granted.grant, placement):
             findings = manager_report.evicted(uri=me.dataset.spec.source.uri, why=why)

@@ -16,7 +16,7 @@ from tdcs.engine.agents import AgentState, MountState
 from tdcs.planning.clones import clones
 from tdcs.planning.grants import Tier
 from tdcs.planning.schedule import mistake
-from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, standing
+from tdcs.planning.standing import Claimant, DatasetJobs, DatasetUse, is_kept_by_twin, standing
 from tdcs.policy.eviction import lrfu, lru, next_use
 
 NOW = "2026-03-01T12:00:00Z"
@@ -72,6 +72,20 @@ def test_a_timed_one_leaves_when_it_was_not_used_for_so_long_and_comes_back_when
     assert tier(claimant(policy="Timed", ttl="30m", waiting=1)) is Tier.WAITING
     # Once it has left it stays away, although nothing of it has been loaded since.
     assert tier(claimant(policy="Timed", ttl="2h", reason="Expired")) is Tier.DUE
+
+
+def test_a_dataset_whose_time_is_over_is_kept_by_a_twin_that_has_time_left_and_by_nothing_else() -> None:
+    over, kept = claimant(policy="Timed", ttl="30m"), claimant(policy="Timed", ttl="2h")
+
+    def is_kept(**claims: Claimant) -> bool:
+        return is_kept_by_twin(claims, key="me", policies=POLICIES, now=NOW)
+
+    assert is_kept(me=over, twin=kept)
+    assert is_kept(me=over, twin=over, third=claimant())
+    assert not is_kept(me=over)  # its pass has crossed the second at which its time is over
+    assert not is_kept(me=over, twin=over)
+    assert not is_kept(me=kept, twin=over)
+    assert not is_kept(twin=over, third=kept)
 
 
 def test_a_cron_line_says_when_it_leaves_and_what_was_used_since_stays_until_the_next_time() -> None:

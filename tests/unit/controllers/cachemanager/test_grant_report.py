@@ -114,6 +114,28 @@ def test_clones_of_what_is_not_preloaded_are_refused_or_the_condition_says_so() 
     assert any("set preload.enabled to true" in rule["message"] for rule in rules)
 
 
+@pytest.mark.parametrize(
+    ("room", "load_seconds", "reason"),
+    [(1000, 1, "KeptByTwin"), (8, 1, "NotAllFits"), (1000, 9, "TtlShorterThanLoad")],
+)
+def test_that_a_twin_keeps_it_is_said_of_a_dataset_that_lacks_nothing_else(
+    room: int, load_seconds: int, reason: str
+) -> None:
+    (mine,) = placed(room=room, mode="Replicate", node_count=1)
+    found = report.granted(
+        grant=MountGrant(tier=Tier.ACTIVE, largest_cache=1000),
+        mine=mine,
+        clones=(),
+        access=Access(),
+        eviction=Eviction(policy="Timed", ttl="5s"),
+        unknown="",
+        installed=(),
+        load_seconds=load_seconds,
+        kept_by_twin=True,
+    )
+    assert (found.reason, found.status) == (reason, "False" if reason == "NotAllFits" else "True")
+
+
 def test_slots_without_a_byte_are_no_grant() -> None:
     (none,) = placed(quota=2, mode="Replicate", node_count=1)
     why = granted(none)
