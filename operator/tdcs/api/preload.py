@@ -101,7 +101,8 @@ class PreloadStatus(Model):
     dataset_generation: int = 0
     """The Dataset's generation when it completed; what was loaded is kept until the Dataset's spec changes."""
     dataset_uid: str = ""
-    """The uid of the Dataset that it ended for: it runs again for another one that is made under that name."""
+    """The uid of the Dataset that it ended for. It runs again for another one that is made under that name, unless it
+    is complete and what it brings would not be kept."""
 
 
 class Preload(Model):

@@ -7,6 +7,7 @@ Preloads. Each is a `Want`. What shall lie in the cache is the union of them.
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tdcs.api import names
 from tdcs.api.conditions import is_true
@@ -34,7 +35,8 @@ class Want:
         load: whether what is missing is loaded now; if not, what is there is kept all the same.
         bandwidth: bytes a second that its load may read from the source; None for no limit.
         verify: how much of what was loaded is compared with the source.
-        check: identity of that comparison: another Preload of the same name has another one.
+        check: identity of that comparison: another Preload of the same name has another one, and so
+            has each Dataset that it is run for.
         verdict: whether it has ended, and found wrong copies. It is not made again, but it stays assigned: what it
             refused must not be brought again.
         beside: key of the want that it is a further copy of: it lies on other nodes than that one and its other
@@ -60,6 +62,24 @@ class Want:
     def paths(self) -> tuple[str, ...]:
         """The folders and files that are meant; empty for all."""
         return self.subset.plain_paths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetIdentity:
+    """Which Dataset of a name it is: one that is deleted and made anew is another one.
+
+    Attributes:
+        uid: its uid.
+        created: when it was created; empty when that is not known.
+    """
+
+    uid: str
+    created: str
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> "DatasetIdentity":
+        """From the metadata of the object."""
+        return cls(uid=str(metadata.get("uid") or ""), created=str(metadata.get("creationTimestamp") or ""))
 
 
 def copy_ids(*, known: Sequence[str], count: int, in_use: Collection[str] = ()) -> tuple[str, ...]:
@@ -133,8 +153,27 @@ def of_dataset(*, namespace: str, name: str, dataset: Dataset, now: str) -> Want
     )
 
 
-def of_preload(*, namespace: str, name: str, uid: str, preload: Preload, dataset: Dataset, now: str) -> Want:
-    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise."""
+def of_preload(
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    preload: Preload,
+    dataset: Dataset,
+    identity: DatasetIdentity,
+    now: str,
+) -> Want:
+    """What a Preload wants that has not completed: placed as its Dataset says, unless it says otherwise.
+
+    Args:
+        namespace: its namespace.
+        name: its name.
+        uid: its uid.
+        preload: the Preload.
+        dataset: its Dataset.
+        identity: which Dataset of the name that is.
+        now: the time.
+    """
     spec = preload.spec
     conditions = preload.status.conditions if preload.status else []
     failed, wrong = is_true(conditions, names.FAILED), has_wrong_copies(preload)
@@ -148,7 +187,7 @@ def of_preload(*, namespace: str, name: str, uid: str, preload: Preload, dataset
         load=not spec.suspend and not failed and seconds_until(spec.start_time, now=now) == 0,
         bandwidth=_rate(spec.bandwidth),
         verify=spec.verify if compared else "None",
-        check=uid if compared else "",
+        check=f"{uid}/{identity.uid}" if compared else "",
         verdict=wrong,
     )
 
@@ -173,19 +212,19 @@ def kept_now(
     known: Iterable[Kept],
     preloads: Iterable[tuple[str, Preload]],
     generation: int,
-    uid: str = "",
+    identity: DatasetIdentity,
     limit: int = KEPT_PRELOADS,
     most_bytes: int = KEPT_BYTES,
 ) -> list[Kept]:
     """What of completed Preloads is kept: until the Dataset's spec changes, and the newest ones only.
 
-    A fixed point: called with its own result it gives the same, whatever Preloads there are beside.
+    Called with its own result it gives the same result, whatever Preloads there are beside.
 
     Args:
         known: what the status says so far.
         preloads: the Preloads of the Dataset that there are, by name.
         generation: the Dataset's.
-        uid: the Dataset's: what was loaded of an earlier one of its name is not its own.
+        identity: which Dataset of its name it is: what was loaded of an earlier one is not its own.
         limit: how many at most.
         most_bytes: the room that they may take in the status.
     """
@@ -200,7 +239,7 @@ def kept_now(
         status = preload.status
         if status is None or not is_complete(preload) or status.dataset_generation != generation:
             continue
-        if is_of_another(status, uid=uid):
+        if is_of_another(status, identity=identity):
             continue
         spec = preload.spec
         found[name] = Kept(
@@ -219,9 +258,56 @@ def kept_now(
     return fitting[:limit][::-1]
 
 
-def is_of_another(status: PreloadStatus, *, uid: str) -> bool:
-    """Whether what a Preload says of its end is about an earlier Dataset of the name, not about the one of this uid."""
-    return bool(uid and status.dataset_uid) and status.dataset_uid != uid
+def is_of_another(status: PreloadStatus, *, identity: DatasetIdentity) -> bool:
+    """Whether what a Preload says of its end is about an earlier Dataset of the name, not about this one."""
+    if status.dataset_uid and identity.uid:
+        return status.dataset_uid != identity.uid
+    # It ended under a version of the operator that did not write the uid.
+    ended, created = status.completion_time, identity.created
+    return ended is not None and created != "" and seconds_between(ended, created) > 0
+
+
+_AFTER_ALL_TIMES = "~"
+"""Sorts after every time."""
+
+
+def runs_again(
+    preload: Preload,
+    *,
+    name: str,
+    others: Iterable[tuple[str, Preload]],
+    identity: DatasetIdentity,
+    limit: int = KEPT_PRELOADS,
+) -> bool:
+    """Whether a Preload that ended for an earlier Dataset of the name is run for this one: it is, unless it completed
+    and so many others completed later, or are still to run, that what it brings would not be kept.
+
+    Args:
+        preload: the Preload.
+        name: its name.
+        others: the Preloads of the Dataset that there are, by name.
+        identity: which Dataset of its name it is.
+        limit: how many a Dataset keeps.
+    """
+    if not is_complete(preload):
+        return True
+    mine = _completion(name, preload, identity=identity)
+    newer = sum(_completion(other, one, identity=identity) > mine for other, one in others if other != name)
+    return newer < limit
+
+
+def _completion(name: str, preload: Preload, *, identity: DatasetIdentity) -> tuple[str, str]:
+    """Sorts Preloads by their completion, those that are to run last, and those that failed first."""
+    status = preload.status
+    if status is not None and is_complete(preload):
+        return status.completion_time or "", name
+    if (
+        status is None
+        or not is_true(status.conditions, names.FAILED)
+        or is_of_another(status, identity=identity)
+    ):
+        return _AFTER_ALL_TIMES, name
+    return "", name
 
 
 def is_complete(preload: Preload) -> bool:

@@ -16,7 +16,7 @@ from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
 from tdcs.planning import wants
-from tdcs.planning.wants import Want
+from tdcs.planning.wants import DatasetIdentity, Want
 
 FIRST_COPY = "0"
 """The id of the first copy."""
@@ -35,6 +35,11 @@ class Reader:
         """Sorts the oldest first."""
         created = str(self.obj["metadata"].get("creationTimestamp", ""))
         return created, self.key.namespace, self.key.name
+
+    @property
+    def identity(self) -> DatasetIdentity:
+        """Which Dataset of its name it is."""
+        return DatasetIdentity.of(self.obj["metadata"])
 
     @property
     def own_want(self) -> str:
@@ -137,7 +142,13 @@ def preload_wants(*, stores: Stores, reader: Reader, now: str) -> Iterator[Want]
     for name, uid, preload in preloads_of(stores=stores, namespace=namespace, dataset=reader.key.name):
         if name not in known and not wants.is_complete(preload):
             yield wants.of_preload(
-                namespace=namespace, name=name, uid=uid, preload=preload, dataset=dataset, now=now
+                namespace=namespace,
+                name=name,
+                uid=uid,
+                preload=preload,
+                dataset=dataset,
+                identity=reader.identity,
+                now=now,
             )
 
 
@@ -146,8 +157,7 @@ def with_kept(me: Reader, *, stores: Stores) -> Reader:
     found = preloads_of(stores=stores, namespace=me.key.namespace, dataset=me.key.name)
     there = [(name, preload) for name, _, preload in found]
     generation = int(me.obj["metadata"].get("generation", 0))
-    uid = str(me.obj["metadata"].get("uid", ""))
-    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, uid=uid)
+    kept = wants.kept_now(known=me.kept, preloads=there, generation=generation, identity=me.identity)
     if me.dataset.status is None or kept == list(me.kept):
         return me
     renewed = me.dataset.status.model_copy(update={"kept": kept})

@@ -20,6 +20,7 @@ from tdcs.controllers.publish import publish_status
 from tdcs.kube.api import Object
 from tdcs.kube.resources import DATASETS, PRELOADS
 from tdcs.planning import wants
+from tdcs.planning.wants import DatasetIdentity
 
 SLOW_RETRY = 5.0
 SHORTEST = 0.2
@@ -60,7 +61,7 @@ class PreloadController:
             await self._publish(obj, invalid, PreloadStatus(state="Failed"))
             return None
         known = preload.status or PreloadStatus()
-        if wants.is_of_another(known, uid=self._dataset_uid(key, preload)):
+        if self._runs_again(key, preload, known):
             # It ended for a Dataset that is gone. Of the one that has its name now it has brought nothing.
             preload, known = preload.model_copy(update={"status": None}), PreloadStatus()
         if is_true(known.conditions, names.COMPLETE) or is_true(known.conditions, names.FAILED):
@@ -79,10 +80,23 @@ class PreloadController:
         moving = found.state in {"Loading", "Verifying"}
         return self._context.settings.progress_seconds if moving else SLOW_RETRY
 
-    def _dataset_uid(self, key: WorkKey, preload: Preload) -> str:
-        """The uid of its Dataset; empty while there is none."""
+    def _runs_again(self, key: WorkKey, preload: Preload, known: PreloadStatus) -> bool:
+        """Whether it ended for an earlier Dataset of the name, and is run for the one that there is now."""
         owner = self._context.stores.datasets.get((key.namespace, preload.spec.dataset_ref.name))
-        return str(owner["metadata"].get("uid", "")) if owner is not None else ""
+        if owner is None:
+            return False
+        identity = DatasetIdentity.of(owner["metadata"])
+        if not wants.is_of_another(known, identity=identity):
+            return False
+        others = self._siblings(key, preload)
+        return wants.runs_again(preload, name=key.name, others=others, identity=identity)
+
+    def _siblings(self, key: WorkKey, preload: Preload) -> list[tuple[str, Preload]]:
+        """The Preloads of its Dataset that there are, by name."""
+        found = readers.preloads_of(
+            stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset_ref.name
+        )
+        return [(name, one) for name, _, one in found]
 
     def _patient(self, key: WorkKey, view: PreloadView) -> PreloadView:
         """The view with whether what cannot be had has been tried for long enough."""
@@ -134,6 +148,7 @@ class PreloadController:
             uid=str(obj["metadata"].get("uid", "")),
             preload=preload,
             dataset=dataset,
+            identity=DatasetIdentity.of(owner["metadata"]),
             now=now,
         )
         found, progress = report.placements.get(mine), report.progress.get(mine)
@@ -180,13 +195,12 @@ class PreloadController:
         except ValidationError:
             return False  # its own pass says so
         kept = dataset.status.kept if dataset.status is not None else []
-        there = [
-            (name, one)
-            for name, _, one in readers.preloads_of(
-                stores=self._context.stores, namespace=key.namespace, dataset=preload.spec.dataset_ref.name
-            )
-        ]
-        due = wants.kept_now(known=kept, preloads=there, generation=known.dataset_generation)
+        due = wants.kept_now(
+            known=kept,
+            preloads=self._siblings(key, preload),
+            generation=known.dataset_generation,
+            identity=DatasetIdentity.of(obj["metadata"]),
+        )
         return any(one.name == key.name for one in kept) or all(one.name != key.name for one in due)
 
     def _wake_dataset(self, key: WorkKey, preload: Preload) -> None:
