@@ -37,9 +37,9 @@ def conditions_of(obj: Object) -> list[Condition]:
 def changed(*, before: Sequence[Condition], after: Sequence[Condition]) -> list[Condition]:
     """The conditions that get an event: those with a new status or reason.
 
-    Left out are those that merely started as False, those that are Unknown (what they wait for has its own event),
-    those that only follow from another, and of those with one reason where a message contains another one's, as Ready
-    does with the cause of a failure, the shorter.
+    Those that merely started as False get none, nor those that are Unknown (what they wait for has its own event), nor
+    those that only follow from another. Of two with one reason the one with the shorter message gets none if the longer
+    message contains it, as that of Ready contains the cause of a failure.
     """
     known = {condition.type: condition for condition in before}
     found: list[Condition] = []

@@ -65,4 +65,4 @@ def test_a_user_who_may_read_one_namespace_gets_as_much_as_they_may_see(jobs: Jo
         jobs.run_pods(count=1)
         jobs.wait(lambda: jobs.status_of("train").get("state") == "Running")
     reader = jobs.plane.kubeconfig_as(service_account="default", namespace=jobs.namespace)
-    assert "It runs: its pod runs" in explained(reader, jobs, "train")
+    assert "It runs: its pod is ready" in explained(reader, jobs, "train")

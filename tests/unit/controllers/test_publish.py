@@ -37,7 +37,7 @@ def test_conditions_with_messages_of_their_own_are_all_told() -> None:
     assert told(before=first, after=second) == [("Mounted", "Mounted"), ("Ready", "Loaded")]
 
 
-def test_of_two_messages_of_one_reason_the_one_that_contains_the_other_is_told() -> None:
+def test_a_message_that_another_one_of_the_same_reason_contains_is_not_told() -> None:
     few = "only 1 node has room"
     findings = [
         finding("Placed", False, "TooFewNodes", few),

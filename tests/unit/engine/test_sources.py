@@ -112,7 +112,7 @@ def test_without_an_endpoint_it_is_said_that_amazon_was_asked() -> None:
     )
     _, remedy = explain(text)
     assert remedy.startswith(
-        "It was sought at Amazon (pictures.s3.amazonaws.com), as always without spec.source.options.endpoint: set that"
+        "Without spec.source.options.endpoint Amazon is asked (pictures.s3.amazonaws.com): set it for another store"
     )
     assert "Amazon" not in explain(text.replace("pictures.s3.amazonaws.com", "store.example"))[1]
 

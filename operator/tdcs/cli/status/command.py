@@ -70,7 +70,7 @@ def command(
 
 
 def show(world: World, *, namespace: str | None, console: Console, now: str = "") -> None:
-    """Print everything; of a kind without objects, or of one that may not be listed, one line."""
+    """Print everything, with one line for a kind that has no objects or may not be listed."""
     everywhere, now = namespace is None, now or utc_now()
     place = "any namespace" if everywhere else f"namespace {namespace}"
 

@@ -62,7 +62,7 @@ class PreloadController:
             return None
         known = preload.status or PreloadStatus()
         if self._runs_again(key, preload, known):
-            # It ended for a Dataset that is gone. Of the one that has its name now it has brought nothing.
+            # It ended for a Dataset that is gone, and has brought nothing for the one that has its name now.
             preload, known = preload.model_copy(update={"status": None}), PreloadStatus()
         if is_true(known.conditions, names.COMPLETE) or is_true(known.conditions, names.FAILED):
             self._stuck_since.pop(key, None)

@@ -113,8 +113,8 @@ class Refusal:
 def refusal_of(error: Exception, *, job: str, spec: TrainingJobSpec, made: Collection[Role] = ()) -> Refusal:
     """What a refusal of a TrainingJob's child means.
 
-    One lasts that the API server's own checks have of the template of a new Job. Policies and webhooks may change,
-    as may all that does not come from a template; and that a template is immutable is said of a Job that is there.
+    A refusal lasts when the API server's own checks refuse the template of a new Job. Policies and webhooks may change,
+    and so may what does not come from a template. That a template is immutable is said only of a Job that is there.
 
     Args:
         error: the refusal.

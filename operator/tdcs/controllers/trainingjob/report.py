@@ -122,7 +122,7 @@ def running(seen: Observed) -> Finding:
     wanted = sum(seen.replicas(role) for role in specs)
     up = sum(min(count.ready + count.succeeded, seen.replicas(role)) for role, count in found.items())
     if up >= wanted:
-        text = "its pod runs" if wanted == 1 else f"{up} of {wanted} pods run"
+        text = "its pod is ready" if wanted == 1 else f"{up} of {wanted} pods run"
         return finding(names.RUNNING, True, "PodsReady", text)
     text = "its pod does not run yet" if wanted == 1 else f"{up} of {wanted} pods run"
     held = problem_of(newest(seen.pods))

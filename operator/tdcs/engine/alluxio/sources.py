@@ -182,13 +182,13 @@ def explain(text: str) -> tuple[str, str]:
 
 
 def _remedy(remedy: str, text: str) -> str:
-    """The remedy for a complaint: of Amazon's own host, which no option need have named, it says why that was asked."""
+    """The remedy for a complaint. One about Amazon's own host, which no option need have named, says why that is."""
     host = _AMAZON.search(text)
     if host is None or "endpoint" not in remedy:
         return remedy
     return (
-        f"It was sought at Amazon ({host[0]}), as always without spec.source.options.endpoint: set that for another "
-        "store, else check the bucket's name, and that the cache's pods can reach Amazon"
+        f"Without spec.source.options.endpoint Amazon is asked ({host[0]}): set it for another store, or "
+        "check the bucket's name and that the cache's pods can reach Amazon"
     )
 
 

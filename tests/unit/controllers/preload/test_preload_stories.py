@@ -207,9 +207,7 @@ async def test_what_keeps_a_preload_from_completing_is_said(
         assert "spec.copies, or its Dataset's spec.placement, asks for 9 copies" in told["message"]
 
 
-async def test_of_the_nodes_of_a_preload_those_that_do_not_exist_are_told_from_those_without_a_worker(
-    cluster: Cluster,
-) -> None:
+async def test_a_preload_tells_nodes_that_do_not_exist_from_nodes_without_a_worker(cluster: Cluster) -> None:
     cluster.engine.set_worker(name="b", live=False)
     await cluster.create_preload(nodes=["b", "nowhere"])
 

@@ -102,12 +102,12 @@ def test_a_gang_that_is_tried_again_goes_on_saying_why_it_found_no_place() -> No
     )
 
 
-def test_of_a_job_of_one_pod_no_pods_are_counted() -> None:
+def test_the_message_of_a_job_of_one_pod_counts_no_pods() -> None:
     worker = {"template": {"spec": {"containers": [{"name": "main", "image": "train"}]}}}
     seen = Observed(spec=job_spec(datasets=[], roles={"Worker": worker}), known=ADMITTED)
     assert report.running(seen).message == "its pod does not run yet"
     up = replace(seen, pods=[pod_view(pod(0, node="a", **RUNNING))])
-    assert report.running(up).message == "its pod runs"
+    assert report.running(up).message == "its pod is ready"
 
 
 def test_what_only_an_event_tells_is_quoted_too() -> None:
