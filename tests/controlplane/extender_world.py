@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.controlplane import ControlPlane
 from tests.support.describe import describe
-from tests.support.kube import Kube
+from tests.support.kube import Kube, Object
 from tests.support.ports import free_ports
 from tests.support.processes import Process
 from tests.support.waiting import eventually
@@ -44,7 +44,12 @@ class Extender:
 
     def scored(self, annotation: str) -> set[str]:
         """The nodes that it scores for a pod with this annotation: what it knows now."""
-        pod = {"metadata": {"name": "asked-by-test", "annotations": {"tdcs.io/datasets": annotation}}}
+        return self.prioritize(
+            {"metadata": {"name": "asked-by-test", "annotations": {"tdcs.io/datasets": annotation}}}
+        )
+
+    def prioritize(self, pod: Object) -> set[str]:
+        """Ask it as kube-scheduler would; the nodes that it scores for a pod."""
         body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": None}).encode()
         request = urllib.request.Request(f"{self.url}/prioritize", data=body, method="POST")  # noqa: S310 - loopback
         with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback

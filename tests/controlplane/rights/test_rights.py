@@ -42,12 +42,6 @@ ELSEWHERE: dict[Right, str] = {
 }
 """What the operator's flow does not need."""
 
-ELSEWHERE_BY_EXTENDER: dict[Right, str] = {
-    ("", "events", "get"): "an event that is there already is counted up",
-    ("", "events", "patch"): "an event that is there already is counted up",
-}
-"""What the extender's flow does not need."""
-
 
 @pytest.fixture
 def release(world: World) -> str:
@@ -143,11 +137,8 @@ def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_
     webhook = [f"--webhook-port={port}", f"--webhook-configuration={release}-place-by-data"]
     try:
         account = f"{release}-scheduler"
-        extender = start_extender(
-            plane,
-            kubeconfig=plane.kubeconfig_as(service_account=account, namespace=namespace),
-            options=webhook,
-        )
+        rights_file = plane.kubeconfig_as(service_account=account, namespace=namespace)
+        extender = start_extender(plane, kubeconfig=rights_file, options=webhook)
         plane.start_scheduler(
             name="kube-scheduler-tdcs", config=scheduler_configuration(extender_url=extender.url)
         )
@@ -166,8 +157,11 @@ def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_
             return used(list(plane.audit.calls(user=user)))
 
         eventually(lambda: ("", "events", "create") in needed(), deadline=90, describe=extender.process.tail)
+        # One that is started later finds the event of the first, and counts it up.
+        plane.remove("extender")
+        second = start_extender(plane, kubeconfig=rights_file)
+        second.prioritize(kube.get("Pod", "bad", namespace=namespace))
         rights = granted([obj for obj in objects if obj["metadata"]["name"] == f"{release}-extender"])
-        assert rights - needed() <= ELSEWHERE_BY_EXTENDER.keys()
-        assert ELSEWHERE_BY_EXTENDER.keys() <= rights, "no longer granted"
+        eventually(lambda: rights <= needed(), deadline=30, describe=lambda: str(rights - needed()))
     finally:
         remove_cluster_wide(world.plane, objects)

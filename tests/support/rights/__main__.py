@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.controlplane.audit import calls_of
 from tests.support.rights.comparison import Use, comparable, findings, use_of
-from tests.support.rights.exceptions import REFUSALS, UNGRANTED, UNUSED
+from tests.support.rights.exceptions import RARE, REFUSALS, UNGRANTED, UNUSED
 from tests.support.rights.granted import granted_by_chart
 from tests.support.rights.records import record, recorded
 
@@ -75,6 +75,7 @@ def _compare(folder: Path) -> int:
         granted=granted,
         ungranted=UNGRANTED,
         unused=UNUSED,
+        rare=RARE,
         refusals=REFUSALS,
         complete=not missing,
     )

@@ -74,6 +74,7 @@ def findings(
     granted: Collection[Right],
     ungranted: Mapping[Right, str],
     unused: Mapping[Right, str],
+    rare: Mapping[Right, str],
     refusals: Mapping[Right, str],
     complete: bool,
 ) -> list[str]:
@@ -84,6 +85,7 @@ def findings(
         granted: by the chart.
         ungranted: rights that stand-ins use beyond the chart's, with reasons.
         unused: rights that are granted without being used, with reasons.
+        rare: rights that only some runs use, with reasons.
         refusals: rights that tests want to be missing, with reasons.
         complete: whether all tiers ran that have an API server. Without it nothing is said of unused rights.
     """
@@ -94,10 +96,10 @@ def findings(
             for right in sorted(use.refused.keys() - refusals.keys())
             for line in _lines("refused, and no test is known to want that", [right])
         ),
-        *_lines("named as unused, and not granted any more", unused.keys() - set(granted)),
+        *_lines("named as unused, and not granted any more", (unused.keys() | rare.keys()) - set(granted)),
         *(
             [
-                *_lines("granted and never used", set(granted) - use.used - unused.keys()),
+                *_lines("granted and never used", set(granted) - use.used - unused.keys() - rare.keys()),
                 *_lines("named as unused, and used", unused.keys() & use.used),
             ]
             if complete

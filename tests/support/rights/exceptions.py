@@ -13,6 +13,13 @@ UNUSED: Mapping[Right, str] = {
     for plural in ("cacheclusters", "datasets", "trainingjobs")
 }
 
+RARE: Mapping[Right, str] = {
+    Right(
+        "operator", "", "persistentvolumes", "list"
+    ): "asked when a mount lost its Dataset while no operator ran",
+}
+"""Rights that only some runs use."""
+
 UNGRANTED: Mapping[Right, str] = {}
 """What programs in an administrator's place ask for beyond the chart's rights."""
 

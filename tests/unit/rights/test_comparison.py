@@ -35,7 +35,7 @@ def call(**more: Any) -> Call:
 
 
 def said(use: Use, granted: set[Right], *, complete: bool = True, **tables: Mapping[Right, str]) -> list[str]:
-    named = {name: tables.get(name, {}) for name in ("ungranted", "unused", "refusals")}
+    named = {name: tables.get(name, {}) for name in ("ungranted", "unused", "rare", "refusals")}
     return findings(use=use, granted=granted, complete=complete, **named)
 
 
@@ -103,6 +103,8 @@ def test_a_right_without_use_is_named_once_all_tiers_ran() -> None:
     assert said(use, {LIST_JOBS, MAKE_JOBS}, complete=False) == []
     assert said(use, {LIST_JOBS, MAKE_JOBS}) == ["granted and never used: operator: create jobs.batch"]
     assert said(use, {LIST_JOBS, MAKE_JOBS}, unused={MAKE_JOBS: "a reason"}) == []
+    rare = {MAKE_JOBS: "a reason", LIST_JOBS: "another"}
+    assert said(use, {LIST_JOBS, MAKE_JOBS}, rare=rare) == []
 
 
 def test_a_reason_that_is_out_of_date_is_named() -> None:
