@@ -8,6 +8,8 @@ _ASKED_BY_ADMISSION = (
     "asked for where owners block deletion, and not in the audit log: see test_owner_rights.py"
 )
 
+_ENDING = "helm uninstall takes the rights of an operator that ends"
+
 UNUSED: Mapping[Right, str] = {
     Right("operator", "tdcs.io", f"{plural}/finalizers", "update"): _ASKED_BY_ADMISSION
     for plural in ("cacheclusters", "datasets", "trainingjobs")
@@ -25,9 +27,8 @@ UNGRANTED: Mapping[Right, str] = {}
 
 REFUSALS: Mapping[Right, str] = {
     Right("operator", "", "secrets", "get"): "namespaces that do not let the operator read their Secrets",
-    Right(
-        "operator", "coordination.k8s.io", "leases", "get"
-    ): "helm uninstall takes the rights of an operator that ends",
+    Right("operator", "", "secrets", "list"): _ENDING,
+    Right("operator", "coordination.k8s.io", "leases", "get"): _ENDING,
     Right("operator", "apps", "daemonsets", "patch"): "CacheClusters with a FUSE image that no policy admits",
     Right("operator", "kueue.x-k8s.io", "workloads/status", "patch"): "a policy that lets no one hold quota",
 }
