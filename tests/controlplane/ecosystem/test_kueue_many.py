@@ -66,7 +66,8 @@ def test_many_jobs_end_within_the_quota_while_operator_and_kueue_are_killed(
                 if waiting:
                     submit(jobs, waiting.pop(0), dice, queues=queues)
             # The first operator lives until its write, however slow the machine is.
-            until = deadline if first else time.monotonic() + dice.uniform(1, 5)
+            # Each later one has time to look at every job once, and then some.
+            until = deadline if first else time.monotonic() + MANY / 25 + dice.uniform(1, 5)
             while time.monotonic() < until and not operator.killed and (waiting or ended(jobs) < MANY):
                 step(jobs, queues)
             kills["operator"] += operator.killed
