@@ -59,7 +59,7 @@ def open_source(*, volume: Volume, fuse_root: Path, node: str) -> Source:
         raise SourceNotReadyError(
             f"cache cluster {volume.cluster} is not mounted on node {node} (nothing is mounted at {point}); "
             f"{pods}; if node {node} has none, it must match nodeSelector and tolerations of the CacheCluster "
-            f"(kubectl describe cacheclusters -A), or the pod must run elsewhere"
+            "(kubectl describe cacheclusters -A), or the pod must run elsewhere"
         )
     try:
         folder = _open_folder(point=point, parts=volume.parts)

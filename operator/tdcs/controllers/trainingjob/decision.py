@@ -19,7 +19,7 @@ ENDING_GRACE = 30.0
 """Seconds that the other workers get to end by themselves, once worker 0 has succeeded."""
 
 REFUSED_SECONDS = 600.0
-"""A job whose template makes no valid Job fails after so long."""
+"""How long the API server must refuse a job's template in the same words before the job fails."""
 
 LEADERS: tuple[Role, ...] = ("Chief", "Launcher")
 """Roles of one pod each that decide how a job ends that has one of them."""
@@ -81,9 +81,8 @@ def data(seen: Observed, *, now: str, runs: bool | None = None) -> Admission:
         )
         for use in seen.spec.datasets
     ]
-    uses = [replace(use, namespace=seen.namespace) for use in uses]
-    if seen.spec.run_policy.suspend:  # its time stands still
-        uses = [replace(use, until="") for use in uses]
+    suspended = seen.spec.run_policy.suspend  # its time stands still
+    uses = [replace(use, namespace=seen.namespace, until="" if suspended else use.until) for use in uses]
     found = decide(suspended=False, datasets=uses, runs=runs)
     if found.admitted and seen.missing_claim:
         return Admission(admitted=False, data_ready=False, reason=Reason.NO_CLAIM, message=seen.missing_claim)
