@@ -1,6 +1,5 @@
 """How soon the claim of a Dataset is made anew when it is deleted: at once, but not again and again."""
 
-import asyncio
 import time
 from dataclasses import replace
 
@@ -63,8 +62,10 @@ async def test_whoever_deletes_a_claim_again_and_again_does_not_keep_the_operato
         await cluster.until(lambda: claims)
         await cluster.server.delete(PERSISTENT_VOLUME_CLAIMS, name="pictures", namespace="n")
         await cluster.until(lambda: claims, deadline=5)
+        passes = cluster.passes
         await cluster.server.delete(PERSISTENT_VOLUME_CLAIMS, name="pictures", namespace="n")
-        await asyncio.sleep(1.0)
+        await cluster.until(lambda: cluster.passes > passes)
+        await cluster.quiet()
         assert not claims
         ahead[0] = SLOW_RETRY
         await cluster.annotate("pictures", refresh="1")

@@ -1,6 +1,5 @@
 """What a user of Datasets sees, from the spec to the bytes, on an API server and a cache in memory."""
 
-import asyncio
 import errno
 import itertools
 from dataclasses import replace
@@ -339,9 +338,10 @@ async def test_a_claim_that_was_deleted_is_made_anew_at_once() -> None:
         first = claims["n", "pictures"]["metadata"]["uid"]
         phase("Bound")
         claims["n", "pictures"]["status"] = {"phase": "Bound"}
-        await asyncio.sleep(1.0)  # until it rests
+        await cluster.quiet()
+        passes = cluster.passes
         await cluster.server.delete(PERSISTENT_VOLUME_CLAIMS, name="pictures", namespace="n")
-        await asyncio.sleep(0.5)
+        await cluster.until(lambda: cluster.passes > passes + 2)
         assert not claims  # one that is made before the volume is released would not be bound
         phase("Released")
         await cluster.until(lambda: ("n", "pictures") in claims)
