@@ -8,7 +8,7 @@ was deleted.
     make chaos CHAOS_SECONDS=600 CHAOS_SEED=7      # an hour by default
     python -m e2e.chaos.plan --seed 7 --seconds 600     # what it would do
 
-The run prints its seed and plan. Among the other end-to-end tests it is a minute long. Clocks do not jump:
+The run prints its seed and plan. Among the other end-to-end tests it is five minutes long. Clocks do not jump:
 the nodes are containers, which share the clock of the machine.
 """
 
@@ -38,7 +38,7 @@ from tdcs_local.paths import LOGS
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
-SECONDS = float(os.environ.get("TDCS_CHAOS_SECONDS", "60"))
+SECONDS = float(os.environ.get("TDCS_CHAOS_SECONDS", "300"))
 SEED = int(os.environ.get("TDCS_CHAOS_SEED", "1"))
 SYSTEM_READY_SECONDS = 420.0
 """A container that was killed often pauses for up to five minutes before it starts again."""
