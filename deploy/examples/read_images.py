@@ -4,7 +4,9 @@
     read_images.py --bucket pictures --endpoint http://store.example:7070
 
 Pods of an Indexed Job with JOB_COMPLETION_INDEX share out the images among `--pods`. Names are listed before the clock
-starts. For a bucket the keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. One line of JSON is printed:
+starts. With `--meet HOST`, the name of the pod with index 0, all pods begin together: they start seconds apart, which
+is longer than some of them read. For a bucket the keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. One line of
+JSON is printed:
 
     {"images": 800, "bytes": 90112000, "began": 1767225600.0, "ended": 1767225607.5}
 """
@@ -12,11 +14,15 @@ starts. For a bucket the keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. O
 import argparse
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+MEETING_PORT = 29400
+MEETING_SECONDS = 120.0
 
 
 def arguments() -> argparse.Namespace:
@@ -27,6 +33,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--bucket", help="a bucket, instead of a folder")
     parser.add_argument("--endpoint", help="of the bucket's store")
     parser.add_argument("--pods", type=int, default=1, help="that share out the images")
+    parser.add_argument(
+        "--meet", metavar="HOST", help="of the pod with index 0: read when all pods are there"
+    )
     parser.add_argument("--readers", type=int, default=8, help="images that are read at the same time")
     return parser.parse_args()
 
@@ -55,6 +64,47 @@ def of_bucket(bucket: str, endpoint: str) -> tuple[list[str], Callable[[str], in
     return names, lambda name: len(store.get(name).bytes())
 
 
+def meet(host: str, *, pod: int, pods: int) -> None:
+    """Return when all pods are here; ends with a sentence where one does not come in two minutes."""
+    try:
+        if pod:
+            _tell(host)
+        else:
+            _gather(pods - 1)
+    except OSError as error:
+        sys.exit(
+            f"not all of the {pods} pods came to {host}:{MEETING_PORT} in {MEETING_SECONDS:.0f} s: {error}"
+        )
+
+
+def _gather(others: int) -> None:
+    """Wait for the other pods, then let all go."""
+    until = time.monotonic() + MEETING_SECONDS
+    with socket.create_server(("", MEETING_PORT)) as server:
+        here = []
+        for _ in range(others):
+            server.settimeout(max(0.1, until - time.monotonic()))
+            here.append(server.accept()[0])
+        for one in here:
+            one.sendall(b"!")
+            one.close()
+
+
+def _tell(host: str) -> None:
+    """Tell the pod with index 0, whose name is known when it runs, and wait until it lets go."""
+    until = time.monotonic() + MEETING_SECONDS
+    while True:
+        try:
+            with socket.create_connection((host, MEETING_PORT), timeout=MEETING_SECONDS) as one:
+                if one.recv(1):
+                    return
+                raise ConnectionResetError("the pod with index 0 ended")
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
 def number_of(name: str, *, below: int) -> int:
     """A whole number from a variable, 0 where it is not set; ends with a sentence where it cannot be."""
     text = os.environ.get(name, "0")
@@ -76,6 +126,8 @@ def main() -> None:
     pod = number_of("JOB_COMPLETION_INDEX", below=options.pods)
     names, read = of_bucket(options.bucket, options.endpoint) if options.bucket else of_folder(options.data)
     mine = names[pod :: options.pods]
+    if options.meet and options.pods > 1:
+        meet(options.meet, pod=pod, pods=options.pods)
     with ThreadPoolExecutor(max_workers=options.readers) as pool:
         began = time.time()
         size = sum(pool.map(read, mine))

@@ -62,6 +62,7 @@ def forget(*, namespace: str, kubectl: Kubectl) -> None:
     """Delete what an earlier comparison left."""
     for job in ("read-directly", "read-with-tdcs"):
         kubectl.delete("jobs", job, namespace=namespace)
+        kubectl.delete("services", job, namespace=namespace)
     kubectl.delete("datasets.tdcs.io", BUCKET, namespace=namespace)
 
 
@@ -92,6 +93,7 @@ def reading_of(logs: Sequence[str]) -> Reading:
 def _read(
     name: str, *, namespace: str, image: str, claim: str, reporter: Reporter, kubectl: Kubectl
 ) -> Reading:
+    kubectl.apply(_meeting_place(name, namespace=namespace))
     kubectl.apply(_job(name, namespace=namespace, image=image, claim=claim))
 
     def look() -> str | None:
@@ -147,6 +149,16 @@ def _script(namespace: str) -> Object:
     }
 
 
+def _meeting_place(name: str, *, namespace: str) -> Object:
+    """A service without an address of its own, which gives the Job's pods names."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterIP": "None", "selector": {"app": name}, "publishNotReadyAddresses": True},
+    }
+
+
 def _job(name: str, *, namespace: str, image: str, claim: str) -> Object:
     """Two pods that read; each mounts the Dataset's claim, or has the store's keys."""
     where = ["--data", "/data"] if claim else ["--bucket", BUCKET, "--endpoint", operations.ENDPOINT]
@@ -164,7 +176,7 @@ def _job(name: str, *, namespace: str, image: str, claim: str) -> Object:
         "name": "main",
         "image": image,
         "command": ["python3", f"/script/{SCRIPT.name}"],
-        "args": [*where, "--pods", str(PODS)],
+        "args": [*where, "--pods", str(PODS), "--meet", f"{name}-0.{name}"],
         "env": [] if claim else environment,
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"nvidia.com/gpu": "1"}},
         "volumeMounts": mounts,
@@ -178,6 +190,7 @@ def _job(name: str, *, namespace: str, image: str, claim: str) -> Object:
     apart = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
     pod = {
         "restartPolicy": "Never",
+        "subdomain": name,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 65532,

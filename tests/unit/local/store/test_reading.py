@@ -3,10 +3,13 @@
 import importlib.util
 import json
 import sys
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.ports import free_ports
 
 from tdcs_local.errors import LocalError
 from tdcs_local.store import reading
@@ -46,6 +49,7 @@ def test_both_jobs_differ_in_where_they_read_and_who_places_them_only() -> None:
     assert (first.get("schedulerName"), second["schedulerName"]) == (None, "tdcs-scheduler")
     assert first["containers"][0]["resources"] == second["containers"][0]["resources"]
     assert first["affinity"] == second["affinity"]
+    assert first["containers"][0]["args"][-2:] == second["containers"][0]["args"][-2:] == ["--meet", "j-0.j"]
     # Whoever reads the Dataset needs no keys of the store.
     assert second["containers"][0]["env"] == []
     assert "persistentVolumeClaim" not in json.dumps(first)
@@ -100,3 +104,37 @@ def test_keys_of_a_bucket_that_are_not_set_are_named(
         script.keys_of()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     assert script.keys_of() == {"access_key_id": "key", "secret_access_key": "secret"}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_pods_that_start_apart_begin_together(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(script, "MEETING_PORT", free_ports(1)[0])
+    went: dict[int, float] = {}
+
+    def run(pod: int) -> None:
+        script.meet("127.0.0.1", pod=pod, pods=3)
+        went[pod] = time.monotonic()
+
+    pods = [threading.Thread(target=run, args=(pod,)) for pod in range(3)]
+    pods[first].start()
+    pods[2].start()
+    time.sleep(0.3)
+    assert not went
+    came = time.monotonic()
+    pods[1 - first].start()
+    for pod in pods:
+        pod.join(30)
+    assert min(went.values()) >= came
+
+
+@pytest.mark.parametrize("pod", [0, 1])
+def test_a_pod_that_does_not_come_ends_the_wait_with_a_sentence(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, pod: int
+) -> None:
+    port = free_ports(1)[0]
+    monkeypatch.setattr(script, "MEETING_PORT", port)
+    monkeypatch.setattr(script, "MEETING_SECONDS", 0.3)
+    with pytest.raises(SystemExit, match=f"not all of the 2 pods came to 127.0.0.1:{port} in 0 s: "):
+        script.meet("127.0.0.1", pod=pod, pods=2)
