@@ -1,6 +1,6 @@
 """What certificates cost the cache's own RPC: the same calls and reads with and without them, side by side.
 
-    PYTHONPATH=.:deploy/local:operator python bench/cache/trust_costs.py [--calls 3000] [--files 1000] [--rounds 7]
+    PYTHONPATH=.:deploy/local:operator python bench/cache/trust_costs.py [--calls 20000] [--files 1000] [--rounds 9]
 
 Two real Alluxio clusters of two workers with agents run on this machine, one with certificates by role. In turns
 
@@ -178,9 +178,9 @@ def compared(plain: list[float], trusted: list[float]) -> dict[str, object]:
 
 
 @click.command()
-@click.option("--calls", default=3000, show_default=True, help="Calls of GetStatus in a round.")
+@click.option("--calls", default=20_000, show_default=True, help="Calls of GetStatus in a round.")
 @click.option("--files", default=1000, show_default=True, help="Files of 100 KB.")
-@click.option("--rounds", default=7, show_default=True, help="Rounds, after one to warm up.")
+@click.option("--rounds", default=9, show_default=True, help="Rounds, after one to warm up.")
 def main(calls: int, files: int, rounds: int) -> None:
     """Compare the cache's RPC with and without certificates."""
     folder = Path(tempfile.mkdtemp(prefix="tdcs-trust-costs-"))
