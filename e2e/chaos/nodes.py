@@ -27,12 +27,15 @@ ctr --namespace k8s.io tasks ps "$1" | while read -r process rest; do
   if kill -s "$2" "$process" 2>/dev/null; then echo "$process"; fi
 done
 """
-# The table of file systems has it mounted again when the node starts, before kubelet does.
+# The table of file systems has it mounted again when the node starts, before kubelet does. A container has the loop
+# devices that there were when it started, so the next one may have to be made.
 GIVE_DISK = f"""
 truncate --size={DISK_SIZE} {DISK}
 mkfs.ext4 -q -m 0 {DISK}
 mkdir -p {STATE}
 echo '{DISK} {STATE} ext4 loop 0 0' >> /etc/fstab
+loop=$(losetup --find | cut --delimiter=" " --fields=1)  # it may say that there is none such
+test -b $loop || mknod $loop b 7 ${{loop#/dev/loop}}
 mount {STATE}
 """
 # All but a little is only reserved, which takes no room on this machine's own disk.
