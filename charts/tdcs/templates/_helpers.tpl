@@ -148,6 +148,15 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 {{- end }}
 
+{{/* The names of the CacheClusters that the values know, as a JSON list: the chart's own, and further ones. Takes {root, further}. */}}
+{{- define "tdcs.cacheClusters" -}}
+{{- $names := .further | default list }}
+{{- with .root.Values.cacheCluster }}
+{{- if .create }}{{ $names = prepend $names .name | uniq }}{{ end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
 {{/* Folders of cached blocks outside of /var/lib/tdcs, as a JSON list: those of the first CacheCluster, and csi.tierFolders. */}}
 {{- define "tdcs.tierFolders" -}}
 {{- $folders := .Values.csi.tierFolders }}

@@ -20,11 +20,35 @@
 {{- end }}
 {{- end }}
 
-{{/* Pods of all caches of the release's namespace: a selector. Takes a list of their components. */}}
+{{/* Terms of a selector that fit the pods of all caches, as a JSON list. */}}
+{{- define "tdcs.allCaches" -}}
+[{"key": "tdcs.io/cache-cluster", "operator": "Exists"}]
+{{- end }}
+
+{{/* The groups of caches that policies keep apart, as a JSON list: each cache that is named, and last all others together. Each group
+has the end of its policies' names, and terms as above. */}}
+{{- define "tdcs.cacheGroups" -}}
+{{- $names := include "tdcs.cacheClusters" (dict "root" . "further" .Values.networkPolicy.cacheClusters) | fromJsonArray }}
+{{- $groups := list }}
+{{- range $names }}
+{{- $term := dict "key" "tdcs.io/cache-cluster" "operator" "In" "values" (list .) }}
+{{- $groups = append $groups (dict "suffix" (printf "-%s" .) "terms" (list $term)) }}
+{{- end }}
+{{- $others := include "tdcs.allCaches" . | fromJsonArray }}
+{{- with $names }}
+{{- /* NotIn alone fits pods without the label, too. */}}
+{{- $others = append $others (dict "key" "tdcs.io/cache-cluster" "operator" "NotIn" "values" .) }}
+{{- end }}
+{{- append $groups (dict "suffix" "" "terms" $others) | toJson }}
+{{- end }}
+
+{{/* Pods of caches in the release's namespace: a selector. Takes a list: terms about the cache, and then components. */}}
 {{- define "tdcs.cacheSelector" -}}
 matchExpressions:
-  - {key: tdcs.io/cache-cluster, operator: Exists}
-  - {key: tdcs.io/component, operator: In, values: {{ toJson . }}}
+  {{- range first . }}
+  - {{ toJson . }}
+  {{- end }}
+  - {key: tdcs.io/component, operator: In, values: {{ rest . | toJson }}}
 {{- end }}
 
 {{/* The same, as a peer. */}}

@@ -7,7 +7,7 @@ import click
 import pytest
 import yaml
 from tests.unit.chart.conftest import CHART, LOCAL_VALUES, PLAIN_VALUES, Helm, Object, RefusedError, Rendered
-from tests.unit.chart.test_network import selects
+from tests.unit.chart.network import selects
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheCluster
