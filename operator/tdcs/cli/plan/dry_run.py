@@ -7,7 +7,7 @@ from typing import Final
 from tdcs.api.trainingjob import TrainingJobSpec
 from tdcs.cli.plan.world import PLANNED_UID
 from tdcs.controllers.trainingjob import children
-from tdcs.controllers.trainingjob.failure_message import refusal_of
+from tdcs.controllers.trainingjob.messages.refusal_message import refusal_of
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import PredecessorError, foreign
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError, NotFoundError

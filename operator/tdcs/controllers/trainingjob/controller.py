@@ -23,7 +23,6 @@ from tdcs.controllers.trainingjob.affinity import HOSTNAME, preferred_terms
 from tdcs.controllers.trainingjob.copy_choice import CopyChoices
 from tdcs.controllers.trainingjob.data_location import wanted_near
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome
-from tdcs.controllers.trainingjob.failure_message import refusal_of
 from tdcs.controllers.trainingjob.gang import Gangs
 from tdcs.controllers.trainingjob.growth import LOOK_SECONDS, GrowthHold
 from tdcs.controllers.trainingjob.kueue.decided import decided_by_kueue, sized_by_kueue
@@ -31,6 +30,7 @@ from tdcs.controllers.trainingjob.kueue.own_workload import pod_set_name
 from tdcs.controllers.trainingjob.kueue.placement import Placement
 from tdcs.controllers.trainingjob.kueue.quota import KueueQuota
 from tdcs.controllers.trainingjob.kueue.standing import QueueStanding, standing_of
+from tdcs.controllers.trainingjob.messages.refusal_message import refusal_of
 from tdcs.controllers.trainingjob.observed import Observed, job_view, predicted_seconds
 from tdcs.controllers.trainingjob.pod_events import PodEvents
 from tdcs.controllers.trainingjob.pods import pod_view

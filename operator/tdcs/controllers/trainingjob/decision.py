@@ -9,7 +9,7 @@ from tdcs.api.dataset import Dataset
 from tdcs.api.durations import seconds_between, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
-from tdcs.controllers.trainingjob.failure_message import failed
+from tdcs.controllers.trainingjob.messages.failure_message import failed
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest
 from tdcs.planning.wants import seconds_until

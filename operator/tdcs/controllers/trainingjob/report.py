@@ -19,7 +19,7 @@ from tdcs.api.trainingjob_status import (
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT, ignores_disruptions, selector_of
 from tdcs.controllers.trainingjob.data_location import held
 from tdcs.controllers.trainingjob.decision import Decision, JobOutcome, suspended_seconds
-from tdcs.controllers.trainingjob.failure_message import is_told
+from tdcs.controllers.trainingjob.messages.failure_message import is_told
 from tdcs.controllers.trainingjob.observed import Observed
 from tdcs.controllers.trainingjob.pods import newest, problem_of
 from tdcs.controllers.trainingjob.reading.data_stalls import status_of_stall

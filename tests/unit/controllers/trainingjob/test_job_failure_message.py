@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controllers.builders import NOW
 
 from tdcs.api.conditions import Condition
-from tdcs.controllers.trainingjob.failure_message import failed
+from tdcs.controllers.trainingjob.messages.failure_message import failed
 from tdcs.controllers.trainingjob.pods import PodView, pod_view
 
 LIMIT = "BackoffLimitExceeded: Job has reached the specified backoff limit"

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.controllers.builders import job_spec
 from tests.unit.controllers.jobs import Jobs
 
-from tdcs.controllers.trainingjob.failure_message import Refusal, refusal_of
+from tdcs.controllers.trainingjob.messages.refusal_message import Refusal, refusal_of
 from tdcs.kube.errors import ForbiddenError, InvalidError, KubeError
 from tdcs.kube.resources import JOBS, SERVICES, Resource
 

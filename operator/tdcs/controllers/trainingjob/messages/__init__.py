@@ -1,0 +1,1 @@
+"""What a TrainingJob says of a role that failed, and of a child that the API server refuses. Pure."""
