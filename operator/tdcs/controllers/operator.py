@@ -8,16 +8,13 @@ the objects that may have to change, and the queue hands those out one by one.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from tdcs.api import names
 from tdcs.controllers.access.service_networks import ServiceNetworks
 from tdcs.controllers.cachecluster.controller import CacheClusterController
-from tdcs.controllers.cachemanager.demand import datasets_of, stage_of
 from tdcs.controllers.caches import Caches
-from tdcs.controllers.change_detection import asked, places, worker_view
 from tdcs.controllers.clock import utc_now
 from tdcs.controllers.context import Context, Settings, Stores, WorkKey
 from tdcs.controllers.dataset.controller import DatasetController
@@ -29,11 +26,11 @@ from tdcs.controllers.process.startup import patiently, until_synced
 from tdcs.controllers.process.store_resync import StoreResync
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.trainingjob.controller import TrainingJobController
-from tdcs.controllers.trainingjob.kueue.own_workload import queue_of
 from tdcs.controllers.trainingjob.reading.data_stalls import DataStalls
 from tdcs.controllers.trust.certificates import Certificates
 from tdcs.controllers.usage import BOUND_AND_UNENDED, Usage, trimmed
-from tdcs.controllers.volumes.objects import kept_claim
+from tdcs.controllers.watch.event_handlers import EventHandlers
+from tdcs.controllers.watch.informers import informers_of
 from tdcs.engine.waits.read_waits import ReadWaits
 from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.apply import Applier
@@ -50,7 +47,6 @@ from tdcs.kube.resources import (
     JOBS,
     NAMESPACES,
     NODES,
-    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRELOADS,
     PRIORITY_CLASSES,
@@ -112,51 +108,17 @@ class Operator:
         self._own: dict[Resource, dict[Key, Object]] = {
             resource: {} for resource in (CACHE_CLUSTERS, DATASETS, PRELOADS, TRAINING_JOBS)
         }
-        self._nodes_seen: dict[str, object] = {}
-        self._namespaces_seen: dict[str, object] = {}
-        self._sizes_seen: dict[str, object] = {}
-        usage = Usage(on_change=lambda: self._gangs.touch(), on_claim=lambda claim: self._on_claim(claim))
+        queue: KeyedQueue[WorkKey] = KeyedQueue(lane=lambda key: key.resource)
+        self._handlers = EventHandlers(
+            views=self._own, queue=queue, namespace=settings.namespace, touch=self._touch
+        )
+        usage = Usage(on_change=self._touch, on_claim=self._handlers.on_claim_use)
         self.scope = settings.scope
         # Of all namespaces, whatever is served: what nodes have left, and which pods mount a claim.
         self._usage = InformerSet(
             api=api, resource=PODS, fields=BOUND_AND_UNENDED, keep=trimmed, on_change=usage.seen
         )
-        self._informers = {
-            NODES: InformerSet(api=api, resource=NODES, on_change=self._on_node),
-            PODS: InformerSet(
-                api=api, resource=PODS, labels=names.LABEL_TRAINING_JOB, on_change=self._on_job_child
-            ),
-            JOBS: InformerSet(
-                api=api,
-                resource=JOBS,
-                namespaces=self.scope.namespaces(JOBS),
-                labels=names.LABEL_TRAINING_JOB,
-                on_change=self._on_job_child,
-            ),
-            PRIORITY_CLASSES: InformerSet(
-                api=api, resource=PRIORITY_CLASSES, on_change=lambda *_: self._gangs.touch()
-            ),
-            RESOURCE_QUOTAS: InformerSet(
-                api=api,
-                resource=RESOURCE_QUOTAS,
-                namespaces=self.scope.namespaces(RESOURCE_QUOTAS),
-                on_change=lambda *_: self._gangs.touch(),
-            ),
-            NAMESPACES: InformerSet(api=api, resource=NAMESPACES, on_change=self._on_namespace),
-            RUNTIME_CLASSES: InformerSet(
-                api=api, resource=RUNTIME_CLASSES, on_change=lambda *_: self._gangs.touch(overheads=True)
-            ),
-            PERSISTENT_VOLUME_CLAIMS: InformerSet(
-                api=api,
-                resource=PERSISTENT_VOLUME_CLAIMS,
-                namespaces=self.scope.namespaces(PERSISTENT_VOLUME_CLAIMS),
-                labels=names.LABEL_DATASET_NAME,
-                keep=kept_claim,
-                on_change=self._on_dataset_claim,
-            ),
-            STATEFUL_SETS: self._system(api, STATEFUL_SETS, settings),
-            DAEMON_SETS: self._system(api, DAEMON_SETS, settings),
-        }
+        self._informers = informers_of(api=api, settings=settings, handlers=self._handlers)
         self.context = Context(
             api=api,
             applier=Applier(api=api),
@@ -179,7 +141,7 @@ class Operator:
                 runtime_classes=self._informers[RUNTIME_CLASSES].store,
                 usage=usage,
             ),
-            queue=KeyedQueue(lane=lambda key: key.resource),
+            queue=queue,
             settings=settings,
             certificates=certificates,
             gone=self._gone,
@@ -286,23 +248,7 @@ class Operator:
             store.pop(key, None)
         else:
             store[key] = obj
-        # A status is the operator's own word: looking again because of it could go round for ever.
-        if deleted or before is None or asked(before) != asked(obj):
-            self._add(resource, key)
-        if resource is TRAINING_JOBS:
-            self._gangs.touch()
-            if stage_of(before) != stage_of(None if deleted else obj):
-                for name in {*datasets_of(before), *datasets_of(obj)}:
-                    self._add(DATASETS, (key[0], name))
-        if resource is DATASETS:
-            self._dataset_changed(key)
-            if places(before) != places(None if deleted else obj):
-                self._gangs.touch()
-        if resource is PRELOADS and (deleted or before is None or asked(before) != asked(obj)):
-            # The Dataset's controller carries it out, and stops when it is deleted.
-            self._add(DATASETS, (key[0], names.dataset_of(obj)))
-        if resource is CACHE_CLUSTERS and worker_view(before) != worker_view(None if deleted else obj):
-            self._cluster_changed(key)
+        self._handlers.on_custom_resource(resource, key, obj, before=before, deleted=deleted)
 
     def listed_again(self, resource: Resource) -> None:
         """The event source has lost its watch and lists again what exists, but not what was deleted meanwhile."""
@@ -311,6 +257,9 @@ class Operator:
     def _gone(self, key: WorkKey) -> None:
         if (key.namespace, key.name) in self._own[key.resource]:
             self._store_resync.doubt(key.resource)
+
+    def _touch(self, *, nodes: bool = False, overheads: bool = False) -> None:
+        self._gangs.touch(nodes=nodes, overheads=overheads)
 
     def take_waits(self, waits: ReadWaits) -> bool:
         """Take how long reads of pods waited; whether this operator does: one that stands by writes no status."""
@@ -357,7 +306,7 @@ class Operator:
         ]
         self._workers.append(asyncio.create_task(self._resync()))
         if self.context.settings.kueue:
-            checks = KueueChecks(context=self.context, on_workload=self._on_workload)
+            checks = KueueChecks(context=self.context, on_workload=self._handlers.on_workload)
             self._workers.append(asyncio.create_task(checks.run()))
         if self._certificates is not None:
             self._workers.append(asyncio.create_task(self._certificates.keep()))
@@ -375,15 +324,6 @@ class Operator:
             for worker in self._workers:
                 worker.cancel()
             self._on_lease_lost()
-
-    def _system(self, api: KubeApi, resource: Resource, settings: Settings) -> InformerSet:
-        return InformerSet(
-            api=api,
-            resource=resource,
-            namespaces=[settings.namespace],
-            labels=names.LABEL_CACHE_CLUSTER,
-            on_change=lambda _, obj: self._on_cluster_child(obj),
-        )
 
     async def _work(self, resource: Resource) -> None:
         queue = self.context.queue
@@ -419,89 +359,3 @@ class Operator:
                     key = WorkKey(resource, namespace, name)
                     self.context.queue.add_after(key, random.uniform(0, period / 2))  # noqa: S311
             await self._datasets.sweep()  # where no Dataset is left, no pass of one does it
-
-    def _add(self, resource: Resource, key: Key) -> None:
-        self.context.queue.add(WorkKey(resource, *key))
-
-    def _on_node(self, key: Key, obj: Object | None) -> None:
-        # Heartbeats change nodes all the time; placements depend on these parts only.
-        status = (obj or {}).get("status") or {}
-        size = None if obj is None else (status.get("allocatable"), obj.get("spec", {}).get("unschedulable"))
-        if size != self._sizes_seen.get(key[1], ...):
-            self._sizes_seen[key[1]] = size
-            self._gangs.touch(nodes=True)
-        view = None if obj is None else (obj["metadata"].get("labels"), obj.get("spec", {}).get("taints"))
-        if view == self._nodes_seen.get(key[1], ...):
-            return
-        self._nodes_seen[key[1]] = view
-        self._gangs.touch(nodes=True)
-        for cluster in self._own[CACHE_CLUSTERS]:
-            self._add(CACHE_CLUSTERS, cluster)
-
-    def _on_claim(self, claim: Key) -> None:
-        """Pods begin or end to mount a claim on a node: the Dataset of that name is in use, elsewhere, or idle."""
-        dataset = self._own[DATASETS].get(claim)
-        if dataset is None:
-            return
-        self._add(DATASETS, claim)
-        cluster = (self.context.settings.namespace, names.cache_cluster_of(dataset))
-        if names.follows_jobs(self._own[CACHE_CLUSTERS].get(cluster)):
-            self._add(CACHE_CLUSTERS, cluster)
-
-    def _on_dataset_claim(self, key: Key, claim: Object | None) -> None:
-        """The claim of a Dataset was deleted: it is made anew at once."""
-        if claim is None and key in self._own[DATASETS]:
-            self._add(DATASETS, key)
-
-    def _on_namespace(self, key: Key, obj: Object | None) -> None:
-        """Quotas of caches select namespaces by their labels."""
-        labels = None if obj is None else obj["metadata"].get("labels") or {}
-        if labels == self._namespaces_seen.get(key[1], ...):
-            return
-        self._namespaces_seen[key[1]] = labels
-        for namespace, name in self._own[DATASETS]:
-            if namespace == key[1]:
-                self._add(DATASETS, (namespace, name))
-
-    def _on_job_child(self, key: Key, obj: Object | None) -> None:
-        self._gangs.touch()
-        if obj is not None:
-            self._add(TRAINING_JOBS, (key[0], obj["metadata"]["labels"][names.LABEL_TRAINING_JOB]))
-            return
-        # A deleted child: its labels are gone with it, so every job of the namespace looks.
-        for namespace, name in self._own[TRAINING_JOBS]:
-            if namespace == key[0]:
-                self._add(TRAINING_JOBS, (namespace, name))
-
-    def _on_workload(self, key: Key, obj: Object | None) -> None:
-        """Of Kueue: that of a TrainingJob has its label; of one that is gone all of the namespace look."""
-        if obj is not None:
-            job = (obj["metadata"].get("labels") or {}).get(names.LABEL_TRAINING_JOB)
-            if job:
-                self._add(TRAINING_JOBS, (key[0], job))
-            return
-        for (namespace, name), found in self._own[TRAINING_JOBS].items():
-            if namespace == key[0] and queue_of(found):
-                self._add(TRAINING_JOBS, (namespace, name))
-
-    def _on_cluster_child(self, obj: Object | None) -> None:
-        for key in self._clusters(obj):
-            self._add(CACHE_CLUSTERS, key)
-
-    def _clusters(self, obj: Object | None) -> Iterator[Key]:
-        if obj is None:
-            yield from self._own[CACHE_CLUSTERS]
-        else:
-            metadata = obj["metadata"]
-            yield metadata["namespace"], metadata["labels"][names.LABEL_CACHE_CLUSTER]
-
-    def _dataset_changed(self, key: Key) -> None:
-        for (namespace, name), job in self._own[TRAINING_JOBS].items():
-            uses = job.get("spec", {}).get("datasets") or ()
-            if namespace == key[0] and any(use.get("name") == key[1] for use in uses):
-                self._add(TRAINING_JOBS, (namespace, name))
-
-    def _cluster_changed(self, cluster: Key) -> None:
-        for key, dataset in self._own[DATASETS].items():
-            if (self.context.settings.namespace, names.cache_cluster_of(dataset)) == cluster:
-                self._add(DATASETS, key)

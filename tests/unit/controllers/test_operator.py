@@ -231,8 +231,8 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
     changes: list[tuple[Callable[[], None], set[str]]] = [
         (lambda: operator.seen(PRELOADS, preload, deleted=False), {"Preload n/warm"}),
         (lambda: operator.seen(PRELOADS, preload, deleted=True), {"Preload n/warm"}),
-        (lambda: operator._on_namespace(("", "n"), labelled), set()),
-        (lambda: operator._on_dataset_claim(("n", "pictures"), None), set()),
+        (lambda: operator._handlers.on_namespace(("", "n"), labelled), set()),
+        (lambda: operator._handlers.on_dataset_claim(("n", "pictures"), None), set()),
         (
             lambda: operator.seen(CACHE_CLUSTERS, cluster("Ready"), deleted=True),
             {"CacheCluster tdcs-system/default"},
@@ -244,7 +244,7 @@ async def test_what_the_stories_wake_a_dataset_for_the_operator_does_too(operato
     for change, own in changes:
         change()
         assert set(await waiting(operator)) == {"Dataset n/pictures", *own}
-    operator._on_namespace(("", "n"), labelled)
+    operator._handlers.on_namespace(("", "n"), labelled)
     assert await waiting(operator) == []
 
 

@@ -1,0 +1,1 @@
+"""What the operator watches, and which objects have to be looked at when something changes."""
