@@ -99,7 +99,7 @@ async def test_a_probe_that_is_refused_harms_nothing_and_says_why(cluster: Clust
 
 
 def test_each_hour_has_a_job_of_its_own_and_each_try_within_it_the_same() -> None:
-    from tests.unit.chart.test_containers import blueprint
+    from tests.unit.chart.security.test_containers import blueprint
 
     first, again, later = (
         network_probe.job(blueprint(), window=window)["metadata"]["name"] for window in (1, 1, 2)
