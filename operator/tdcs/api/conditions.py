@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tdcs.api.base import Model, list_map
+from tdcs.api.durations import past
 
 Status = Literal["True", "False", "Unknown"]
 
@@ -55,7 +56,8 @@ def merge(
 ) -> list[Condition]:
     """The conditions after `findings`: the transition time moves only when a status changes.
 
-    Conditions that no finding speaks of are kept as they are.
+    One that is still to come becomes now, so that what waits for it waits no longer than a clock was wrong. Conditions
+    that no finding speaks of are kept as they are.
 
     Args:
         known: the conditions of the object's status.
@@ -72,7 +74,7 @@ def merge(
             status=found.status,
             reason=found.reason,
             message=shorten(found.message),
-            last_transition_time=old.last_transition_time if old is not None and kept else now,
+            last_transition_time=past(old.last_transition_time, now=now) if old is not None and kept else now,
             observed_generation=generation,
         )
     return list(before.values())

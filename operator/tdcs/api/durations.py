@@ -1,6 +1,7 @@
 """Lengths of time as users write them (``90s``, ``10m``, ``1h30m``: `metav1.Duration`) and between two times of day."""
 
 import datetime
+import math
 import re
 from typing import Annotated
 
@@ -30,6 +31,25 @@ def to_seconds(duration: str) -> float:
 def seconds_between(earlier: str, later: str) -> float:
     """Seconds from one time (RFC 3339) to another; negative when they are the other way round."""
     return (datetime.datetime.fromisoformat(later) - datetime.datetime.fromisoformat(earlier)).total_seconds()
+
+
+SKEW_SECONDS = 60.0
+"""The clocks of two machines of a cluster may differ by so much."""
+
+
+def seconds_since(time: str, *, now: str) -> float:
+    """Seconds since a time (RFC 3339) that is over: at least 0, and infinite for one that is still to come.
+
+    Whoever wrote such a time had a clock that was wrong, or this one is: nobody knows how long ago it was. What waits
+    until something is old enough goes on then, for it would wait for as long as the clock was wrong.
+    """
+    age = seconds_between(time, now)
+    return max(age, 0.0) if age >= -SKEW_SECONDS else math.inf
+
+
+def past(time: str, *, now: str) -> str:
+    """The time (RFC 3339), or now when it is still to come: what is written so counts from now on."""
+    return time if seconds_between(time, now) >= -SKEW_SECONDS else now
 
 
 def time_after(time: str, *, seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tdcs.api import names
 from tdcs.api.dataset import Copy
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import past, seconds_between
 from tdcs.api.sharing import Access
 
 MOST: Final = 64
@@ -75,7 +75,7 @@ def clones(
         number = next(one for one in range(1, MOST + 2) if f"{names.CLONE_COPY}{one}" not in found)
         found[f"{names.CLONE_COPY}{number}"] = Clone(id=f"{names.CLONE_COPY}{number}")
     for id_, copy in there.items():
-        since = copy.idle_since or now
+        since = past(copy.idle_since or now, now=now)
         if id_ not in found and seconds_between(since, now) < idle_seconds:
             found[id_] = Clone(id=id_, idle_since=since)
     return tuple(found[id_] for id_ in sorted(found, key=_number))

@@ -23,6 +23,13 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     assert flipped[0].last_transition_time == LATER
 
 
+def test_a_transition_that_is_still_to_come_counts_from_now_on() -> None:
+    """A clock was a year ahead when it was written: who waits for its age would wait for a year."""
+    before = merge(known=[], findings=[finding("Ready", True, "Because")], generation=1, now=LATER)
+    after = merge(known=before, findings=[finding("Ready", True, "Because")], generation=1, now=EARLIER)
+    assert after[0].last_transition_time == EARLIER
+
+
 def test_conditions_that_nothing_is_said_about_stay() -> None:
     before = ready(status=True)
     after = merge(known=before, findings=[finding("Mounted", None, "Looking")], generation=1, now=LATER)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tdcs.api import names
 from tdcs.api.conditions import CACHE_STARTING
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.engine.agents import AgentState
 from tdcs.engine.protocol import EngineError, WorkerInfo
 from tdcs.kube.api import Object
@@ -84,7 +84,7 @@ def is_starting(view: CacheView, cluster: Object | None, *, now: str) -> bool:
         return False
     conditions = (cluster.get("status") or {}).get("conditions") or ()
     before = next((one.get("reason") for one in conditions if one.get("type") == names.READY), CACHE_STARTING)
-    return before == CACHE_STARTING and seconds_between(str(created), now) < STARTING_SECONDS
+    return before == CACHE_STARTING and seconds_since(str(created), now=now) < STARTING_SECONDS
 
 
 def starting_text(failure: object) -> str:

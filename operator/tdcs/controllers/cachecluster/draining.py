@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheWorker
-from tdcs.api.durations import seconds_between, to_seconds
+from tdcs.api.durations import past, seconds_between, to_seconds
 from tdcs.controllers.cachecluster import cleaning, scale_in
 from tdcs.controllers.cachecluster.blueprint import Blueprint
 from tdcs.controllers.cachecluster.scale_in import ScaleInInput
@@ -161,8 +161,11 @@ class Drain:
             # One that restarts is back with what it holds, as everywhere else.
             return self._dead[node] >= self._context.settings.return_seconds
         timeout = self._plan.spec.scaling.drain_timeout
+        now = self._context.now()
         began = since_when(one)
-        waited = seconds_between(began, self._context.now()) if began else 0.0
+        if began and past(began, now=now) != began:
+            began = ""  # a clock was wrong, so it begins again: what would be late is dropped
+        waited = seconds_between(began, now) if began else 0.0
         late = waited >= to_seconds(timeout)
         drained = self._workers is not None and scale_in.is_drained(
             node=node, draining=gone, staying=self._staying, holdings=self._holdings

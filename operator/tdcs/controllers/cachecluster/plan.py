@@ -7,7 +7,7 @@ from typing import Any
 from tdcs.api import names
 from tdcs.api.cachecluster import CacheClusterSpec, CacheClusterStatus, CacheWorker, Toleration, WorkerState
 from tdcs.api.conditions import CACHE_STARTING, NO_CACHE_NODE, Finding, finding
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.controllers.cache.view import STARTING_SECONDS, starting_text
 from tdcs.controllers.humanize import human_binary
 from tdcs.controllers.resources import amounts
@@ -113,7 +113,7 @@ def starting_nodes(
     return frozenset(
         node
         for node in wanted
-        if node not in seen and (node not in made or seconds_between(made[node], now) < STARTING_SECONDS)
+        if node not in seen and (node not in made or seconds_since(made[node], now=now) < STARTING_SECONDS)
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from tdcs.api import names
 from tdcs.api.dataset import USES_KEPT, DatasetStatus
+from tdcs.api.durations import past
 from tdcs.kube.api import Object
 from tdcs.kube.objects import Key
 from tdcs.planning.standing import DatasetJobs, DatasetUse
@@ -55,6 +56,10 @@ def use_of(*, status: DatasetStatus | None, jobs: DatasetJobs, mounted: bool, no
     return DatasetUse(
         jobs=jobs,
         mounted=mounted,
-        last_used=now if was != active else known.last_used_time,
-        uses=tuple([*known.uses, *([now] if more else ())][-USES_KEPT:]),
+        last_used=now if was != active else _past(known.last_used_time, now=now),
+        uses=tuple([*(past(one, now=now) for one in known.uses), *([now] if more else ())][-USES_KEPT:]),
     )
+
+
+def _past(time: str | None, *, now: str) -> str | None:
+    return None if time is None else past(time, now=now)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between, to_seconds
+from tdcs.api.durations import seconds_since, to_seconds
 from tdcs.controllers.mounts.manifests import LISTING_SHARE, ManifestView
 from tdcs.controllers.mounts.readers import Reader
 
@@ -13,15 +13,12 @@ WRITTEN_AGAIN = 3600.0
 """Seconds after which the time of a check that changed nothing is written: many Datasets that rest are no stream of
 writes."""
 
-SKEW_SECONDS = 60.0
-"""The clocks of two operators may differ by so much."""
-
 CHECK_TIME = "lastSourceCheckTime"
 
 
 def unwritten(written: str | None, *, now: str) -> tuple[str, ...]:
     """The fields of a status that are no reason to write it, when the time of a check was last written at `written`."""
-    recent = written is not None and -SKEW_SECONDS < seconds_between(written, now) < WRITTEN_AGAIN
+    recent = written is not None and seconds_since(written, now=now) < WRITTEN_AGAIN
     return (CHECK_TIME,) if recent else ()
 
 
@@ -73,9 +70,7 @@ def next_check(
     if versions.checked_at is not None:
         age = clock - versions.checked_at
     elif status is not None and status.last_source_check_time is not None:
-        written = seconds_between(status.last_source_check_time, now)
-        # A time that is to come says that a clock has jumped, and nothing of when the source was listed.
-        age = max(written, 0.0) if written > -SKEW_SECONDS else math.inf
+        age = seconds_since(status.last_source_check_time, now=now)
     due = age >= every or (asked is not None and asked != acted) or math.isinf(age)
     return SourceCheck(due=due, seconds_left=every if due else every - age, asked=asked, answered=acted)
 

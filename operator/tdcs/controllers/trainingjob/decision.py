@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from tdcs.api import names
 from tdcs.api.conditions import is_true, shorten
 from tdcs.api.dataset import Dataset
-from tdcs.api.durations import seconds_between, time_after, to_seconds
+from tdcs.api.durations import seconds_between, seconds_since, time_after, to_seconds
 from tdcs.api.trainingjob import DatasetUse, Role, TrainingJobSpec
 from tdcs.controllers.trainingjob.children import BACKOFF_LIMIT
 from tdcs.controllers.trainingjob.messages.failure_message import failed
@@ -272,7 +272,7 @@ def ending_left(seen: Observed, *, now: str) -> float:
     first = next((pod for pod in newest(seen.pods) if pod.role == "Worker" and pod.index == "0"), None)
     if first is None or not first.finished:
         return 0.0
-    return ENDING_GRACE - seconds_between(first.finished, now)
+    return ENDING_GRACE - seconds_since(first.finished, now=now)
 
 
 def _done(seen: Observed, role: Role) -> str:

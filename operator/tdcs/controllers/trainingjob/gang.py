@@ -1,8 +1,9 @@
 """A gang after its admission: which of its pods have no place, how many workers it may have, when it queues again."""
 
+import math
 from dataclasses import replace
 
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.controllers.context import Context
 from tdcs.controllers.queueing.queue import GangQueue
 from tdcs.controllers.queueing.requeue import Short
@@ -36,15 +37,16 @@ class Gangs:
         names_ = {
             pod.scheduler for pod in seen.pods if unplaced.is_without_place(pod) and pod.waiting is None
         }
-        recent = max(
+        now = self._context.now()
+        recent = min(
             (
-                scheduled_at(pod)
+                seconds_since(time, now=now)
                 for pod in self._context.stores.pods.values()
-                if (pod["spec"].get("schedulerName") or "") in names_
+                if (pod["spec"].get("schedulerName") or "") in names_ and (time := scheduled_at(pod))
             ),
-            default="",
+            default=math.inf,
         )
-        works = recent and seconds_between(recent, self._context.now()) < self._queue.requeues.patience
+        works = recent < self._queue.requeues.patience
         return unplaced.without_unseen(short) if works else short
 
     def sized(self, obj: Object, seen: Observed) -> Observed:

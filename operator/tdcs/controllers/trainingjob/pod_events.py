@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.context import Context
 from tdcs.controllers.trainingjob.observed import Observed
@@ -40,7 +40,7 @@ class PodEvents:
         if not starting:
             return seen, again
         pod = min(starting, key=lambda pod: (pod.created, pod.name))
-        age = seconds_between(pod.created, now) if pod.created else PATIENCE
+        age = seconds_since(pod.created, now=now) if pod.created else PATIENCE
         if age < PATIENCE:
             return seen, PATIENCE - age
         problem = await self._warning(uid=pod.uid, namespace=namespace, reasons=("Failed",))
@@ -55,7 +55,7 @@ class PodEvents:
         job = seen.job(role)
         made = max((pod.created for pod in seen.pods if pod.role == role), default="")
         since = max(made, job.start_time or "")
-        age = seconds_between(since, now) if since else 0.0
+        age = seconds_since(since, now=now) if since else 0.0
         if age < PATIENCE:
             return seen, PATIENCE - age
         # What was said before the newest pod was made is over.

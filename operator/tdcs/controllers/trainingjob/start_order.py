@@ -5,7 +5,7 @@ came first could fill the only node that a large one fits on, each time anew.
 """
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.api.trainingjob import Role
 from tdcs.controllers.resources import CPU, pod_requests
 from tdcs.controllers.trainingjob.observed import Observed
@@ -42,7 +42,7 @@ def _unplaced(seen: Observed, role: Role, *, now: str) -> float:
         return 0.0
     if job.suspended or not job.start_time:
         return LONGEST_WAIT
-    return LONGEST_WAIT - seconds_between(job.start_time, now)
+    return LONGEST_WAIT - seconds_since(job.start_time, now=now)
 
 
 def _size(pod: dict[str, object]) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tdcs.api import names
-from tdcs.api.durations import seconds_between
+from tdcs.api.durations import seconds_since
 from tdcs.kube.api import Object
 from tdcs.kube.apply import owner_reference
 
@@ -152,7 +152,7 @@ def is_unseen(made: Object, *, now: str) -> bool:
     if made.get("status", {}).get("phase") in {"Available", "Bound"}:
         return False
     created = made["metadata"].get("creationTimestamp")
-    return bool(created) and seconds_between(created, now) < UNSEEN_SECONDS
+    return bool(created) and seconds_since(created, now=now) < UNSEEN_SECONDS
 
 
 def is_spent(volume: Object) -> bool:

@@ -75,6 +75,9 @@ def test_a_worker_that_is_asked_for_again_starts_though_the_master_lists_the_old
     made = {"a": NOW, "b": NOW, "c": NOW, "old": before}
     starting = starting_nodes(wanted=["a", "b", "c", "d", "old"], made=made, known=known, now=now)
     assert starting == {"c", "d"}
+    # By a clock that is a year behind the API server's, no worker starts for a year.
+    behind = "2025-01-01T00:00:10Z"
+    assert starting_nodes(wanted=["c", "d"], made=made, known=known, now=behind) == {"d"}
     states = worker_states(
         wanted=["a", "c"], workers=[worker("a"), worker("c", live=False)], starting=starting
     )

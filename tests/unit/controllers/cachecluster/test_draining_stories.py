@@ -13,6 +13,7 @@ from tests.unit.controllers.killer import Killer
 from tests.unit.controllers.server import Server
 
 from tdcs.api import names
+from tdcs.controllers.cachecluster.draining import since_when
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.resources import CACHE_CLUSTERS, DATASETS, NODES, STATEFUL_SETS
 
@@ -270,6 +271,25 @@ async def test_a_time_limit_ends_it(cluster: Cluster, pace: Pace) -> None:
     assert "spec.scaling.drainTimeout (1s) is over" in told
     pace.open.set()
     await cluster.until(lambda: sum(cluster.nodes().values()) == TOTAL)
+
+
+async def test_a_drain_that_a_clock_ahead_has_begun_begins_again(cluster: Cluster, pace: Pace) -> None:
+    """Else its time limit is over when that clock was right."""
+
+    def draining() -> list[str]:
+        sets = cluster.server.store(STATEFUL_SETS).items()
+        return [name for (_, name), one in sets if since_when(one)]
+
+    await partitioned(cluster)
+    pace.open.clear()
+    spec = {"replicas": 2, "scaling": {"drainTimeout": "3s"}}
+    await cluster.server.merge(CACHE_CLUSTERS, name="default", namespace="tdcs-system", patch={"spec": spec})
+    await cluster.until(lambda: draining() != [])
+    (name,) = draining()
+    patch = {"metadata": {"annotations": {names.ANNOTATION_DRAINING: "2099-01-01T00:00:00Z"}}}
+    await cluster.server.merge(STATEFUL_SETS, name=name, namespace="tdcs-system", patch=patch)
+    await cluster.until(lambda: len(worker_sets(cluster)) == 2)
+    pace.open.set()
 
 
 async def test_a_master_that_is_away_holds_the_drain_up_and_does_not_lose_it(cluster: Cluster) -> None:

@@ -146,6 +146,21 @@ def test_the_end_of_a_use_is_noted_also_when_no_operator_saw_it() -> None:
     assert (second.last_used, second.uses) == (EARLIER, (EARLIER, NOW))
 
 
+def test_uses_that_are_still_to_come_count_as_now() -> None:
+    """Else a Dataset that a job used while a clock was a year ahead would be the last to go for a year."""
+    ahead = "2027-01-01T00:00:00Z"
+    known = DatasetStatus(last_used_time=ahead, uses=[EARLIER, ahead])
+    found = use_of(status=known, jobs=DatasetJobs(), mounted=False, now=NOW)
+    assert (found.last_used, found.uses) == (NOW, (EARLIER, NOW))
+
+
+def test_a_copy_that_is_to_be_idle_in_a_year_is_idle_from_now_on() -> None:
+    known = (Copy(id="clone-1", idle_since="2027-01-01T00:00:00Z"),)
+    access = Access(max_concurrent_jobs=2, on_limit="Clone")
+    (kept,) = clones(access=access, copies=1, readers={}, jobs=0, known=known, now=NOW, idle_seconds=600.0)
+    assert kept.idle_since == NOW
+
+
 def made(access: Access, *, jobs: int, known: tuple[Copy, ...] = (), **more: Any) -> list[str]:
     given = {"copies": 1, "readers": {}, "now": NOW, "idle_seconds": 600.0, **more}
     return [one.id for one in clones(access=access, jobs=jobs, known=known, **given)]

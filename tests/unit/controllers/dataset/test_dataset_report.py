@@ -254,6 +254,8 @@ def test_a_claim_waits_until_the_volume_was_taken_in_but_not_for_ever() -> None:
     fresh = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Pending"}}
     assert objects.is_unseen(fresh, now="2026-01-01T00:00:01Z")
     assert not objects.is_unseen(fresh, now="2026-01-01T00:00:09Z")
+    # By a clock that is behind the API server's.
+    assert not objects.is_unseen(fresh, now="2025-01-01T00:00:00Z")
     assert not objects.is_unseen({**fresh, "status": {"phase": "Available"}}, now="2026-01-01T00:00:01Z")
 
 

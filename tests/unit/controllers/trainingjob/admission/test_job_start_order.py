@@ -57,6 +57,8 @@ def test_the_wait_has_a_bound() -> None:
     assert start_order.next_start(short, now=SOON) == 15
     assert start_order.may_start(short, now=LATER) == {"Chief", "Worker", "PS"}
     assert start_order.next_start(short, now=LATER) is None
+    # By a clock that is a year behind the one of the Job's controller.
+    assert start_order.next_start(short, now="2025-01-01T00:00:00Z") is None
 
 
 def test_without_gang_nobody_waits() -> None:

@@ -89,6 +89,12 @@ async def test_pods_that_are_about_to_be_made_are_no_reason_to_read_events() -> 
     assert (found.unmade, again, api.listed) == (None, 6.0, 0)
 
 
+async def test_pods_that_are_still_to_be_made_by_a_clock_that_is_behind_do_not_keep_the_reason_back() -> None:
+    api = Events(refused(at="2026-01-01T00:00:02Z"))
+    found, _ = await quotes(api, now="2025-01-01T00:00:00Z").complete(seen(pods=1), namespace="n")
+    assert found.unmade is not None
+
+
 async def test_what_was_said_before_the_newest_pod_was_made_is_over() -> None:
     api = Events(refused(at="2026-01-01T00:00:02Z"))
     job = seen(pods=1, created="2026-01-01T00:10:00Z")
