@@ -1,6 +1,7 @@
 """Reads objects of an S3-compatible store.
 
-Each request names the ETag of the listing (If-Match), so no second request is needed to know the version.
+Each request names the ETag of the listing (If-Match), so no second request is needed to know the version. The answer's
+ETag is compared as well: a store, or a cache in front of it, may take no notice of If-Match.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class BucketReader:
             answer = self._store.get(key, options=asked)  # type: ignore[arg-type]
             if answer.meta["size"] != extent.size:
                 raise changed(f"it has {answer.meta['size']} bytes, and had {extent.size}")
+            _require_tag(extent, answer.meta.get("e_tag"))
             listed = listed_time(extent.tag)
             if listed is not None and int(answer.meta["last_modified"].timestamp()) != listed // 1000:
                 raise changed("its time is another one")
@@ -133,6 +135,7 @@ class BucketReader:
         except HTTPError as error:
             reason = f"the source does not answer: {type(error).__name__}"
             raise SourceFailureError("SourceAway", reason, common=True) from error
+        _require_tag(extent, answer.headers.get("ETag"))
         size = answer.headers.get("Content-Range", "").rpartition("/")[2]
         if len(data) != extent.length or (size.isdecimal() and int(size) != extent.size):
             came = f"more than {extent.length}" if len(data) > extent.length else str(len(data))
@@ -178,6 +181,17 @@ class BucketReader:
         with suppress(ValueError):
             line = line[: line.index(" in ")] + line[line.index(" - ") :]
         return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]
+
+
+def _require_tag(extent: Extent, answered: str | None) -> None:
+    """Refuse the bytes of another version. An ETag that is left out, or made weak on its way (RFC 9110, 8.8.3), says
+    nothing against them.
+
+    Raises:
+        SourceFailureError: the answer has another ETag than the listing.
+    """
+    if answered and extent.tag.startswith('"') and answered.removeprefix("W/") != extent.tag:
+        raise changed("its ETag is another one")
 
 
 def _bucket_host(bucket: str, endpoint: str) -> str:
