@@ -45,10 +45,11 @@ fallocate --length $((free > 4194304 ? free - 4194304 : 4096)) {FILLER}
 cat /dev/zero >> {FILLER} 2>/dev/null || true
 df --block-size=1 --output=avail {STATE} | tail -n 1
 """
-# Blocks; what is mounted for pods or inside of TDCS's folder; views. One a line, with its kind.
+# Blocks; what is mounted for pods or inside of TDCS's folder; views. One a line, with its kind. The place for manifests
+# on their way stays.
 BELONGINGS = f"""
 find {STATE} -path '*/alluxioworker/*' -type f 2>/dev/null | sed 's/^/block /' || true
-find {STATE} -mindepth 4 -maxdepth 5 -path '*/views/*' -type d 2>/dev/null | sed 's/^/view /' || true
+find {STATE} -mindepth 4 -maxdepth 5 -path '*/views/*' ! -name .manifests -type d 2>/dev/null | sed 's/^/view /' || true
 while read -r _ _ _ _ point _; do
   case $point in {STATE}/*|*/kubernetes.io~csi/*) echo "mount $point" ;; esac
 done < /proc/self/mountinfo

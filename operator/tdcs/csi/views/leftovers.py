@@ -4,19 +4,24 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
 from tdcs.api import names
 from tdcs.csi import mount, mountinfo
-from tdcs.csi.versions.folders import TREE, dataset_folders
+from tdcs.csi.versions.folders import NOTICED, TREE, DatasetFolder, dataset_folders
 from tdcs.csi.versions.manifests import load
 from tdcs.csi.views.overlay import parse_shown
 from tdcs.csi.views.view import clear, clear_gone
 from tdcs.csi.volume import InvalidVolumeError, Volume, parse_volume
+from tdcs.engine.confined_path import open_beneath, plain_folder
 from tdcs.planning.manifest import Manifest
 
 _log: Final = logging.getLogger(__name__)
+
+QUIET_SECONDS: Final = 60.0
+"""A folder of a dataset in which nothing was made or removed for so long is about to get no version."""
 
 
 def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
@@ -36,16 +41,22 @@ def on_disk(*, cache_root: str) -> Iterator[tuple[Volume, Manifest]]:
 
 
 def clear_abandoned(
-    *, cache_root: str, pods: str, known: Collection[str], mounts: list[mountinfo.Mount]
+    *,
+    cache_root: str,
+    pods: str,
+    known: Collection[str],
+    mounts: list[mountinfo.Mount],
+    read: Collection[str] = (),
 ) -> None:
     """Remove trees that are not looked after and that no pod is shown, such as those of an earlier format: their links
-    keep bytes on the disk. Run it in a thread.
+    keep bytes on the disk; and the folders of datasets that have no version here any more. Run it in a thread.
 
     Args:
         cache_root: Folder with the caches' folders.
         pods: The folder below which pods' volumes are mounted.
         known: Folders of versions that are looked after.
         mounts: What is mounted.
+        read: Folders of datasets that pods read without a version on this node.
     """
     shown = {found.root for found in mounts if found.point.startswith(pods)}
     overlays = {
@@ -72,6 +83,26 @@ def clear_abandoned(
             clear_gone(folder)
         except OSError as error:
             _log.warning("what was deleted in %s before cannot be removed: %s", folder.path, error)
+        if folder.path not in read:
+            _forget(folder)
+
+
+def _forget(folder: DatasetFolder) -> None:
+    """Remove the folder of a dataset that has no version, and what was noted of the last one."""
+    above, key = os.path.split(folder.path)
+    # Not empty: a version came meanwhile. Not there, or no plain folder: it is not ours.
+    with contextlib.suppress(OSError), plain_folder(folder.path) as dataset:
+        there = open_beneath(dataset, b".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            is_spent = set(os.listdir(there)) <= {NOTICED}
+        finally:
+            os.close(there)
+        if not is_spent or time.time() - os.fstat(dataset).st_mtime < QUIET_SECONDS:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(NOTICED, dir_fd=dataset)
+        with plain_folder(above) as views:
+            os.rmdir(key, dir_fd=views)
 
 
 def detach_reader(*, state: str) -> None:

@@ -412,9 +412,18 @@ class NodeViews:
             if not newer:
                 self._versions.forget(volume=volume)
         known = {view.folder.path for view in self._views.values()}
+        read = {
+            dataset_folder(cache_root=self._cache_root, volume=volume).path
+            for volume in self._client.read_by(pods=self._pods, mounts=mounts)
+        }
         # A tree has a name for each file of its dataset: that takes a while.
         await asyncio.to_thread(
-            clear_abandoned, cache_root=self._cache_root, pods=self._pods, known=known, mounts=mounts
+            clear_abandoned,
+            cache_root=self._cache_root,
+            pods=self._pods,
+            known=known,
+            mounts=mounts,
+            read=read,
         )
 
     async def _remove(self, view: View, *, newer: bool) -> None:
