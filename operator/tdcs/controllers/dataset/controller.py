@@ -329,7 +329,9 @@ class DatasetController:
                 await self._world.drop(mount)
             elif not readers.users_of(stores=self._context.stores, cluster=mount.cluster, path=mount.path):
                 self._world.assigner(mount.cluster).stop(mount.path)
-                left |= await self._orphans.sweep(mount.cluster)
+        # Each cache, for agents may know of mounts that this process has never had.
+        for _, cluster in list(self._context.stores.cache_clusters):
+            left |= await self._orphans.sweep(cluster)
         return self._context.settings.survey_seconds if left else None
 
     def _mount_of(self, dataset: Dataset) -> Mount | None:

@@ -11,6 +11,7 @@ from tests.unit.controllers.cluster import Cluster
 
 from tdcs.controllers.context import WorkKey
 from tdcs.controllers.mounts.deletion import unused_manifests
+from tdcs.engine.agents import Assignment
 from tdcs.engine.memory import MemoryEngine, Operation
 from tdcs.kube.api import ObjectList
 from tdcs.kube.resources import (
@@ -106,6 +107,22 @@ async def test_where_no_dataset_is_left_a_look_at_the_cache_is_enough(cluster: C
 
     await eventually_async(swept, deadline=60)
     assert cluster.server.store(CACHE_CLUSTERS)
+
+
+async def test_what_an_agent_alone_knows_goes_soon_after_the_last_dataset(cluster: Cluster) -> None:
+    """An agent that did not hear that a mount is gone, as its operator was killed, holds its blocks."""
+    await cluster.create_dataset()
+    await cluster.until_state("Ready")
+    await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+    await cluster.until(lambda: not cluster.server.store(DATASETS))
+    await cluster.until(lambda: not cluster.held())
+    path = "/datasets/ffffffffffffffff"
+    manifest = cluster.context.caches.folder.write(ManifestBuilder(path=path, source="s3://pictures"))
+    stray = Assignment(mount=path, version=1, manifest=manifest, manifest_urls=())
+    await cluster.agents.assign(node="a", assignments=[stray])
+    await cluster.until(lambda: any(state.mounts for state in cluster.agents.states().values()))
+    cluster.context.queue.add(WorkKey(DATASETS, "n", "pictures"))  # the last event of its deletion
+    await cluster.until(lambda: not any(state.mounts for state in cluster.agents.states().values()))
 
 
 @pytest.mark.parametrize("kind", ["bound", "restored"])

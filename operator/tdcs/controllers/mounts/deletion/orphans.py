@@ -47,7 +47,8 @@ class Orphans:
             return False
         if not self.is_due(cluster):
             own = {mount.place for mount in world if mount.cluster == cluster}
-            return bool(self._without_dataset(own - self._used))
+            found = {place for place in self._seen if place[0] == cluster}
+            return bool(self._without_dataset((own | found) - self._used))
         self._looked[cluster] = now
         known = {(cluster, path) for state in view.agents.values() for path in state.mounts}
         mounted = {(cluster, path) for path in view.mounts}
