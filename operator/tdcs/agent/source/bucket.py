@@ -25,6 +25,8 @@ from tdcs.engine.transport.signed_request import object_url
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_REASON: Final = 300
+_LONGEST_ERROR: Final = 65_536
+"""Bytes of an error's document that are looked at."""
 _NO_PROXY: Final = "http://tdcs-follows-no-redirection.invalid:1"
 """A proxy that never answers: the name cannot exist (RFC 2606)."""
 
@@ -104,8 +106,7 @@ class BucketReader:
         except FileNotFoundError as error:
             raise self._absent(error) from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            reason = "the source refuses the credentials or the file (403)"
-            raise SourceFailureError("Denied", reason, common=True) from error
+            raise _denied(str(error)) from error
         except ValueError as error:
             raise SourceFailureError(
                 "BadName", f"the name cannot be asked for: {self._plain(error)}"
@@ -127,6 +128,8 @@ class BucketReader:
                 "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
             )
             try:
+                if answer.status in (401, 403):
+                    raise _denied(answer.read(_LONGEST_ERROR, decode_content=False).decode(errors="replace"))
                 self._check_status(answer.status)
                 # A store that takes no notice of the range sends all of the object: no more is read than was asked for.
                 data = answer.read(extent.length + 1, decode_content=False)
@@ -153,9 +156,6 @@ class BucketReader:
             raise changed("it became shorter (416)")
         if status == 404:
             raise SourceFailureError("Missing", "the file is not at the source any more (404)")
-        if status in (401, 403):
-            reason = "the source refuses the credentials or the file (403)"
-            raise SourceFailureError("Denied", reason, common=True)
         if status == 400:
             raise SourceFailureError("BadName", "the source refuses the file's name (400)")
         if status not in (200, 206):
@@ -181,6 +181,17 @@ class BucketReader:
         with suppress(ValueError):
             line = line[: line.index(" in ")] + line[line.index(" - ") :]
         return redact(text=line, secrets=self._secrets)[:_LONGEST_REASON]
+
+
+def _denied(said: str) -> SourceFailureError:
+    """The failure of a request that is refused, from what the store said of it."""
+    reason = "the source refuses the credentials or the file (403)"
+    if "RequestTimeTooSkewed" in said:
+        reason = (
+            "the clock of this node and the source's differ by too much (RequestTimeTooSkewed): "
+            "have the node's clock set, as NTP does"
+        )
+    return SourceFailureError("Denied", reason, common=True)
 
 
 def _require_tag(extent: Extent, answered: str | None) -> None:
