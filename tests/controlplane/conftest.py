@@ -31,6 +31,7 @@ When a test fails, its report has the paths of all logs and what they said since
 The folders are subjects; what several of them share stands beside this file:
 
 * ``operator_process``: the operator in a thread of the test. ``operator_command``: as a process with its real rights.
+* ``operator_holder``: that process with its Lease and its metrics, in a world.
 * ``operator_world``: an operator with nodes, a cache and a cluster, and objects to create in it.
 * ``job_world``: nodes whose kubelet is the test. ``extender_world``: the extender and its scheduler.
 * ``pod_admission``: the chart's admission of pods that mount a claim.

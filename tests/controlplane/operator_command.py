@@ -71,12 +71,14 @@ def start_operator(
     folder: Path,
     name: str = "operator",
     options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> Process:
     """The operator's process, as its service account, once its health endpoint is green.
 
     Args:
         engine: describes the memory engine: its sources, workers and bytesPerSecond.
         options: further ones of the command.
+        env: further variables of the process.
     """
     described = folder / "engine.json"
     described.write_text(json.dumps(engine))
@@ -106,6 +108,7 @@ def start_operator(
             f"--memory-engine={described}",
             *options,
         ],
+        env=env,
         kubeconfig=plane.kubeconfig_as(service_account=f"{release}-operator", namespace=namespace),
         ready=healthy,
     )

@@ -15,16 +15,23 @@ TAR = "rootfs.tar"
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """What a root file system is made of. ``networked`` adds the machine's own way to packages."""
+    """What a root file system is made of.
+
+    ``networked`` adds the machine's own way to packages. With ``extracted`` it has the files of these packages and of
+    those that they need, and nothing is set up: for files that are used elsewhere.
+    """
 
     name: str
     release: str
     packages: Sequence[str]
     networked: bool
+    extracted: bool = False
 
     def key(self) -> str:
         """Changes with anything that changes the content, but not when Debian publishes updates."""
         parts: list[str | bytes] = [self.name, self.release, *self.packages, str(self.networked), "1"]
+        if self.extracted:
+            parts.append("extracted")
         if self.networked:
             parts += [*mirrors.debian_sources(self.release), *mirrors.apt_options(), mirrors.own_pip_config()]
             parts += [certificate.read_bytes() for certificate in mirrors.own_certificates()]
@@ -56,7 +63,8 @@ def _build(root: Root, scratch: Path, log: Path) -> None:
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         extra = Path(name)
         extra.chmod(0o755)
-        command: list[str | Path] = ["mmdebstrap", "--variant=minbase", "--components=main"]
+        variant = "extract" if root.extracted else "minbase"
+        command: list[str | Path] = ["mmdebstrap", f"--variant={variant}", "--components=main"]
         command += [f"--include={','.join(root.packages)}", f"--keyring={KEYRING}"]
         for where in ("man", "locale", "doc", "info", "lintian"):
             command.append(f"--dpkgopt=path-exclude=/usr/share/{where}/*")

@@ -1,0 +1,63 @@
+"""A clock that jumps: libfaketime, which is loaded before the C library, gives programs another time of day.
+
+Only the time of day jumps. Measured time (``CLOCK_MONOTONIC``), waits, and the times of files stay, as when the clock
+of a machine is set. Programs that call the kernel without the C library, such as Go's, see the real time.
+"""
+
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tdcs_local import cache, host
+from tdcs_local.containers import debian
+from tdcs_local.errors import LocalError
+from tdcs_local.progress import Reporter
+
+ROOT = debian.Root(
+    name="faketime",
+    # that of the images' base: a newer one needs a newer C library than theirs
+    release="bookworm",
+    packages=("libfaketime",),
+    networked=False,
+    extracted=True,
+)
+LIBRARY = "libfaketime.so.1"
+OFFSET = "offset"
+"""A file beside the library with what the clock is off by, such as ``+3600`` or ``-2d``; it is read each second.
+
+It is replaced by another file, and never empty: what cannot be read ends the program."""
+
+
+def ensure(*, reporter: Reporter) -> Path:
+    """The file of the library; made now unless it is cached. Raises :class:`LocalError` when that fails."""
+
+    def build(scratch: Path) -> None:
+        host.require_programs("mmdebstrap", reporter=reporter)
+        with tarfile.open(debian.ensure(ROOT, reporter=reporter)) as root:
+            (found,) = (one for one in root.getmembers() if one.name.endswith(f"/faketime/{LIBRARY}"))
+            content = root.extractfile(found)
+            if content is None:
+                raise LocalError(what=f"{found.name} in Debian's package is no file", remedy="report it")
+            (scratch / LIBRARY).write_bytes(content.read())
+
+    waiting = "another process unpacks libfaketime: waiting"
+    return cache.product("faketime", ROOT.key(), build, on_wait=lambda: reporter.say(waiting)) / LIBRARY
+
+
+def environment(folder: str, *, library: str = "") -> Mapping[str, str]:
+    """The variables of a program, so that its clock is off by what the file ``OFFSET`` in a folder says.
+
+    Args:
+        folder: as the program sees it.
+        library: of :func:`ensure`, when it is not in that folder.
+    """
+    return {
+        "LD_PRELOAD": library or f"{folder}/{LIBRARY}",
+        "FAKETIME_TIMESTAMP_FILE": f"{folder}/{OFFSET}",
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        # else waits of the JVM, which are measured, end at once
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+        "FAKETIME_DISABLE_SHM": "1",
+        "NO_FAKE_STAT": "1",
+    }

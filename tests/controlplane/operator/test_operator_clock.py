@@ -1,0 +1,116 @@
+"""`tdcs operator` on a machine whose clock is set forward and back: nothing waits for a time that was wrong.
+
+The API server's certificate is valid since long ago here. That of a young cluster is not yet valid for an operator
+whose clock is behind, which is as if the API server were away until the clock is right.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.controlplane.job_world import JobWorld, jobs
+from tests.controlplane.operator_holder import Holder
+from tests.controlplane.operator_world import World, world
+from tests.support.kube import condition
+
+from tdcs_local.containers import faketime
+from tdcs_local.progress import Reporter
+
+__all__ = ["jobs", "world"]
+
+DAY = 86_400
+JUMPS = (2 * DAY, 0, -2 * DAY, 30 * DAY, -30 * DAY, 3600, -3600, 0)
+"""Seconds that the operator's clock is off by, one after the other."""
+SLACK_SECONDS = 600
+"""The shortest jump is longer by far."""
+
+
+class Clock:
+    """The clock of an operator, which can be set."""
+
+    def __init__(self, folder: Path) -> None:
+        self._offset = folder / faketime.OFFSET
+        self.set(0)
+        library = faketime.ensure(reporter=Reporter())
+        self.environment = faketime.environment(str(folder), library=str(library))
+
+    def set(self, seconds: int) -> None:
+        """Have it off by so many seconds from now on."""
+        written = self._offset.with_suffix(".new")
+        written.write_text(f"{seconds:+d}\n")
+        written.replace(self._offset)
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    return Clock(tmp_path)
+
+
+@pytest.fixture
+def holder(world: World, tmp_path: Path, clock: Clock) -> Iterator[Holder]:
+    """The operator with that clock, which has brought a Dataset into a cache."""
+    world.create_cluster()
+    world.create_dataset()
+    found = Holder(world, folder=tmp_path, env=clock.environment)
+    try:
+        world.wait_ready()
+        yield found
+    finally:
+        found.remove()
+
+
+def has_jumped(holder: Holder, seconds: int) -> bool:
+    """Whether the operator's clock is off by so much, from when it says that it has renewed its Lease."""
+    world = holder.world
+    lease = world.kube.get("Lease", f"{holder.release}-operator", namespace=world.namespace)
+    renewed = datetime.datetime.fromisoformat(lease["spec"]["renewTime"])
+    off = (renewed - datetime.datetime.now(datetime.UTC)).total_seconds()
+    return abs(off - seconds) < SLACK_SECONDS
+
+
+def has_succeeded(world: World, job: str) -> bool:
+    return condition(world.job(job), "Succeeded") == "True"
+
+
+def has_only(world: World, names: set[str]) -> bool:
+    """Whether there are no other Datasets."""
+    return {one["metadata"]["name"] for one in world.kube.list("Dataset", namespace=world.namespace)} <= names
+
+
+@pytest.mark.timeout(600)
+def test_an_operator_whose_clock_is_set_again_and_again_does_all_it_is_asked_at_once(
+    world: World, holder: Holder, clock: Clock
+) -> None:
+    holder.start("standby")
+    for number, jump in enumerate(JUMPS):
+        clock.set(jump)
+        dataset, job = f"pictures-{number}", f"train-{number}"
+        world.create_dataset(dataset)
+        world.create_job(job)
+        world.kube.delete("Dataset", f"pictures-{number - 1}", namespace=world.namespace)
+        world.wait(partial(has_jumped, holder, jump))
+        world.wait_ready(dataset)
+        world.wait(partial(has_succeeded, world, job))
+        world.wait(partial(has_only, world, {"pictures", dataset}))
+        assert condition(world.dataset(), "Ready") == "True", "the one that nobody changed"
+
+    assert holder.process.pid == holder.pid
+    assert holder.metric("tdcs_operator_lease_losses_total") == 0
+
+
+def test_workers_that_go_on_when_the_first_has_ended_are_ended_by_an_operator_whose_clock_is_behind(
+    jobs: JobWorld, tmp_path: Path, clock: Clock
+) -> None:
+    clock.set(-30 * DAY)
+    holder = Holder(jobs, folder=tmp_path, env=clock.environment)
+    try:
+        jobs.gpu_job("train", pods=2, framework="PyTorch")
+        first, _ = jobs.run_pods(count=2)
+        jobs.end_pod(first)
+        jobs.wait(partial(has_succeeded, jobs, "train"))
+    finally:
+        holder.remove()
