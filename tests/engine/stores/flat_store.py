@@ -6,6 +6,7 @@ its readers elsewhere.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,14 +33,22 @@ class Answers:
 
 @contextmanager
 def flat_store(
-    *, address: str, objects: Mapping[str, int], answers: Answers | None = None, port: int = PORT
+    *,
+    address: str,
+    objects: Mapping[str, int],
+    answers: Answers | None = None,
+    port: int = PORT,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
     """Serve every bucket with these keys and lengths; gives the endpoint. Any credentials are right."""
     server = ThreadingHTTPServer((address, port), partial(_Handler, dict(objects), answers or Answers()))
+    if tls is not None:
+        # Each connection's own thread shakes hands: one that breaks off must not end the server's.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://{address}:{port}"
+        yield f"{'http' if tls is None else 'https'}://{address}:{port}"
     finally:
         server.shutdown()
         server.server_close()

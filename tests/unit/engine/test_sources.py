@@ -123,6 +123,18 @@ def test_without_an_endpoint_it_is_said_that_amazon_was_asked() -> None:
         (ECHO, "the source refused the credentials"),
         ("SignatureDoesNotMatch:The request signature …", "the source refused the credentials"),
         (
+            "Unable to execute HTTP request: PKIX path building failed: unable to find valid certification path",
+            "the endpoint shows no certificate of its name that the cache trusts",
+        ),
+        (
+            "Certificate for <10.0.0.1> doesn't match any of the subject alternative names: [store.example]",
+            "the endpoint shows no certificate of its name that the cache trusts",
+        ),
+        (
+            "The time differs (Service: S3; Status Code: 403; Error Code: RequestTimeTooSkewed)",
+            "the clock of the cache's node and the source's differ by too much",
+        ),
+        (
             "XAdminUserNotFound:No user exists with the provided access key ID.",
             "the source refused the credentials",
         ),

@@ -140,6 +140,16 @@ _REMEDIES = (
         "Check the bucket's name in spec.source.uri and the endpoint",
     ),
     (
+        r"RequestTimeTooSkewed",
+        "the clock of the cache's node and the source's differ by too much",
+        "Have the node's clock set, as NTP does",
+    ),
+    (
+        r"PKIX path|certification path|match any of the subject alternative names|SSLHandshake|CertificateException",
+        "the endpoint shows no certificate of its name that the cache trusts",
+        "Check the host in spec.source.options.endpoint; an authority of your own must be in the cache's image",
+    ),
+    (
         _KEYS_REFUSED,
         "the source refused the credentials",
         "Check accessKeyId and secretAccessKey in the Secret of spec.source.secretRef",
