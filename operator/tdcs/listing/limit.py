@@ -40,12 +40,21 @@ class SourcesSize(msgspec.Struct, frozen=True, kw_only=True):
 class CheckSize(Protocol):
     """Counts a source before a cache learns its names, as far as the limit."""
 
-    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
-        """What it has, 0 of what cannot be counted; raises LimitExceededError when it has more than the limit."""
+    async def __call__(
+        self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
+    ) -> SourcesSize:
+        """What it has, 0 of what cannot be counted; raises LimitExceededError when it has more than the limit.
+
+        Args:
+            source: with its keys.
+            limit: what it may have.
+            path: its place in the cache.
+            namespace: of the Dataset that asks.
+        """
         ...
 
 
-async def uncounted(source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
+async def uncounted(source: Source, limit: ListingLimit, *, path: str, namespace: str = "") -> SourcesSize:
     """`CheckSize` for a cache without real sources."""
     return SourcesSize()
 

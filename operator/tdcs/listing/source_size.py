@@ -7,6 +7,7 @@ import asyncio
 import html
 import re
 from typing import Final
+from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -23,6 +24,8 @@ _EMPTY_PAGES: Final = 100
 """So many pages without a name are no listing."""
 _AT_ONCE: Final = 64
 """Sources that are counted at a time. Each has a connection, and its page is not kept, so slow stores cost little."""
+_OF_ONE_NAMESPACE: Final = 8
+"""So many of them are of one namespace at most: its slow stores keep no other namespace waiting."""
 _PAGE_SECONDS: Final = 60.0
 """So long a page may take, from the connection to its last byte."""
 _CONNECT_SECONDS: Final = 10.0
@@ -47,16 +50,26 @@ class SourceSize:
         page_seconds: so long one page may take. A store that takes longer gives no listing.
         seconds: so long a count may take beside the time for the pages of its limit.
         at_once: so many sources are counted at a time; the others wait.
+        of_one_namespace: so many of them for the Datasets of one namespace.
     """
 
     def __init__(
-        self, *, page_seconds: float = _PAGE_SECONDS, seconds: float = _SECONDS, at_once: int = _AT_ONCE
+        self,
+        *,
+        page_seconds: float = _PAGE_SECONDS,
+        seconds: float = _SECONDS,
+        at_once: int = _AT_ONCE,
+        of_one_namespace: int = _OF_ONE_NAMESPACE,
     ) -> None:
         self._timeout = aiohttp.ClientTimeout(total=page_seconds, sock_connect=_CONNECT_SECONDS)
         self._seconds = seconds
         self._places = asyncio.Semaphore(at_once)
+        self._share = of_one_namespace
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
+    async def __call__(
+        self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
+    ) -> SourcesSize:
         """Count the objects of a bucket, as far as the limit. A folder is not counted here, and of a store that gives
         no listing the cache's own says why.
 
@@ -64,6 +77,7 @@ class SourceSize:
             source: with its keys.
             limit: what it may have.
             path: its place in the cache, for the message.
+            namespace: of the Dataset that asks.
 
         Raises:
             LimitExceededError: It has more.
@@ -74,7 +88,9 @@ class SourceSize:
             return SourcesSize()
         seconds = self._seconds + _SECONDS_OF_A_PAGE * limit.files / _PAGE
         count = LimitCount(limit, what=source.uri, path=path)
-        async with self._places:
+        share = self._shares.setdefault(namespace, asyncio.Semaphore(self._share))
+        # In this order: who waits for others of its namespace takes no place from anybody.
+        async with share, self._places:
             try:
                 async with asyncio.timeout(seconds):
                     await self._count(source, uri, count)

@@ -14,6 +14,7 @@ from tests.attacks.unit.test_agent_ports import strangers
 from tests.support.certificates import TestAuthority
 from tests.support.dataplane.agents import Version, fill, folder_version
 from tests.support.ports import free_ports
+from yarl import URL
 
 from tdcs.cli.caches import serve_manifests
 from tdcs.csi.read_wait_report import ReadWaitReport
@@ -118,6 +119,19 @@ async def test_each_role_may_ask_what_it_needs_and_nothing_else(victim: Victim) 
         allowed = {name for name, status in found.items() if 200 <= status < 300}
         assert allowed == ALLOWED.get(role, set()), role
         assert {status for name, status in found.items() if name not in allowed} <= {403}, role
+
+
+async def test_a_manifest_is_given_for_its_whole_digest_and_nothing_names_digests(victim: Victim) -> None:
+    digest = victim.version.manifest.digest
+    guesses = ["", "*", "%2e", "..", "%2e%2e%2f", digest[:-1], f"{digest[:-1]}*", digest.upper(), "0" * 32]
+    context = victim.authority.contexts(Role.AGENT).client()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        for guess in guesses:
+            for end in ("", "/totals"):
+                url = URL(f"https://{victim.address}/v1/manifests/{guess}{end}", encoded=True)
+                async with session.get(url, server_hostname=Role.OPERATOR.host) as answer:
+                    assert answer.status in {403, 404}, guess
+                    assert digest not in await answer.text(), guess
 
 
 async def test_nodes_and_agents_reach_it_by_an_address_that_is_in_no_certificate(

@@ -33,7 +33,10 @@ class CountTogether:
         self._begun = 0
         self._all = asyncio.Event()
 
-    async def __call__(self, source: Source, limit: ListingLimit, *, path: str) -> SourcesSize:
+    async def __call__(
+        self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
+    ) -> SourcesSize:
+        assert namespace, "each is counted for a namespace"
         self._begun += 1
         if self._begun == COUNT:
             self._all.set()

@@ -233,6 +233,23 @@ async def test_so_many_sources_are_counted_at_once_and_the_others_wait_for_their
         await asyncio.wait(counts)
 
 
+async def test_the_slow_stores_of_one_namespace_keep_no_other_namespace_waiting() -> None:
+    check_size, limit = SourceSize(), ListingLimit(files=3000)
+    with dripping() as (source, open_), Store(page=lambda n: (200, {}, listing(n, more=n < 2))) as store:
+        attacks = [
+            asyncio.ensure_future(check_size(source, limit, path=PATH, namespace="attacker"))
+            for _ in range(100)
+        ]
+        await until(lambda: len(open_) == 8)
+        async with asyncio.timeout(20):
+            found = await check_size(store.source, limit, path=PATH, namespace="victim")
+        assert found.files == 3000
+        assert len(open_) == 8
+        for attack in attacks:
+            attack.cancel()
+        await asyncio.wait(attacks)
+
+
 def test_a_size_of_thousands_of_digits_is_no_size() -> None:
     text = b"<Size>" + b"9" * 5000 + b"</Size>" + b"<Size>7</Size>" * 2
     with Store(page=lambda _: (200, {}, text)) as store:

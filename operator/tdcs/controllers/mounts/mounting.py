@@ -227,7 +227,7 @@ class Mounting:
         async def run() -> None:
             if anew:
                 self.counted = None
-                size = await self.check_size(source, by.limit(), path=self.path)
+                size = await self.check_size(source, by.limit(), path=self.path, namespace=by.key.namespace)
                 # Others may have been counted meanwhile. No further one is between this look and the next line.
                 LimitCount(by.limit(), what=source.uri, path=self.path).add(files=size.files, size=size.bytes)
                 self.counted = size
