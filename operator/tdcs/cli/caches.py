@@ -24,6 +24,7 @@ from tdcs.engine.read_failure_service import Report, read_failure_routes
 from tdcs.engine.transport.role_check import check_roles
 from tdcs.engine.waits.read_waits_service import TakeWaits, read_waits_routes
 from tdcs.listing.folder import ManifestFolder
+from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.lister import LocalLister, ProcessLister
 from tdcs.listing.source_keys import SourceKeys
 from tdcs.listing.source_size import SourceSize
@@ -60,7 +61,7 @@ def alluxio_caches(
         return Cache(
             engine=engine,
             agents=agents,
-            check_size=check_size,
+            check_size=FolderSize(agents, others=check_size),
             check_keys=check_keys,
             lister=ProcessLister(
                 master=master,

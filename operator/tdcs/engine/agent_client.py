@@ -15,7 +15,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from tdcs.engine.agents import AgentError, AgentState, Assignment
+from tdcs.engine.agents import AgentError, AgentState, Assignment, FolderCount, FolderLimit
 from tdcs.trust.contexts import Contexts
 
 _log: Final = logging.getLogger(__name__)
@@ -106,6 +106,24 @@ class HttpAgents:
             "POST", "/v1/forget", node=node, body=list(mounts), attempted=f"drop {', '.join(mounts)} on"
         )
 
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        """Have an agent count the files of a folder. Raises AgentError, also for an agent that cannot count yet."""
+        attempted = f"count the files of {limit.folder} by"
+        _, content = await self._request(
+            "POST",
+            "/v1/count",
+            node=node,
+            body=limit,
+            attempted=attempted,
+            seconds=limit.seconds + _SLACK_SECONDS,
+        )
+        try:
+            return msgspec.msgpack.decode(content, type=FolderCount)
+        except msgspec.MsgspecError as error:
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: its answer is no count", node=node
+            ) from error
+
     async def close(self) -> None:
         """End all polls and connections."""
         tasks = list(self._polls.values())
@@ -124,13 +142,32 @@ class HttpAgents:
             self._on_change(node)
 
     async def _call(self, method: str, path: str, *, node: str, body: object, attempted: str) -> None:
+        """Make a request that is answered with the agent's state."""
+        address = self._addresses.get(node)
+        status, content = await self._request(
+            method, path, node=node, body=body, attempted=attempted, seconds=self._call_seconds
+        )
+        if address is not None:
+            with suppress(msgspec.MsgspecError):
+                self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
+        if status == _REFUSED:
+            raise AgentError(
+                f"could not {attempted} the agent of node {node}: it works by a higher version of one of "
+                f"them, or by another one of the same version; its state says which",
+                node=node,
+            )
+
+    async def _request(
+        self, method: str, path: str, *, node: str, body: object, attempted: str, seconds: float
+    ) -> tuple[int, bytes]:
+        """Status and content of an answer, also of a refusal (409)."""
         address = self._addresses.get(node)
         if address is None:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: no such agent is known; wait for its pod",
                 node=node,
             )
-        timeout = aiohttp.ClientTimeout(total=self._call_seconds)
+        timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with self._client().request(
                 method, f"{address.url}{path}", data=msgspec.msgpack.encode(body), timeout=timeout
@@ -156,14 +193,7 @@ class HttpAgents:
                 f"versions",
                 node=node,
             )
-        with suppress(msgspec.MsgspecError):
-            self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
-        if response.status == _REFUSED:
-            raise AgentError(
-                f"could not {attempted} the agent of node {node}: it works by a higher version of one of "
-                f"them, or by another one of the same version; its state says which",
-                node=node,
-            )
+        return response.status, content
 
     async def _poll(self, node: str, address: AgentAddress) -> None:
         """Follow one agent until cancelled."""

@@ -234,6 +234,36 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     mounts: dict[str, MountState] = {}
 
 
+class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder to count.
+
+    Attributes:
+        folder: its path on the node.
+        files: so many may be there.
+        bytes: of all of them together; None: any, and their lengths are not looked at.
+        seconds: so long the count may take.
+    """
+
+    folder: str
+    files: int
+    bytes: int | None = None
+    seconds: float = 60.0
+
+
+class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies in a folder: all of it, or one file more than may be there.
+
+    Attributes:
+        files: that were seen.
+        bytes: of these, if there is a limit of them.
+        cut_off: whether the time was over before.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    cut_off: bool = False
+
+
 class AgentError(Exception):
     """An agent cannot be reached, or refused. The text names node, call, reason and remedy."""
 
@@ -262,6 +292,10 @@ class Agents(Protocol):
 
     async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
         """Let an agent drop all blocks of these mounts and forget them; unknown ones are success. Raises AgentError."""
+        ...
+
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        """Have an agent count the files of a folder that its node sees. Raises AgentError."""
         ...
 
     async def close(self) -> None:

@@ -27,6 +27,7 @@ CONTROL_REQUESTS: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "GET /v1/state": frozenset({Role.OPERATOR}),
         "PUT /v1/assignments": frozenset({Role.OPERATOR}),
         "POST /v1/forget": frozenset({Role.OPERATOR}),
+        "POST /v1/count": frozenset({Role.OPERATOR}),
         "GET /v1/manifests/{digest}": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
         "GET /v1/manifests/{digest}/totals": frozenset({Role.OPERATOR, Role.AGENT, Role.READER}),
     }

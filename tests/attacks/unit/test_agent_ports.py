@@ -29,7 +29,7 @@ from tdcs.agent.peers.block_client import BlockClient
 from tdcs.agent.peers.channel import client_channel, receive
 from tdcs.agent.peers.frames import FrameError, Piece, SourceWanted, Wanted
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import NO_SLOTS
+from tdcs.engine.agents import NO_SLOTS, FolderLimit
 from tdcs.trust.contexts import Contexts
 from tdcs.trust.roles import Role
 
@@ -38,11 +38,13 @@ REQUESTS = (
     ("GET", "/v1/state"),
     ("PUT", "/v1/assignments"),
     ("POST", "/v1/forget"),
+    ("POST", "/v1/count"),
     ("GET", "/v1/manifests/{digest}"),
     ("GET", "/v1/manifests/{digest}/totals"),
     ("GET", "/metrics"),
     ("GET", "/nowhere"),
 )
+NO_FOLDER = FolderLimit(folder="/none", files=1)
 ALLOWED = {
     Role.OPERATOR: {path for _, path in REQUESTS if path != "/nowhere"},
     Role.AGENT: {"/v1/manifests/{digest}", "/v1/manifests/{digest}/totals"},
@@ -103,7 +105,7 @@ async def answers(victim: Victim, context: ssl.SSLContext | bool) -> dict[str, i
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         for method, path in REQUESTS:
             url = victim.agent.url + path.replace("{digest}", digest)
-            body = msgspec.msgpack.encode([])
+            body = msgspec.msgpack.encode(NO_FOLDER if path == "/v1/count" else [])
             try:
                 async with session.request(method, url, data=body) as answer:
                     found[path] = answer.status

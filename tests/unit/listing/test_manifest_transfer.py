@@ -15,7 +15,7 @@ from tests.support.waiting import eventually_async
 from tests.unit.listing.conftest import MOUNT, Serve, mounted
 
 from tdcs.controllers.caches import Cache, CachePool
-from tdcs.engine.agents import AgentState, Assignment, MountState
+from tdcs.engine.agents import AgentState, Assignment, FolderCount, FolderLimit, MountState
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.lister import LocalLister
 from tdcs.listing.transfer import ManifestFetcher, ManifestUnavailableError, manifest_routes, manifest_url
@@ -265,5 +265,8 @@ class Followed:
     async def assign(self, *, node: str, assignments: Sequence[Assignment]) -> None: ...
 
     async def forget(self, *, node: str, mounts: Sequence[str]) -> None: ...
+
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        return FolderCount()
 
     async def close(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from tdcs.agent.agent import Agent
 from tdcs.agent.service.metrics import registry_of
 from tdcs.agent.settings import VersionError
-from tdcs.engine.agents import AgentState, Assignment
+from tdcs.agent.source.folder_count import count_folder
+from tdcs.engine.agents import AgentState, Assignment, FolderLimit
 from tdcs.engine.transport.role_check import check_roles
 from tdcs.listing.transfer import manifest_routes
 from tdcs.trust.rights import CONTROL_REQUESTS
@@ -80,6 +82,17 @@ def application(
         agent.forget(mounts)
         return _answer(agent.state)
 
+    one_at_a_time = asyncio.Lock()
+
+    async def count(request: web.Request) -> web.Response:
+        try:
+            limit = msgspec.msgpack.decode(await request.read(), type=FolderLimit)
+        except msgspec.MsgspecError as error:
+            raise web.HTTPBadRequest(text="the body is no folder with its limits\n") from error
+        async with one_at_a_time:  # a thread each: those that read and check files need theirs
+            found = await asyncio.to_thread(count_folder, limit)
+        return web.Response(body=msgspec.msgpack.encode(found), content_type=_MSGPACK)
+
     app.add_routes(
         [
             web.get("/healthz", health),
@@ -87,6 +100,7 @@ def application(
             web.get("/v1/state", state),
             web.put("/v1/assignments", assign),
             web.post("/v1/forget", forget),
+            web.post("/v1/count", count),
             *manifest_routes(agent.manifests, coming=agent.fetcher.fetches),
         ]
     )

@@ -17,7 +17,15 @@ import numpy as np
 
 from tdcs.agent.twin.mount import TwinFailure, TwinMount, TwinNode, part_state, stop
 from tdcs.agent.twin.work import FAILURES_NAMED, TwinWork
-from tdcs.engine.agents import AgentError, AgentState, Assignment, FileFailure, MountState
+from tdcs.engine.agents import (
+    AgentError,
+    AgentState,
+    Assignment,
+    FileFailure,
+    FolderCount,
+    FolderLimit,
+    MountState,
+)
 from tdcs.engine.memory import MemoryEngine
 from tdcs.planning.manifest import Manifest
 from tdcs.policy import slots
@@ -126,6 +134,14 @@ class MemoryAgents(TwinWork):
                 )
         for assignment in assignments:
             self._take(mine, assignment)
+
+    async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+        await self._called(node, "count")
+        held = self._engine.sources.get(f"file://{limit.folder}", {})
+        found = list((held() if callable(held) else held).values())
+        return FolderCount(
+            files=min(len(found), limit.files + 1), bytes=0 if limit.bytes is None else sum(found)
+        )
 
     async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
         mine = await self._called(node, "forget")

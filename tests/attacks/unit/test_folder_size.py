@@ -1,0 +1,117 @@
+"""A shared folder of too many files: its Dataset is refused before a cache's master has read their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.dataplane.agents import running_agent
+from tests.support.waiting import eventually_async
+
+from tdcs.agent.source import folder_count
+from tdcs.agent.source.folder_count import count_folder
+from tdcs.engine.agent_client import AgentAddress, HttpAgents
+from tdcs.engine.agents import AgentError, FolderCount, FolderLimit
+from tdcs.engine.protocol import LimitExceededError, Source, SourceError
+from tdcs.listing.folder_size import FolderSize
+from tdcs.listing.limit import ListingLimit, SourcesSize, uncounted
+
+PATH = "/datasets/1f"
+FILES, BYTES = 3_000, 5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three folders in each other, with a thousand files each."""
+    made = tmp_path / "shared" / "mine"
+    for deeper in (made, made / "a", made / "a" / "b"):
+        deeper.mkdir(parents=True)
+        for number in range(FILES // 3):
+            (deeper / str(number)).write_bytes(b"x" * BYTES)
+    return made
+
+
+def limit(folder: Path, *, files: int = 10**6, size: int | None = None, seconds: float = 60.0) -> FolderLimit:
+    return FolderLimit(folder=str(folder), files=files, bytes=size, seconds=seconds)
+
+
+def test_all_is_counted_and_no_more_than_one_file_beyond_the_limit(folder: Path) -> None:
+    assert count_folder(limit(folder)) == FolderCount(files=FILES)
+    assert count_folder(limit(folder, size=10**9)) == FolderCount(files=FILES, bytes=FILES * BYTES)
+    assert count_folder(limit(folder, files=FILES)).files == FILES
+    assert count_folder(limit(folder, files=700)).files == 701
+    assert count_folder(limit(folder, size=999)).files == 200
+
+
+def test_links_are_counted_and_not_followed(folder: Path) -> None:
+    (folder.parent / "secrets").mkdir()
+    (folder.parent / "secrets" / "key").write_bytes(b"x" * 10**6)
+    for number, there in enumerate(["../secrets", "../secrets/key", ".", "/etc", "none", "link-0"]):
+        os.symlink(there, folder / f"link-{number}")
+    found = count_folder(limit(folder, size=10**9))
+    assert found.files == FILES + 6
+    assert found.bytes < FILES * BYTES + 100
+
+
+def test_what_is_no_folder_or_reached_by_a_link_has_no_files(folder: Path) -> None:
+    os.symlink(folder, folder.parent / "link")
+    for other in (folder / "0", folder / "none", folder.parent / "link"):
+        assert count_folder(limit(other)) == FolderCount()
+
+
+def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_count, "_LOOK", 100)
+    found = count_folder(limit(folder, seconds=-1.0))
+    assert found.cut_off
+    assert found.files < FILES
+
+
+@pytest.fixture
+async def agents(tmp_path: Path) -> AsyncIterator[HttpAgents]:
+    """One real agent, after one that does not answer."""
+    client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
+    async with running_agent(tmp_path / "tier") as one:
+        client.connect({"b": AgentAddress(url=one.url, blocks=one.address)})
+        await eventually_async(lambda: "b" in client.states(), deadline=20)
+        yield client
+        await client.close()
+
+
+async def check(agents: HttpAgents, folder: Path, **allowed: int) -> SourcesSize:
+    size = FolderSize(agents, others=uncounted)
+    return await size(Source(uri=f"file://{folder}"), ListingLimit(**allowed), path=PATH, namespace="n")  # type: ignore[arg-type]
+
+
+async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, folder: Path) -> None:
+    assert await check(agents, folder, files=FILES) == SourcesSize(files=FILES)
+    with pytest.raises(LimitExceededError, match=r"more than 2999 files: spec\.limits"):
+        await check(agents, folder, files=FILES - 1)
+    with pytest.raises(LimitExceededError, match="more than 100 bytes"):
+        await check(agents, folder, files=FILES, bytes=100)
+
+
+async def test_a_folder_that_takes_too_long_is_no_small_one(
+    agents: HttpAgents, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_count, "_LOOK", 100)
+    size = FolderSize(agents, others=uncounted, seconds=0.0)
+    with pytest.raises(SourceError, match="and there are more"):
+        await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
+
+
+async def test_an_agent_that_cannot_count_leaves_it_to_the_next_and_then_to_the_listing(folder: Path) -> None:
+    class Old(HttpAgents):
+        asked = 0
+
+        def states(self) -> dict[str, None]:  # type: ignore[override]
+            return {"a": None, "b": None}
+
+        async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+            self.asked += 1
+            raise AgentError("it answered 404", node=node)
+
+    old = Old()
+    assert await check(old, folder, files=1) == SourcesSize()
+    assert old.asked == 2
