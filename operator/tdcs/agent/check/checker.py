@@ -32,6 +32,8 @@ _log: Final = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
 """Attempts to read a file that the source does not give, before it is reported instead of compared."""
+_AWAY_SECONDS: Final = 600.0
+"""A source that gives nothing at all is waited for so long: its files are no worse for that, and nothing is counted."""
 _ATTEMPTS_BY_CODE: Final[dict[FailureCode, int]] = {"Unreadable": 3}
 """A single file that cannot be read may be read a moment later; one that is missing stays so."""
 _DROP_SECONDS: Final = 600.0
@@ -158,24 +160,28 @@ class Checker:
         action: Callable[[MountWork, Ledger, CheckRun, int], Coroutine[Any, Any, None]],
     ) -> None:
         """Do something with each of these blocks, several at a time. A source that fails is asked again."""
-        waiting = list(reversed(blocks))
+        waiting, clock = list(reversed(blocks)), asyncio.get_running_loop().time
+        run.answered = clock()
 
         async def lane() -> None:
-            attempts = 0
+            attempts, failures, answers = 0, 0, run.answers
             while waiting and self._current(mount, ledger, run):
                 block = waiting.pop()
                 try:
                     await action(mount, ledger, run, block)
+                    run.answers, run.answered = run.answers + 1, clock()
                 except SourceFailureError as error:
-                    attempts += 1
+                    silent = error.code == "SourceAway" and run.answers == answers
+                    away = silent and clock() - run.answered < _AWAY_SECONDS
+                    attempts, failures, answers = attempts + (not away), failures + 1, run.answers
                     if attempts < _ATTEMPTS_BY_CODE.get(error.code, _ATTEMPTS if error.common else 1):
                         waiting.append(block)
-                        await asyncio.sleep(pause(attempts, most=30.0))
+                        await asyncio.sleep(pause(failures, most=30.0))
                         continue
                     run.report(FileFailure(path=ledger.path(block), code=error.code, reason=str(error)))
                 except DiskError as error:
                     run.report(FileFailure(path=ledger.path(block), code="NoRoom", reason=str(error)))
-                attempts = 0
+                attempts = failures = 0
 
         async with asyncio.TaskGroup() as lanes:  # an error in one of them ends the others
             for _ in range(LANES):

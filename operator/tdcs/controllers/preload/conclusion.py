@@ -141,7 +141,7 @@ def _verified(view: PreloadView, placement: WantPlacement, text: str) -> Conclus
 
 
 def wrong_files(view: PreloadView) -> Failures:
-    """The files that differed from the source twice, each once."""
+    """The files that differed from the source twice, or could not be compared with it, each once."""
     found = {file.path: file for check in view.checks.values() for file in check.wrong}
     count = sum(check.wrong_count for check in view.checks.values())
     return Failures(count=count, files=tuple(found[path] for path in sorted(found)))
@@ -151,6 +151,12 @@ def _wrong(view: PreloadView, text: str, wrong: Failures) -> str:
     nodes = sorted(node for node, check in view.checks.items() if check.wrong_count)
     named = ", ".join(printable(file.path) for file in wrong.files[:5])
     more = " and others" if wrong.count > len(wrong.files[:5]) else ""
+    if wrong.files and not any(file.code == "Wrong" for file in wrong.files):
+        return (
+            f"{text}, but {counted(wrong.count, 'file')} could not be compared with the source on "
+            f"{', '.join(nodes[:5])}: {named}{more} ({wrong.files[0].reason}). Mend the cause, delete the Preload and "
+            "create it anew"
+        )
     return (
         f"{text}, but {counted(wrong.count, 'file')} differed from the source on {', '.join(nodes[:5])}, also when "
         f"loaded again: {named}{more}. Check the source and the nodes' disks, delete the Preload and create it anew"
