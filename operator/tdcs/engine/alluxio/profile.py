@@ -120,6 +120,10 @@ _MASTER = {
 }
 
 _WORKER = {
+    # A worker whose master dies while it registers waits for an answer for twice this time, and is lost so long: 20
+    # minutes by default. A master answers each batch of blocks, so batches are small enough for a busy one.
+    "alluxio.worker.register.stream.response.timeout": "20s",
+    "alluxio.worker.register.stream.batch.size": "100000",
     # Pooled source streams once gave blocks of the right length with wrong bytes (Alluxio issue 18753).
     "alluxio.worker.ufs.instream.cache.enabled": "false",
     # Reads from the source at a time; three for each processor by default. Every small file costs a connection and a
