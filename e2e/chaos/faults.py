@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.support.chaos import Fault, Step
 
 from e2e.chaos.nodes import Node
-from e2e.chaos.plan import Kind, Part
+from e2e.chaos.plan import JUMPS, Kind, Part
 from e2e.chaos.source import Source
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
@@ -153,6 +153,14 @@ class Faults:
                     yield f"{node.name}: {node.fill()} bytes are free"
                 finally:
                     node.free()
+            case Kind.ADVANCE | Kind.TURN_BACK:
+                node = self._node(fault.place)
+                jump = JUMPS[fault.place // len(self._nodes) % len(JUMPS)]
+                try:
+                    node.set_clock(jump if kind is Kind.ADVANCE else -jump)
+                    yield f"{node.name}, by {jump:.0f} s"
+                finally:
+                    node.set_clock(0)
             case Kind.DELAY | Kind.TRUNCATE | Kind.REFUSE | Kind.FALSIFY:
                 try:
                     self._try(lambda: self._source.set_mode(MODES[kind]))

@@ -1,12 +1,14 @@
-"""The nodes of the local cluster, which are containers of this machine: their processes, disks and power."""
+"""The nodes of the local cluster, which are containers of this machine: their processes, disks, clocks and power."""
 
+import json
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from tests.support.waiting import eventually
 
 from e2e.chaos.checks import Belongings, belongings_of
 from tdcs_local import shell
+from tdcs_local.containers import faketime
 from tdcs_local.errors import LocalError
 
 STATE = "/var/lib/tdcs"
@@ -17,6 +19,12 @@ DISK = "/var/tdcs-disk.img"
 DISK_SIZE = "2500M"
 """A little more than the capacity of the cache. The file is sparse."""
 FILLER = f"{STATE}/filler"
+CLOCK = "/var/lib/tdcs-clock"
+"""What the clock of the node's containers is off by, and the library that tells them so, on the node."""
+CLOCK_INSIDE = "/tdcs-clock"
+"""The same in a container."""
+CONTAINERS = "/etc/containerd/container-spec.json"
+"""What every container of the node is made with."""
 MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 AWAY = "/etc/kubernetes/kube-apiserver.yaml"
 UNDO_SECONDS = 120.0
@@ -44,6 +52,14 @@ free=$(df --block-size=1 --output=avail {STATE} | tail -n 1)
 fallocate --length $((free > 4194304 ? free - 4194304 : 4096)) {FILLER}
 cat /dev/zero >> {FILLER} 2>/dev/null || true
 df --block-size=1 --output=avail {STATE} | tail -n 1
+"""
+# Each container from now on is made with the library; what runs already goes on without.
+GIVE_CLOCK = f"""
+chmod 0755 {CLOCK}
+echo +0 > {CLOCK}/{faketime.OFFSET}
+jq --argjson env "$1" --argjson mount "$2" '.process.env += $env | .mounts += [$mount]' {CONTAINERS} > {CONTAINERS}.new
+mv {CONTAINERS}.new {CONTAINERS}
+systemctl restart containerd
 """
 # Blocks; what is mounted for pods or inside of TDCS's folder; views. One a line, with its kind. The place for manifests
 # on their way stays.
@@ -74,7 +90,9 @@ class Node:
 
     def cut_power(self) -> None:
         """Kill everything on the node at once, and start it again."""
-        shell.capture(["docker", "restart", "--time", "0", self.name], timeout=180)
+        # Not `docker restart`: it asks the node to stop first, and processes would hear of it.
+        shell.capture(["docker", "kill", self.name], timeout=60)
+        shell.capture(["docker", "start", self.name], timeout=180)
 
     def has_own_disk(self) -> bool:
         """Whether TDCS's folder is a file system of its own."""
@@ -88,6 +106,23 @@ class Node:
     def give_disk(self) -> None:
         """Give TDCS's folder a small file system of its own. Only before TDCS is installed."""
         self.run(GIVE_DISK, timeout=120)
+
+    def has_own_clock(self) -> bool:
+        """Whether what runs on the node can be told another time."""
+        return self.run(f"test -e {CLOCK}/{faketime.OFFSET} && echo yes || echo no") == "yes"
+
+    def give_clock(self, library: Path) -> None:
+        """Give the containers of the node a clock of their own. Only before TDCS is installed."""
+        self.run(f"mkdir -p {CLOCK}")
+        shell.capture(["docker", "cp", str(library), f"{self.name}:{CLOCK}/{faketime.LIBRARY}"], timeout=60)
+        environment = [f"{name}={value}" for name, value in faketime.environment(CLOCK_INSIDE).items()]
+        mount = {"destination": CLOCK_INSIDE, "source": CLOCK, "type": "bind", "options": ["rbind", "ro"]}
+        self.run(GIVE_CLOCK, json.dumps(environment), json.dumps(mount))
+
+    def set_clock(self, seconds: float) -> None:
+        """Set that clock so many seconds forward of the real time, or back; the containers see it within a second."""
+        file = f"{CLOCK}/{faketime.OFFSET}"
+        self.insist(f"echo {seconds:+.0f} > {file}.new && mv {file}.new {file}")
 
     def fill(self) -> int:
         """Fill that file system; the bytes that are free then."""

@@ -18,6 +18,8 @@ PAUSE_SECONDS = 0.05
 JOB_ROUNDS = 3
 BACKOFF_LIMIT = 50
 """Pods of a job that a killed node or client has failed are replaced: each job must succeed in the end."""
+_OWN_TIME = {"name": "LD_PRELOAD", "value": ""}
+"""The pods of users tell the real time also on a node whose clock is set: it is compared with that of the run."""
 _DATA = {"name": "data", "mountPath": "/data", "readOnly": True, "mountPropagation": "HostToContainer"}
 _MOUNTS = [{"name": CHECKS, "mountPath": "/checks"}, {"name": RESULTS_CLAIM, "mountPath": "/results"}]
 _VOLUMES = [
@@ -84,7 +86,7 @@ def reader(*, name: str, node: str, claim: str, image: str) -> Object:
         namespace=NAMESPACE,
         restartPolicy="Always",
         nodeSelector={"kubernetes.io/hostname": node},
-        container={"volumeMounts": [_DATA, *_MOUNTS]},
+        container={"volumeMounts": [_DATA, *_MOUNTS], "env": [_OWN_TIME]},
         volumes=[
             {"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
             *_VOLUMES,
@@ -117,6 +119,7 @@ def job(name: str, *, workers: int, dataset: str, image: str) -> Object:
     spec = made["spec"]["replicaSpecs"][0]["template"]["spec"]
     (container,) = spec["containers"]
     container["volumeMounts"] = list(_MOUNTS)
+    container["env"] = [_OWN_TIME]
     container["resources"]["requests"] = {"cpu": "50m", "memory": "64Mi"}
     spec["volumes"] = list(_VOLUMES)
     made["spec"]["runPolicy"] = {"backoffLimit": BACKOFF_LIMIT}

@@ -40,6 +40,8 @@ class Kind(StrEnum):
     STOP = "stop"
     REPLACE = "delete the Secret of"
     UPGRADE = "change a value of"
+    ADVANCE = "set forward"
+    TURN_BACK = "set back"
 
 
 class Part(StrEnum):
@@ -62,6 +64,7 @@ class Part(StrEnum):
     CERTIFICATE = "certificate"
     AUTHORITY = "authority of the certificates"
     RELEASE = "the release"
+    CLOCK = "clock of a node"
 
 
 class Change(StrEnum):
@@ -89,6 +92,10 @@ OWN_SECONDS = {Kind.REBOOT: 45.0, Kind.STOP: 50.0, Kind.UPGRADE: 90.0}
 """What a fault takes beside the time that it lasts, until all answers again that it waits for; of others one second."""
 
 
+JUMPS = (90.0, 3600.0, 2 * 86400.0)
+"""Seconds that a clock is set forward or back by: what NTP mends at leisure, a wrong summer time, a wrong date."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Features:
     """What the cluster of a run has.
@@ -98,12 +105,14 @@ class Features:
         reader: whether pods read what is elsewhere through the remote-read client; else through Alluxio's FUSE client.
         trust: whether there are certificates by role.
         disks: whether what TDCS keeps on a node has a disk of its own, which can be filled.
+        clocks: whether what runs on a node has a clock of its own, which can be set.
     """
 
     nodes: int
     reader: bool
     trust: bool
     disks: bool
+    clocks: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +133,7 @@ def possible(features: Features) -> list[PossibleFault]:
     def fault(kind: Kind, part: Part, least: float, most: float, *, alone: bool = False) -> PossibleFault:
         places = features.nodes if part in {*each, Part.NODE} else 1
         places = 3 * features.nodes if part is Part.CERTIFICATE else places
+        places = len(JUMPS) * features.nodes if part is Part.CLOCK else places
         return PossibleFault(kind=kind, part=part, seconds=(least, most), places=places, alone=alone)
 
     found = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *each, Part.STORE)]
@@ -135,6 +145,8 @@ def possible(features: Features) -> list[PossibleFault]:
     found.append(fault(Kind.REBOOT, Part.NODE, 1, 10))
     if features.disks:
         found.append(fault(Kind.FILL, Part.NODE, 5, 20))
+    if features.clocks:
+        found += [fault(kind, Part.CLOCK, 10, 40) for kind in (Kind.ADVANCE, Kind.TURN_BACK)]
     if features.trust:
         found.append(fault(Kind.REPLACE, Part.CERTIFICATE, 1, 5))
         found.append(fault(Kind.REPLACE, Part.AUTHORITY, 1, 5))
@@ -195,10 +207,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--nodes", type=int, default=3)
-    for name in ("reader", "trust", "disks"):
+    for name in ("reader", "trust", "disks", "clocks"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
     given = parser.parse_args()
-    features = Features(nodes=given.nodes, reader=given.reader, trust=given.trust, disks=given.disks)
+    features = Features(
+        nodes=given.nodes,
+        reader=given.reader,
+        trust=given.trust,
+        disks=given.disks,
+        clocks=given.clocks,
+    )
     planned = plan(seed=given.seed, seconds=given.seconds, features=features)
     print("\n".join(lines(planned, seed=given.seed, features=features)))
 

@@ -8,8 +8,7 @@ was deleted.
     make chaos CHAOS_SECONDS=600 CHAOS_SEED=7      # an hour by default
     python -m e2e.chaos.plan --seed 7 --seconds 600     # what it would do
 
-The run prints its seed and plan. Among the other end-to-end tests it is five minutes long. Clocks do not jump:
-the nodes are containers, which share the clock of the machine.
+The run prints its seed and plan. Among the other end-to-end tests it is five minutes long.
 """
 
 import contextlib
@@ -31,6 +30,7 @@ from e2e.chaos.plan import Change, Features, PlannedStep
 from e2e.chaos.source import Source
 from e2e.conftest import describe
 from tdcs_local import demo
+from tdcs_local.containers import faketime
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import cluster, images, release
 from tdcs_local.kind.kubectl import Kubectl, condition
@@ -73,13 +73,27 @@ def disks(cache_nodes: list[Node]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def features(disks: bool, request: pytest.FixtureRequest, kubectl: Kubectl, workers: list[str]) -> Features:
+def clocks(cache_nodes: list[Node], reporter: Reporter) -> bool:
+    """Whether what runs on each node has a clock of its own; with TDCS_CHAOS_CLOCKS it gets one before TDCS is
+    installed."""
+    if os.environ.get("TDCS_CHAOS_CLOCKS"):
+        library = faketime.ensure(reporter=reporter)
+        for node in cache_nodes:
+            if not node.has_own_clock() and not node.has_tdcs():
+                node.give_clock(library)
+    return all(node.has_own_clock() for node in cache_nodes)
+
+
+@pytest.fixture(scope="module")
+def features(
+    disks: bool, clocks: bool, request: pytest.FixtureRequest, kubectl: Kubectl, workers: list[str]
+) -> Features:
     """What the cluster has, once TDCS is installed on it."""
     reader: bool = request.getfixturevalue("remote_reader")
     operator = kubectl.get("deployments", "tdcs-operator", namespace=release.NAMESPACE) or {}
     arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
     trust = any(each.startswith("--trust=") for each in arguments)
-    return Features(nodes=len(workers), reader=reader, trust=trust, disks=disks)
+    return Features(nodes=len(workers), reader=reader, trust=trust, disks=disks, clocks=clocks)
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,11 @@ def faults_of(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> tuple[Faults
     return made, stop
 
 
+def clock_set(offset: str) -> str:
+    file = "/var/lib/tdcs-clock/offset"
+    return f"echo {offset} > {file}.new && mv {file}.new {file}"
+
+
 def step(kind: Kind, part: Part) -> Step:
     return Step(changes=(), faults=(Fault(kind=kind, part=part, seconds=60.0),))
 
@@ -72,6 +77,8 @@ def step(kind: Kind, part: Part) -> Step:
         (Kind.PAUSE, Part.WORKER, ["abc STOP", "abc CONT"]),
         (Kind.KILL, Part.WORKER, ["abc KILL"]),
         (Kind.FILL, Part.NODE, ["fill", "rm -f /var/lib/tdcs/filler"]),
+        (Kind.ADVANCE, Part.CLOCK, [clock_set("+90"), clock_set("+0")]),
+        (Kind.TURN_BACK, Part.CLOCK, [clock_set("-90"), clock_set("+0")]),
         (Kind.FALSIFY, Part.SOURCE, ["falsify", "reset"]),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 from e2e.chaos.faults import MODES, PLACES, SECRETS
 from e2e.chaos.plan import (
     AUTHORITY_SECONDS,
+    JUMPS,
     Change,
     Features,
     Kind,
@@ -14,8 +15,8 @@ from e2e.chaos.plan import (
     possible,
 )
 
-ALL = Features(nodes=3, reader=True, trust=True, disks=True)
-LEAST = Features(nodes=3, reader=False, trust=False, disks=False)
+ALL = Features(nodes=3, reader=True, trust=True, disks=True, clocks=True)
+LEAST = Features(nodes=3, reader=False, trust=False, disks=False, clocks=False)
 
 
 def test_a_seed_gives_the_same_plan_again() -> None:
@@ -51,7 +52,7 @@ def test_a_read_may_take_as_long_as_the_longest_fault_of_its_run_and_half_a_minu
 
 def test_a_cluster_without_a_feature_has_none_of_its_faults() -> None:
     parts = {one.part for one in possible(LEAST)}
-    assert parts == set(Part) - {Part.READER, Part.HOLDER, Part.CERTIFICATE, Part.AUTHORITY}
+    assert parts == set(Part) - {Part.READER, Part.HOLDER, Part.CERTIFICATE, Part.AUTHORITY, Part.CLOCK}
     assert Kind.FILL not in {one.kind for one in possible(LEAST)}
     assert Part.FUSE not in {one.part for one in possible(ALL)}
 
@@ -71,5 +72,8 @@ def test_of_every_fault_it_is_known_where_it_happens(features: Features) -> None
                 assert kind in MODES
             case Kind.STOP:
                 assert part is Part.API_SERVER
+            case Kind.ADVANCE | Kind.TURN_BACK:
+                assert part is Part.CLOCK
+                assert one.places == features.nodes * len(JUMPS)
             case Kind.UPGRADE:
                 assert part is Part.RELEASE
