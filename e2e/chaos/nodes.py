@@ -101,7 +101,8 @@ class Node:
 
     def has_tdcs(self) -> bool:
         """Whether TDCS has written to the node."""
-        return self.run(f"ls -A {STATE} 2>/dev/null | head -n 1") != ""
+        # A file system of its own has a folder before TDCS does.
+        return self.run(f"ls -A {STATE} 2>/dev/null | grep -v '^lost+found$' | head -n 1") != ""
 
     def give_disk(self) -> None:
         """Give TDCS's folder a small file system of its own. Only before TDCS is installed."""
