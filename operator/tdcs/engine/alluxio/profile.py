@@ -120,8 +120,8 @@ _MASTER = {
 }
 
 _WORKER = {
-    # A worker whose master dies while it registers waits for an answer for twice this time, and is lost so long: 20
-    # minutes by default. A master answers each batch of blocks, so batches are small enough for a busy one.
+    # When the master dies while a worker registers, this waits for an answer for twice this time, and is lost so
+    # long: 20 minutes by default. A master answers each batch of blocks: they are small enough for a busy one.
     "alluxio.worker.register.stream.response.timeout": "20s",
     "alluxio.worker.register.stream.batch.size": "100000",
     # Pooled source streams once gave blocks of the right length with wrong bytes (Alluxio issue 18753).
