@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from tests.support.http_store import http_store
 
 from tdcs.agent.source import bucket as buckets
 from tdcs.agent.source.access import open_source
@@ -17,34 +17,27 @@ from tdcs.engine.agents import SourceAccess
 class Store:
     """An HTTP server, and a proxy to every host: it notes what it is asked."""
 
+    address: str
+
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
-        asked = self.asked
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked.append((self.headers["Host"], self.path))
-                self.send_response(200)
-                self.send_header("Content-Length", "3")
-                self.send_header("ETag", '"a"')
-                self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
-                self.end_headers()
-                self.wfile.write(b"abc")
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=lambda: self.server.serve_forever(poll_interval=0.01), daemon=True).start()
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        self.asked.append((request.headers["Host"], request.path))
+        request.send_response(200)
+        request.send_header("Content-Length", "3")
+        request.send_header("ETag", '"a"')
+        request.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        request.end_headers()
+        request.wfile.write(b"abc")
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     made = Store()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with http_store(made.answer) as address:
+        made.address = address
+        yield made
 
 
 def read(*, endpoint: str, path_style: str) -> bytes:

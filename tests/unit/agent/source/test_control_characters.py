@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from tests.support.http_store import access_to, http_store
 
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.reader import Extent, SourceFailureError
@@ -20,29 +21,17 @@ ENDLESS = 1 << 30
 class Store:
     """An HTTP server with one object, which can take no notice of ranges and send far more than was asked for."""
 
+    access: SourceAccess
+
     def __init__(self) -> None:
         self.knows_ranges = True
         self.length = len(CONTENT)
         self.sent = 0
         self.ended = threading.Event()
-        store = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                store.answer(self)
-                store.ended.set()
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=lambda: self.server.serve_forever(poll_interval=0.01), daemon=True).start()
-        self.access = SourceAccess(
-            uri="s3://pictures",
-            options={"endpoint": f"http://127.0.0.1:{self.server.server_port}"},
-            access_key_id="k",
-            secret_access_key="s",
-        )
+    def answer_and_end(self, request: BaseHTTPRequestHandler) -> None:
+        self.answer(request)
+        self.ended.set()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         begin, _, end = request.headers["Range"].removeprefix("bytes=").partition("-")
@@ -63,9 +52,9 @@ class Store:
 @pytest.fixture
 def store() -> Iterator[Store]:
     made = Store()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with http_store(made.answer_and_end) as address:
+        made.access = access_to(address)
+        yield made
 
 
 def read(store: Store, *, offset: int, length: int) -> bytes:

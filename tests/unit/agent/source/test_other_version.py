@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from tests.support.http_store import access_to, http_store
 
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.reader import Extent, SourceFailureError
@@ -19,44 +19,30 @@ LISTED = '"0123456789abcdef0123456789abcdef"'
 class Store:
     """An HTTP server with one object, which takes no notice of If-Match."""
 
+    access: SourceAccess
+
     def __init__(self) -> None:
         self.tag: str | None = LISTED
-        store = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                begin, _, end = (
-                    (self.headers.get("Range") or "bytes=0-99").removeprefix("bytes=").partition("-")
-                )
-                part = CONTENT[int(begin) : int(end) + 1]
-                self.send_response(206 if "Range" in self.headers else 200)
-                self.send_header("Content-Range", f"bytes {begin}-{end}/{len(CONTENT)}")
-                self.send_header("Content-Length", str(len(part)))
-                self.send_header("Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT")
-                if store.tag is not None:
-                    self.send_header("ETag", store.tag)
-                self.end_headers()
-                self.wfile.write(part)
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=lambda: self.server.serve_forever(poll_interval=0.01), daemon=True).start()
-        self.access = SourceAccess(
-            uri="s3://pictures",
-            options={"endpoint": f"http://127.0.0.1:{self.server.server_port}"},
-            access_key_id="k",
-            secret_access_key="s",
-        )
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        begin, _, end = (request.headers.get("Range") or "bytes=0-99").removeprefix("bytes=").partition("-")
+        part = CONTENT[int(begin) : int(end) + 1]
+        request.send_response(206 if "Range" in request.headers else 200)
+        request.send_header("Content-Range", f"bytes {begin}-{end}/{len(CONTENT)}")
+        request.send_header("Content-Length", str(len(part)))
+        request.send_header("Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT")
+        if self.tag is not None:
+            request.send_header("ETag", self.tag)
+        request.end_headers()
+        request.wfile.write(part)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     made = Store()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with http_store(made.answer) as address:
+        made.access = access_to(address)
+        yield made
 
 
 # One with a control character is asked for without the client library.

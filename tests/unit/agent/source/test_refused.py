@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from tests.support.http_store import access_to, http_store
 
 from tdcs.agent.source.access import open_source
 from tdcs.agent.source.reader import Extent, SourceFailureError
@@ -16,31 +16,25 @@ from tdcs.engine.agents import SourceAccess
 class Store:
     """An HTTP server that refuses everything with the same code."""
 
+    access: SourceAccess
+
     def __init__(self) -> None:
         self.code = ""
-        store = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = f"<Error><Code>{store.code}</Code></Error>".encode()
-                self.send_response(403)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=lambda: self.server.serve_forever(poll_interval=0.01), daemon=True).start()
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        body = f"<Error><Code>{self.code}</Code></Error>".encode()
+        request.send_response(403)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     made = Store()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with http_store(made.answer) as address:
+        made.access = access_to(address)
+        yield made
 
 
 @pytest.mark.parametrize("name", [b"a", b"a\nb"])  # the second is asked for without the client library
@@ -55,12 +49,8 @@ def test_a_refusal_for_a_wrong_clock_names_the_clock_and_any_other_the_keys(
     store: Store, name: bytes, code: str, said: str
 ) -> None:
     store.code = code
-    access = SourceAccess(
-        uri="s3://pictures",
-        options={"endpoint": f"http://127.0.0.1:{store.server.server_port}"},
-        access_key_id="k",
-        secret_access_key="s",
-    )
     with pytest.raises(SourceFailureError, match=said) as caught:
-        open_source(access).read(Extent(path=name, offset=0, length=9, size=9, tag='"1"'), bytearray().extend)
+        open_source(store.access).read(
+            Extent(path=name, offset=0, length=9, size=9, tag='"1"'), bytearray().extend
+        )
     assert (caught.value.code, caught.value.common) == ("Denied", True)
