@@ -20,7 +20,7 @@ DISK_SIZE = "2500M"
 """A little more than the capacity of the cache. The file is sparse."""
 FILLER = f"{STATE}/filler"
 CLOCK = "/var/lib/tdcs-clock"
-"""What the clock of the node's containers is off by, and the library that tells them so, on the node."""
+"""On the node: the offset of its containers' clock, and the library that applies it."""
 CLOCK_INSIDE = "/tdcs-clock"
 """The same in a container."""
 CONTAINERS = "/etc/containerd/container-spec.json"
@@ -109,7 +109,7 @@ class Node:
         self.run(GIVE_DISK, timeout=120)
 
     def has_own_clock(self) -> bool:
-        """Whether what runs on the node can be told another time."""
+        """Whether the containers of the node have a clock that can be set."""
         return self.run(f"test -e {CLOCK}/{faketime.OFFSET} && echo yes || echo no") == "yes"
 
     def give_clock(self, library: Path) -> None:

@@ -19,7 +19,7 @@ JOB_ROUNDS = 3
 BACKOFF_LIMIT = 50
 """Pods of a job that a killed node or client has failed are replaced: each job must succeed in the end."""
 _OWN_TIME = {"name": "LD_PRELOAD", "value": ""}
-"""The pods of users tell the real time also on a node whose clock is set: it is compared with that of the run."""
+"""Users' pods run without libfaketime, so that their timestamps can be compared with the run's."""
 _DATA = {"name": "data", "mountPath": "/data", "readOnly": True, "mountPropagation": "HostToContainer"}
 _MOUNTS = [{"name": CHECKS, "mountPath": "/checks"}, {"name": RESULTS_CLAIM, "mountPath": "/results"}]
 _VOLUMES = [

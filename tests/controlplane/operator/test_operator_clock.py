@@ -1,7 +1,7 @@
-"""`tdcs operator` on a machine whose clock is set forward and back: nothing waits for a time that was wrong.
+"""`tdcs operator` with a system clock that is stepped forward and back: no timeout depends on a wrong timestamp.
 
-The API server's certificate is valid since long ago here. That of a young cluster is not yet valid for an operator
-whose clock is behind, which is as if the API server were away until the clock is right.
+The API server's certificate has been valid for years here. With that of a new cluster, TLS fails while the operator's
+clock is behind the certificate's notBefore; the API server is then unreachable until the clock is corrected.
 """
 
 from __future__ import annotations
