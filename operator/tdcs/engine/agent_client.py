@@ -109,7 +109,7 @@ class HttpAgents:
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
         """Have an agent count the files of a folder. Raises AgentError, also for an agent that cannot count yet."""
         attempted = f"count the files of {limit.folder} by"
-        _, content = await self._request(
+        _, _, content = await self._request(
             "POST",
             "/v1/count",
             node=node,
@@ -143,13 +143,11 @@ class HttpAgents:
 
     async def _call(self, method: str, path: str, *, node: str, body: object, attempted: str) -> None:
         """Make a request that is answered with the agent's state."""
-        address = self._addresses.get(node)
-        status, content = await self._request(
+        address, status, content = await self._request(
             method, path, node=node, body=body, attempted=attempted, seconds=self._call_seconds
         )
-        if address is not None:
-            with suppress(msgspec.MsgspecError):
-                self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
+        with suppress(msgspec.MsgspecError):
+            self._take(node, address, msgspec.msgpack.decode(content, type=AgentState))
         if status == _REFUSED:
             raise AgentError(
                 f"could not {attempted} the agent of node {node}: it works by a higher version of one of "
@@ -159,8 +157,8 @@ class HttpAgents:
 
     async def _request(
         self, method: str, path: str, *, node: str, body: object, attempted: str, seconds: float
-    ) -> tuple[int, bytes]:
-        """Status and content of an answer, also of a refusal (409)."""
+    ) -> tuple[AgentAddress, int, bytes]:
+        """Who answered, and the status and content of the answer, also of a refusal (409)."""
         address = self._addresses.get(node)
         if address is None:
             raise AgentError(
@@ -193,7 +191,7 @@ class HttpAgents:
                 f"versions",
                 node=node,
             )
-        return response.status, content
+        return address, response.status, content
 
     async def _poll(self, node: str, address: AgentAddress) -> None:
         """Follow one agent until cancelled."""

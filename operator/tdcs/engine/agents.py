@@ -246,8 +246,8 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     files: int
+    seconds: float
     bytes: int | None = None
-    seconds: float = 60.0
 
 
 class FolderCount(msgspec.Struct, frozen=True, kw_only=True):

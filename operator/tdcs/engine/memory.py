@@ -133,7 +133,7 @@ class MemoryEngine:
             mounts = {at: held.uri for at, held in self.state.mounts.items()}
             check_mountable(path=path, uri=uri, mounts=mounts)
         self._check_keys(source.credentials, uri=uri, attempted=f"mount {uri} at {path}", path=path)
-        self._source_files(uri=uri, path=path)
+        self.source_files(uri=uri, path=path)
         self.state.add_mount(path=path, uri=uri)
         self.state.mounts[path].credentials = source.credentials
 
@@ -159,7 +159,7 @@ class MemoryEngine:
             self._check_keys(mount.credentials, uri=mount.uri, attempted=f"list {path}", path=path)
             self.state.learn(
                 mount=mount,
-                files=self._source_files(uri=mount.uri, path=path),
+                files=self.source_files(uri=mount.uri, path=path),
                 block_size=self.block_size,
             )
         known = dict(sorted((mount.known or {}).items(), key=lambda item: item[0].split("/")))
@@ -240,7 +240,8 @@ class MemoryEngine:
         if self.before is not None:
             await self.before(operation)
 
-    def _source_files(self, *, uri: str, path: str) -> Files:
+    def source_files(self, *, uri: str, path: str) -> Files:
+        """The files of a source, or of a prefix of one, as they are now; raises SourceError when there are none."""
         held = self.sources.get(uri)
         if held is None:
             held = self._below(uri)

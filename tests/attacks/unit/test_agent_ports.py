@@ -44,7 +44,7 @@ REQUESTS = (
     ("GET", "/metrics"),
     ("GET", "/nowhere"),
 )
-NO_FOLDER = FolderLimit(folder="/none", files=1)
+NO_FOLDER = FolderLimit(folder="/none", files=1, seconds=1)
 ALLOWED = {
     Role.OPERATOR: {path for _, path in REQUESTS if path != "/nowhere"},
     Role.AGENT: {"/v1/manifests/{digest}", "/v1/manifests/{digest}/totals"},

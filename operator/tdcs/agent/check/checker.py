@@ -164,16 +164,17 @@ class Checker:
         run.answered = clock()
 
         async def lane() -> None:
-            attempts, failures, answers = 0, 0, run.answers
+            attempts, failures, failed = 0, 0, clock()
             while waiting and self._current(mount, ledger, run):
                 block = waiting.pop()
                 try:
                     await action(mount, ledger, run, block)
-                    run.answers, run.answered = run.answers + 1, clock()
+                    run.answered = clock()
                 except SourceFailureError as error:
-                    silent = error.code == "SourceAway" and run.answers == answers
-                    away = silent and clock() - run.answered < _AWAY_SECONDS
-                    attempts, failures, answers = attempts + (not away), failures + 1, run.answers
+                    silent = error.code == "SourceAway" and run.answered <= failed
+                    failed = clock()
+                    away = silent and failed - run.answered < _AWAY_SECONDS
+                    attempts, failures = attempts + (not away), failures + 1
                     if attempts < _ATTEMPTS_BY_CODE.get(error.code, _ATTEMPTS if error.common else 1):
                         waiting.append(block)
                         await asyncio.sleep(pause(failures, most=30.0))

@@ -32,7 +32,7 @@ class CheckRun:
 
     Attributes:
         drop_until: on the loop's clock, when copies that cannot be dropped are waited for no longer.
-        answers, answered: how often the source gave what was asked for, and when last, on the loop's clock.
+        answered: when the source last gave what was asked for, or was first asked, on the loop's clock.
         failures, until: how often it ended with an error, and when it is begun anew, on the loop's clock.
     """
 
@@ -44,7 +44,6 @@ class CheckRun:
     wrong_count: int = 0
     wrong: list[FileFailure] = field(default_factory=list)
     drop_until: float = 0.0
-    answers: int = 0
     answered: float = 0.0
     failures: int = 0
     until: float = 0.0

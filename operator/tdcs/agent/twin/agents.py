@@ -27,6 +27,7 @@ from tdcs.engine.agents import (
     MountState,
 )
 from tdcs.engine.memory import MemoryEngine
+from tdcs.engine.protocol import SourceError
 from tdcs.planning.manifest import Manifest
 from tdcs.policy import slots
 
@@ -137,11 +138,12 @@ class MemoryAgents(TwinWork):
 
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
         await self._called(node, "count")
-        held = self._engine.sources.get(f"file://{limit.folder}", {})
-        found = list((held() if callable(held) else held).values())
-        return FolderCount(
-            files=min(len(found), limit.files + 1), bytes=0 if limit.bytes is None else sum(found)
-        )
+        try:
+            found = self._engine.source_files(uri=f"file://{limit.folder}", path="").values()
+        except SourceError:
+            return FolderCount()
+        size = 0 if limit.bytes is None else sum(found)
+        return FolderCount(files=min(len(found), limit.files + 1), bytes=size)
 
     async def forget(self, *, node: str, mounts: Sequence[str]) -> None:
         mine = await self._called(node, "forget")

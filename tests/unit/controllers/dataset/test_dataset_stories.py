@@ -44,7 +44,7 @@ async def test_the_nodes_are_told_of_each_version_and_of_nothing_else(cluster: C
     await cluster.annotate("pictures", refresh="1")
     await cluster.until(lambda: cluster.status().get("refreshed") == "1")
     assert await cluster.engine.versions() == first
-    changed = dict(cluster.engine._source_files(uri="s3://pictures", path=path))
+    changed = dict(cluster.engine.source_files(uri="s3://pictures", path=path))
     name = min(changed)
     cluster.engine.sources["s3://pictures"] = {**changed, name: changed[name] + 1}
     await cluster.annotate("pictures", refresh="2")
