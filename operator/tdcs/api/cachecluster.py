@@ -178,7 +178,7 @@ class Limits(Model):
     heap has room for, 1.5 KiB each: 262,144 with the built-in 384 MiB. For more give it a larger heap
     (spec.master.jvmOptions)."""
     files_per_dataset: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Files of one source; left out, as many as of all."""
+    """Files of one source; left out, as many as of all. A shared folder may have as many folders."""
     bytes_per_dataset: (
         Annotated[
             Quantity,

@@ -239,7 +239,7 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: its path on the node.
-        files: so many may be there.
+        files: so many may be there, and as many folders.
         bytes: of all of them together; None: any, and their lengths are not looked at.
         seconds: so long the count may take.
     """
@@ -251,15 +251,17 @@ class FolderLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in a folder: all of it, or one file more than may be there.
+    """What lies in a folder: all of it, or one file or folder more than may be there.
 
     Attributes:
         files: that were seen.
+        folders: that were seen, the folder itself not among them.
         bytes: of these, if there is a limit of them.
         cut_off: whether the time was over before.
     """
 
     files: int = 0
+    folders: int = 0
     bytes: int = 0
     cut_off: bool = False
 
@@ -295,7 +297,7 @@ class Agents(Protocol):
         ...
 
     async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
-        """Have an agent count the files of a folder that its node sees. Raises AgentError."""
+        """Have an agent count the files and folders in a folder that its node sees. Raises AgentError."""
         ...
 
     async def close(self) -> None:

@@ -43,11 +43,13 @@ class FolderSize:
                 found = await self._agents.count(node=node, limit=asked)
             except AgentError:
                 continue
-            LimitCount(limit, what=source.uri, path=path).add(files=found.files, size=found.bytes)
+            count = LimitCount(limit, what=source.uri, path=path)
+            count.add(files=found.files, size=found.bytes, folders=found.folders)
             if found.cut_off:
                 raise SourceError(
                     attempted=f"count the files of {source.uri}",
-                    reason=f"node {node} has seen {found.files} of them in {self._seconds:.0f} s, and there are more",
+                    reason=f"node {node} has seen {found.files} of them in {found.folders} folders after "
+                    f"{self._seconds:.0f} s, and there are more",
                     remedy="See why the folder is so slow there, or name one with fewer files in spec.source.uri",
                     path=path,
                 )

@@ -74,16 +74,23 @@ class LimitCount:
         self._path = path
         self.files = 0
         self.bytes = 0
+        self._folders = 0
 
-    def add(self, *, files: int, size: int) -> None:
-        """Count further files with so many bytes together; raises LimitExceededError beyond the limit."""
+    def add(self, *, files: int, size: int, folders: int = 0) -> None:
+        """Count further files with so many bytes together; raises LimitExceededError beyond the limit.
+
+        A cache's master keeps the name of a folder as it keeps a file's: as many folders as files are allowed.
+        """
         self.files += files
         self.bytes += size
+        self._folders += folders
         limit = self._limit
         if limit is None:
             return
         if self.files > limit.files:
             raise self._error(f"it has more than {limit.files} files", limit.files_field)
+        if self._folders > limit.files:
+            raise self._error(f"it has more than {limit.files} folders", limit.files_field)
         if limit.bytes is not None and self.bytes > limit.bytes:
             raise self._error(f"its files have more than {limit.bytes} bytes", limit.bytes_field)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support.dataplane.agents import running_agent
@@ -14,12 +15,14 @@ from tdcs.agent.source import folder_count
 from tdcs.agent.source.folder_count import count_folder
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import AgentError, FolderCount, FolderLimit
+from tdcs.engine.confined_path import open_beneath
 from tdcs.engine.protocol import LimitExceededError, Source, SourceError
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.limit import ListingLimit, SourcesSize, uncounted
 
 PATH = "/datasets/1f"
 FILES, BYTES = 3_000, 5
+FOLDERS = 2
 
 
 @pytest.fixture
@@ -38,11 +41,20 @@ def limit(folder: Path, *, files: int = 10**6, size: int | None = None, seconds:
 
 
 def test_all_is_counted_and_no_more_than_one_file_beyond_the_limit(folder: Path) -> None:
-    assert count_folder(limit(folder)) == FolderCount(files=FILES)
-    assert count_folder(limit(folder, size=10**9)) == FolderCount(files=FILES, bytes=FILES * BYTES)
+    assert count_folder(limit(folder)) == FolderCount(files=FILES, folders=FOLDERS)
+    assert count_folder(limit(folder, size=10**9)) == FolderCount(
+        files=FILES, folders=FOLDERS, bytes=FILES * BYTES
+    )
     assert count_folder(limit(folder, files=FILES)).files == FILES
     assert count_folder(limit(folder, files=700)).files == 701
     assert count_folder(limit(folder, size=999)).files == 200
+
+
+def test_empty_folders_are_counted_too_and_no_more_than_one_beyond_the_limit(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number}" / "deeper").mkdir(parents=True)
+    assert count_folder(limit(tmp_path)) == FolderCount(folders=100)
+    assert count_folder(limit(tmp_path, files=70)) == FolderCount(folders=71)
 
 
 def test_links_are_counted_and_not_followed(folder: Path) -> None:
@@ -68,6 +80,26 @@ def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert found.files < FILES
 
 
+def test_a_count_of_empty_folders_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        (tmp_path / f"{number}").mkdir()
+    opened = 0
+    times = iter([0.0, *[1.0] * 80, *[3.0] * 1_000])
+    monkeypatch.setattr(folder_count, "_LOOK", 1)
+    monkeypatch.setattr(folder_count, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    whole = open_beneath
+
+    def counted(*arguments: object) -> int:
+        nonlocal opened
+        opened += 1
+        return whole(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(folder_count, "open_beneath", counted)
+    # 50 names and 1 + 50 folders that are opened: the time is over while they are.
+    assert count_folder(limit(tmp_path, seconds=2.0)) == FolderCount(folders=50, cut_off=True)
+    assert 1 < opened < 51
+
+
 @pytest.fixture
 async def agents(tmp_path: Path) -> AsyncIterator[HttpAgents]:
     """One real agent, after one that does not answer."""
@@ -88,6 +120,10 @@ async def test_an_agent_counts_and_the_limit_is_named(agents: HttpAgents, folder
     assert await check(agents, folder, files=FILES) == SourcesSize(files=FILES)
     with pytest.raises(LimitExceededError, match=r"more than 2999 files: spec\.limits"):
         await check(agents, folder, files=FILES - 1)
+    for number in range(FILES + 1):
+        (folder / f"empty-{number}").mkdir()
+    with pytest.raises(LimitExceededError, match=rf"more than {FILES} folders: spec\.limits"):
+        await check(agents, folder, files=FILES)
     with pytest.raises(LimitExceededError, match="more than 100 bytes"):
         await check(agents, folder, files=FILES, bytes=100)
 

@@ -15,33 +15,41 @@ _LOOK: Final = 1_000
 
 
 def count_folder(limit: FolderLimit) -> FolderCount:
-    """The files below a folder, until one of them is too many or the time is over.
+    """The files and folders below a folder, until one of them is too many or the time is over.
 
-    A symbolic link counts as a file and is not followed. Folders that cannot be read have no files.
+    A symbolic link counts as a file and is not followed. Folders that cannot be read are empty.
     """
-    until, files, size = time.monotonic() + limit.seconds, 0, 0
+    until, files, folders, size = time.monotonic() + limit.seconds, 0, 0, 0
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
     except OSError:
         return FolderCount()
+    cut_off = False
     try:
-        for file in _files(root, until=until):
-            if file is None:
-                return FolderCount(files=files, bytes=size, cut_off=True)
-            files += 1
-            size += _length(file) if limit.bytes is not None else 0
-            if files > limit.files or (limit.bytes is not None and size > limit.bytes):
+        for seen, entry in enumerate(_entries(root)):
+            if seen % _LOOK == 0 and time.monotonic() > until:
+                cut_off = True
+                break
+            if entry is None:
+                continue
+            if _is_folder(entry):
+                folders += 1
+            else:
+                files += 1
+                size += _length(entry) if limit.bytes is not None else 0
+            if max(files, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
                 break
     finally:
         os.close(root)
-    return FolderCount(files=files, bytes=size)
+    return FolderCount(files=files, folders=folders, bytes=size, cut_off=cut_off)
 
 
-def _files(root: int, *, until: float) -> Iterator[os.DirEntry[str] | None]:
-    """What lies below an open folder and is none; None when the time is over."""
-    folders, seen = [b"."], 0
+def _entries(root: int) -> Iterator[os.DirEntry[str] | None]:
+    """What lies below an open folder, and None for each folder that is opened: that takes time as well."""
+    folders = [b"."]
     while folders:
         path = folders.pop()
+        yield None
         try:
             opened = open_beneath(root, path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
@@ -49,17 +57,17 @@ def _files(root: int, *, until: float) -> Iterator[os.DirEntry[str] | None]:
         try:
             with os.scandir(opened) as entries:
                 for entry in entries:
-                    seen += 1
-                    if seen % _LOOK == 0 and time.monotonic() > until:
-                        yield None
-                    if entry.is_dir(follow_symlinks=False):
+                    if _is_folder(entry):
                         folders.append(b"/".join((path, os.fsencode(entry.name))))
-                    else:
-                        yield entry
+                    yield entry
         except OSError:
             continue
         finally:
             os.close(opened)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _length(file: os.DirEntry[str]) -> int:
