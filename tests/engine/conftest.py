@@ -105,13 +105,13 @@ async def engine(alluxio: AlluxioCluster) -> AsyncIterator[AlluxioEngine]:
         yield engine
 
 
-async def registered(engine: Engine) -> None:
-    """Wait until both workers are there."""
+async def registered(engine: Engine, *, workers: Sequence[str] = (LARGE, SMALL)) -> None:
+    """Wait until all workers are there."""
 
-    async def both() -> bool:
-        return [info.name for info in await engine.workers() if info.live] == [LARGE, SMALL]
+    async def all_there() -> bool:
+        return [info.name for info in await engine.workers() if info.live] == [*workers]
 
-    condition: Callable[[], bool | Awaitable[bool]] = both
+    condition: Callable[[], bool | Awaitable[bool]] = all_there
     await eventually_async(condition, deadline=120)
 
 
