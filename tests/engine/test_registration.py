@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.engine.conftest import LARGE, registered
 from tests.engine.contract import MIB, blocks_of
 from tests.engine.loading import placed
 from tests.engine.servers import AlluxioCluster, S3Server, random_network
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually_async
 
 from tdcs.engine.alluxio import AlluxioEngine
 
@@ -53,14 +53,14 @@ async def test_a_worker_registers_soon_after_a_master_that_died_meanwhile(
             # A worker whose first registration fails ends, and kubelet starts it anew: this is a later one.
             begin = log.stat().st_size
             cluster.master.restart()
-            eventually(
+            await eventually_async(
                 lambda: b"register stream" in log.read_bytes()[begin:],
                 deadline=120,
                 interval=0.01,
                 describe=lambda: f"the worker does not register: {log.read_bytes()[begin:][-2000:]!r}",
             )
             cluster.master.pause()
-            time.sleep(1.0)  # what the master does not answer has been sent
+            await asyncio.sleep(1.0)  # what the master does not answer has been sent
             cluster.master.kill()
             cluster.master.start()
             assert not [info for info in await engine.workers() if info.live]

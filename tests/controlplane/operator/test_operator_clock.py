@@ -7,6 +7,10 @@ clock is behind the certificate's notBefore; the API server is then unreachable 
 from __future__ import annotations
 
 import datetime
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -61,6 +65,22 @@ def holder(world: World, tmp_path: Path, clock: Clock) -> Iterator[Holder]:
         yield found
     finally:
         found.remove()
+
+
+def test_a_program_that_waits_while_its_clock_is_set_goes_on(clock: Clock) -> None:
+    program = "import time\nwhile True: time.sleep(0.05); print(time.time(), flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | clock.environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for seconds in (2 * DAY, -30 * DAY, 3600):
+                clock.set(seconds)
+                assert any(
+                    abs(float(line) - time.time() - seconds) < SLACK_SECONDS for line in process.stdout
+                )
+        finally:
+            process.kill()
 
 
 def has_jumped(holder: Holder, seconds: int) -> bool:

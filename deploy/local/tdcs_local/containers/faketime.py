@@ -22,6 +22,8 @@ ROOT = debian.Root(
     extracted=True,
 )
 LIBRARY = "libfaketime.so.1"
+_WAIT = b"clock_nanosleep"
+"""Python's `time.sleep`. Version 0.9.10 computes the end of a measured wait from the time of day, which is refused."""
 OFFSET = "offset"
 """A file beside the library with what the clock is off by, such as ``+3600`` or ``-2d``; it is read each second.
 
@@ -38,10 +40,20 @@ def ensure(*, reporter: Reporter) -> Path:
             content = root.extractfile(found)
             if content is None:
                 raise LocalError(what=f"{found.name} in Debian's package is no file", remedy="report it")
-            (scratch / LIBRARY).write_bytes(content.read())
+            (scratch / LIBRARY).write_bytes(_without(_WAIT, content.read()))
 
     waiting = "another process unpacks libfaketime: waiting"
-    return cache.product("faketime", ROOT.key(), build, on_wait=lambda: reporter.say(waiting)) / LIBRARY
+    key = cache.digest([ROOT.key(), _WAIT])
+    return cache.product("faketime", key, build, on_wait=lambda: reporter.say(waiting)) / LIBRARY
+
+
+def _without(function: bytes, library: bytes) -> bytes:
+    """The library without its version of a function: programs get that of the C library.
+
+    Another name of the same length takes the place of the function's in the table of exported names, which comes before
+    the other places that have it.
+    """
+    return library.replace(b"\0" + function + b"\0", b"\0" + b"-" * len(function) + b"\0", 1)
 
 
 def environment(folder: str, *, library: str = "") -> Mapping[str, str]:
