@@ -1,6 +1,8 @@
 """Counts the files of a shared folder before a cache learns a name: agents see the folder, the operator does not."""
 
+import asyncio
 from typing import Final
+from weakref import WeakValueDictionary
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.engine.agents import AgentError, Agents, FolderLimit
@@ -9,6 +11,10 @@ from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 
 _SECONDS: Final = 60.0
 """So long a count may take: some 100,000 names a second on a disk, and a tenth of that over a network."""
+
+_OF_ONE_NAMESPACE: Final = 2
+"""So many counts are of one namespace at most. An agent has twice as many places: slow folders of one namespace keep
+no other namespace waiting."""
 
 
 class FolderSize:
@@ -24,6 +30,7 @@ class FolderSize:
         self._agents: Final = agents
         self._others: Final = others
         self._seconds: Final = seconds
+        self._shares: Final[WeakValueDictionary[str, asyncio.Semaphore]] = WeakValueDictionary()
 
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
@@ -38,20 +45,35 @@ class FolderSize:
         if uri.scheme != "file":
             return await self._others(source, limit, path=path, namespace=namespace)
         asked = FolderLimit(folder=uri.folder, files=limit.files, bytes=limit.bytes, seconds=self._seconds)
+        async with self._shares.setdefault(namespace, asyncio.Semaphore(_OF_ONE_NAMESPACE)):
+            return await self._count(asked, source, limit, path=path)
+
+    async def _count(
+        self, asked: FolderLimit, source: Source, limit: ListingLimit, *, path: str
+    ) -> SourcesSize:
+        clock = asyncio.get_running_loop().time
+        begin = clock()
         for node in sorted(self._agents.states()):
             try:
                 found = await self._agents.count(node=node, limit=asked)
-            except AgentError:
+            except AgentError as error:
+                if clock() - begin >= self._seconds:  # it would be as slow for the next one
+                    raise _slow(source, str(error), path=path) from error
                 continue
             count = LimitCount(limit, what=source.uri, path=path)
             count.add(files=found.files, size=found.bytes, folders=found.folders)
             if found.cut_off:
-                raise SourceError(
-                    attempted=f"count the files of {source.uri}",
-                    reason=f"node {node} has seen {found.files} of them in {found.folders} folders after "
-                    f"{self._seconds:.0f} s, and there are more",
-                    remedy="See why the folder is so slow there, or name one with fewer files in spec.source.uri",
-                    path=path,
-                )
+                seen = f"node {node} has seen {found.files} of them in {found.folders} folders"
+                reason = f"{seen} after {self._seconds:.0f} s, and there are more"
+                raise _slow(source, reason, path=path)
             return SourcesSize(files=found.files, bytes=found.bytes)
         return SourcesSize()
+
+
+def _slow(source: Source, reason: str, *, path: str) -> SourceError:
+    return SourceError(
+        attempted=f"count the files of {source.uri}",
+        reason=reason,
+        remedy="See why the folder is so slow there, or name one with fewer files in spec.source.uri",
+        path=path,
+    )

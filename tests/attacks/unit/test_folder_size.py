@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +13,11 @@ import pytest
 from tests.support.dataplane.agents import running_agent
 from tests.support.waiting import eventually_async
 
+from tdcs.agent.service import http
 from tdcs.agent.source import folder_count
 from tdcs.agent.source.folder_count import count_folder
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
-from tdcs.engine.agents import AgentError, FolderCount, FolderLimit
+from tdcs.engine.agents import AgentError, AgentState, FolderCount, FolderLimit
 from tdcs.engine.confined_path import open_beneath
 from tdcs.engine.protocol import LimitExceededError, Source, SourceError
 from tdcs.listing.folder_size import FolderSize
@@ -151,3 +154,61 @@ async def test_an_agent_that_cannot_count_leaves_it_to_the_next_and_then_to_the_
     old = Old()
     assert await check(old, folder, files=1) == SourcesSize()
     assert old.asked == 2
+
+
+async def test_folders_that_hang_keep_no_other_from_being_counted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    slow = folder.parent / "slow"
+    slow.mkdir()
+
+    def hang(limit: FolderLimit) -> FolderCount:
+        if limit.folder == str(slow):
+            goes_on.wait(60)
+        return count_folder(limit)
+
+    monkeypatch.setattr(http, "count_folder", hang)
+    client = HttpAgents(poll_seconds=1.0, call_seconds=5.0)
+    async with running_agent(tmp_path / "a", node="a") as a, running_agent(tmp_path / "b", node="b") as b:
+        client.connect({one: AgentAddress(url=at.url, blocks=at.address) for one, at in (("a", a), ("b", b))})
+        await eventually_async(lambda: {"a", "b"} <= set(client.states()), deadline=20)
+        try:
+            size = FolderSize(client, others=uncounted)
+
+            async def count(at: Path, namespace: str) -> SourcesSize:
+                source = Source(uri=f"file://{at}")
+                return await size(source, ListingLimit(files=FILES), path=PATH, namespace=namespace)
+
+            # Any number of one namespace, which has two places, then as many namespaces as the first agent has places.
+            hanging = [asyncio.create_task(count(slow, "n-0")) for _ in range(20)]
+            await asyncio.sleep(0.2)
+            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(files=FILES)
+            hanging.append(asyncio.create_task(count(slow, "n-1")))
+            hanging.append(asyncio.create_task(count(slow, "n-2")))
+            await asyncio.sleep(0.2)
+            assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(files=FILES)
+            goes_on.set()
+            assert await asyncio.gather(*hanging) == [SourcesSize()] * 22
+        finally:
+            goes_on.set()
+            await client.close()
+
+
+async def test_a_folder_that_hangs_is_asked_of_one_agent_only(folder: Path) -> None:
+    class Hanging(HttpAgents):
+        asked = 0
+
+        def states(self) -> Mapping[str, AgentState]:
+            return {str(number): AgentState(node="n", instance="i", revision=0) for number in range(100)}
+
+        async def count(self, *, node: str, limit: FolderLimit) -> FolderCount:
+            self.asked += 1
+            await asyncio.sleep(limit.seconds)
+            raise AgentError("no answer in time", node=node)
+
+    hanging = Hanging()
+    size = FolderSize(hanging, others=uncounted, seconds=0.1)
+    with pytest.raises(SourceError, match="no answer in time"):
+        await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
+    assert hanging.asked == 1

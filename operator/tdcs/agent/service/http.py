@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -21,6 +22,8 @@ from tdcs.trust.rights import CONTROL_REQUESTS
 
 MOST_WAIT_SECONDS: Final = 60.0
 _LARGEST_BODY: Final = 64 << 20
+_COUNTS: Final = 4
+"""Folders that are counted at a time."""
 _MSGPACK: Final = "application/msgpack"
 
 
@@ -82,15 +85,20 @@ def application(
         agent.forget(mounts)
         return _answer(agent.state)
 
-    one_at_a_time = asyncio.Lock()
+    counting = ThreadPoolExecutor(
+        _COUNTS, thread_name_prefix="count"
+    )  # others read and check files meanwhile
+    free = asyncio.Semaphore(_COUNTS)
 
     async def count(request: web.Request) -> web.Response:
         try:
             limit = msgspec.msgpack.decode(await request.read(), type=FolderLimit)
         except msgspec.MsgspecError as error:
             raise web.HTTPBadRequest(text="the body is no folder with its limits\n") from error
-        async with one_at_a_time:  # a thread each: those that read and check files need theirs
-            found = await asyncio.to_thread(count_folder, limit)
+        if free.locked():  # a folder that hangs keeps its place, and the others have other agents
+            raise web.HTTPServiceUnavailable(text=f"{_COUNTS} folders are counted here already\n")
+        async with free:
+            found = await asyncio.get_running_loop().run_in_executor(counting, count_folder, limit)
         return web.Response(body=msgspec.msgpack.encode(found), content_type=_MSGPACK)
 
     app.add_routes(
