@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,6 @@ from tdcs.agent.source import folder_count
 from tdcs.agent.source.folder_count import count_folder
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import AgentError, AgentState, FolderCount, FolderLimit
-from tdcs.engine.confined_path import open_beneath
 from tdcs.engine.protocol import LimitExceededError, Source, SourceError
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.limit import ListingLimit, SourcesSize, uncounted
@@ -86,21 +87,38 @@ def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_count_of_empty_folders_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(50):
         (tmp_path / f"{number}").mkdir()
-    opened = 0
-    times = iter([0.0, *[1.0] * 80, *[3.0] * 1_000])
+    times = iter([0.0, *[1.0] * 20, *[3.0] * 100])
     monkeypatch.setattr(folder_count, "_LOOK", 1)
     monkeypatch.setattr(folder_count, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    whole = open_beneath
+    assert count_folder(limit(tmp_path, seconds=2.0)) == FolderCount(folders=20, cut_off=True)
 
-    def counted(*arguments: object) -> int:
-        nonlocal opened
-        opened += 1
-        return whole(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folder_count, "open_beneath", counted)
-    # 50 names and 1 + 50 folders that are opened: the time is over while they are.
-    assert count_folder(limit(tmp_path, seconds=2.0)) == FolderCount(folders=50, cut_off=True)
-    assert 1 < opened < 51
+def test_folders_deeper_than_a_path_can_name_are_counted_so_far(tmp_path: Path) -> None:
+    opened = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(2_100):
+        os.mkdir("d", dir_fd=opened)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=opened)
+        os.close(opened)
+        opened = deeper
+    os.close(opened)
+    before = len(os.listdir("/proc/self/fd"))
+    found = count_folder(limit(tmp_path, size=10**9))
+    subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # Python's own ways to remove it recurse
+    assert 1_000 < found.folders < 2_100
+    assert found.files == 0
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_memory_does_not_grow_with_the_number_of_folders(tmp_path: Path) -> None:
+    for number in range(4_000):
+        (tmp_path / f"{number:0>200}").mkdir()
+    tracemalloc.start()
+    try:
+        assert count_folder(limit(tmp_path)) == FolderCount(folders=4_000)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100_000  # their names have 800,000 bytes
 
 
 @pytest.fixture

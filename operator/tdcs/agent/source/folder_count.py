@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
+from contextlib import closing, suppress
 from typing import Final
 
 from tdcs.engine.agents import FolderCount, FolderLimit
@@ -19,51 +20,80 @@ def count_folder(limit: FolderLimit) -> FolderCount:
 
     A symbolic link counts as a file and is not followed. Folders that cannot be read are empty.
     """
-    until, files, folders, size = time.monotonic() + limit.seconds, 0, 0, 0
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
     except OSError:
         return FolderCount()
-    cut_off = False
     try:
-        for seen, entry in enumerate(_entries(root)):
-            if seen % _LOOK == 0 and time.monotonic() > until:
-                cut_off = True
-                break
-            if entry is None:
-                continue
-            if _is_folder(entry):
-                folders += 1
-            else:
-                files += 1
-                size += _length(entry) if limit.bytes is not None else 0
-            if max(files, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
-                break
+        with closing(_entries(root)) as entries:
+            return _count(entries, limit)
     finally:
         os.close(root)
+
+
+def _count(entries: Iterable[os.DirEntry[str]], limit: FolderLimit) -> FolderCount:
+    until, files, folders, size, cut_off = time.monotonic() + limit.seconds, 0, 0, 0, False
+    for seen, entry in enumerate(entries):
+        if seen % _LOOK == 0 and time.monotonic() > until:
+            cut_off = True
+            break
+        if _is_folder(entry):
+            folders += 1
+        else:
+            files += 1
+            size += _length(entry) if limit.bytes is not None else 0
+        if max(files, folders) > limit.files or (limit.bytes is not None and size > limit.bytes):
+            break
     return FolderCount(files=files, folders=folders, bytes=size, cut_off=cut_off)
 
 
-def _entries(root: int) -> Iterator[os.DirEntry[str] | None]:
-    """What lies below an open folder, and None for each folder that is opened: that takes time as well."""
-    folders = [b"."]
-    while folders:
-        path = folders.pop()
-        yield None
+class _Folder:
+    """An open folder, and what of it has not been looked at."""
+
+    def __init__(self, path: bytes, *, root: int) -> None:
+        """Open a folder by its path from an open one; raises OSError."""
+        self.path = path
+        self._opened = open_beneath(root, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            opened = open_beneath(root, path, os.O_RDONLY | os.O_DIRECTORY)
+            self._entries = os.scandir(self._opened)
         except OSError:
-            continue
+            os.close(self._opened)
+            raise
+
+    def next(self) -> os.DirEntry[str] | None:
         try:
-            with os.scandir(opened) as entries:
-                for entry in entries:
-                    if _is_folder(entry):
-                        folders.append(b"/".join((path, os.fsencode(entry.name))))
-                    yield entry
+            return next(self._entries, None)
         except OSError:
-            continue
-        finally:
-            os.close(opened)
+            return None
+
+    def close(self) -> None:
+        self._entries.close()
+        os.close(self._opened)
+
+
+def _entries(root: int) -> Generator[os.DirEntry[str]]:
+    """What lies below an open folder. Each folder is looked through before the next one beside it is seen: however many
+    there are, only those that lie in each other are kept in memory, and these can be no more than a path can name.
+    """
+    ahead: list[_Folder] = []
+
+    def enter(path: bytes) -> None:
+        with suppress(OSError):
+            ahead.append(_Folder(path, root=root))
+
+    enter(b".")
+    try:
+        while ahead:
+            entry = ahead[-1].next()
+            if entry is None:
+                ahead.pop().close()
+                continue
+            yield entry
+            if _is_folder(entry):
+                enter(b"/".join((ahead[-1].path, os.fsencode(entry.name))))
+    finally:
+        for folder in ahead:
+            folder.close()
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
