@@ -75,6 +75,9 @@ def configuration(*, cluster: str, images: NodeImages, transfer: Path, port: int
     # the cluster is made anew rather than recovered, so etcd need not wait for the disk
     etcd = {"local": {"extraArgs": {"unsafe-no-fsync": "true"}}}
     server = audit.api_server(node_folder=NODE_TRANSFER)
+    # The only ones of their kind. With a Lease to lose they would end whenever the API server is away for 10 s, and
+    # kubelet starts what ends again and again up to five minutes later.
+    alone = {part: {"extraArgs": {"leader-elect": "false"}} for part in ("controllerManager", "scheduler")}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
@@ -85,7 +88,7 @@ def configuration(*, cluster: str, images: NodeImages, transfer: Path, port: int
             *(node("worker", images.worker) for _ in range(WORKERS)),
         ],
         "kubeadmConfigPatches": [
-            yaml.safe_dump({"kind": "ClusterConfiguration", "etcd": etcd, "apiServer": server})
+            yaml.safe_dump({"kind": "ClusterConfiguration", "etcd": etcd, "apiServer": server, **alone})
         ],
     }
 

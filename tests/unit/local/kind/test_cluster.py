@@ -242,6 +242,15 @@ def test_the_api_server_logs_what_tdcs_asks_by_a_policy_that_nodes_see(tmp_path:
     assert not mounts[str(Path(server["extraArgs"]["audit-log-path"]).parent)].get("readOnly")
 
 
+def test_controllers_and_scheduler_of_the_only_control_plane_have_no_lease_to_lose() -> None:
+    images = NodeImages(control_plane="a", worker="a")
+    made = cluster.configuration(cluster="tdcs", images=images, transfer=Path("/t"), port=None)
+    (patch,) = made["kubeadmConfigPatches"]
+    assert "&" not in patch
+    for part in ("controllerManager", "scheduler"):
+        assert yaml.safe_load(patch)[part] == {"extraArgs": {"leader-elect": "false"}}
+
+
 def test_without_a_wish_the_api_gets_any_free_port() -> None:
     images = NodeImages(control_plane="a", worker="a")
     made = cluster.configuration(cluster="tdcs", images=images, transfer=Path("/t"), port=None)
