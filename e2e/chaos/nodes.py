@@ -42,8 +42,8 @@ truncate --size={DISK_SIZE} {DISK}
 mkfs.ext4 -q -m 0 {DISK}
 mkdir -p {STATE}
 echo '{DISK} {STATE} ext4 loop 0 0' >> /etc/fstab
-loop=$(losetup --find | cut --delimiter=" " --fields=1)  # it may say that there is none such
-test -b $loop || mknod $loop b 7 ${{loop#/dev/loop}}
+# Which of them is free can change until it is mounted: other nodes take some, too.
+for number in $(seq 0 255); do test -b /dev/loop$number || mknod /dev/loop$number b 7 $number; done
 mount {STATE}
 """
 # All but a little is only reserved, which takes no room on this machine's own disk.
