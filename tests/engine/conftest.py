@@ -16,6 +16,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.engine.contract import BLOCK_SIZE, MIB, SMALL_CAPACITY, mounts
@@ -33,6 +34,8 @@ from tdcs_local.progress import Reporter
 __all__ = ["measured", "mounts", "pytest_terminal_summary", "pytest_testnodedown"]
 
 LARGE, SMALL = "node-1", "node-2"
+CAPACITIES = {LARGE: 512 * MIB, SMALL: SMALL_CAPACITY}
+SETTINGS = {"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"}
 
 
 @pytest.fixture(scope="session")
@@ -72,12 +75,13 @@ def alluxio(
 
 
 @pytest.fixture
-def own_alluxio(alluxio_home: Path, tmp_path: Path) -> Iterator[Callable[[], AlluxioCluster]]:
-    """Start another cluster for one test."""
+def own_alluxio(alluxio_home: Path, tmp_path: Path) -> Iterator[Callable[..., AlluxioCluster]]:
+    """Start another cluster for one test; ``workers`` and ``overrides`` as for ``AlluxioCluster``."""
     made: list[AlluxioCluster] = []
 
-    def start() -> AlluxioCluster:
-        cluster = _cluster(alluxio_home, tmp_path / f"alluxio-{len(made)}", random_network())
+    def start(**options: Mapping[str, Any]) -> AlluxioCluster:
+        folder = tmp_path / f"alluxio-{len(made)}"
+        cluster = _cluster(alluxio_home, folder, random_network(), **options)
         made.append(cluster)
         cluster.start()
         return cluster
@@ -87,14 +91,15 @@ def own_alluxio(alluxio_home: Path, tmp_path: Path) -> Iterator[Callable[[], All
         cluster.stop()
 
 
-def _cluster(home: Path, folder: Path, network: str) -> AlluxioCluster:
-    return AlluxioCluster(
-        home=home,
-        folder=folder,
-        network=network,
-        workers={LARGE: 512 << 20, SMALL: SMALL_CAPACITY},
-        overrides={"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"},
-    )
+def _cluster(
+    home: Path,
+    folder: Path,
+    network: str,
+    *,
+    workers: Mapping[str, int] = CAPACITIES,
+    overrides: Mapping[str, str] = SETTINGS,
+) -> AlluxioCluster:
+    return AlluxioCluster(home=home, folder=folder, network=network, workers=workers, overrides=overrides)
 
 
 @pytest.fixture
@@ -118,13 +123,8 @@ async def registered(engine: Engine, *, workers: Sequence[str] = (LARGE, SMALL))
 @pytest.fixture
 async def bench(alluxio_home: Path, s3: S3Server, tmp_path: Path) -> AsyncIterator[Bench]:
     """A cluster of the test's own, its FUSE client and the plugin."""
-    cluster = AlluxioCluster(
-        home=alluxio_home,
-        folder=tmp_path / "alluxio",
-        network=random_network(),
-        workers={HERE: 256 * MIB, ELSEWHERE: 64 * MIB},
-        overrides={"alluxio.user.block.size.bytes.default": f"{BLOCK_SIZE}B"},
-    )
+    workers = {HERE: 256 * MIB, ELSEWHERE: 64 * MIB}
+    cluster = _cluster(alluxio_home, tmp_path / "alluxio", random_network(), workers=workers)
     with machine_as_node() as node:
         async with viewing(cluster=cluster, s3=s3, node=node, block_size=BLOCK_SIZE) as bench:
             yield bench

@@ -2,12 +2,12 @@
 
 import asyncio
 from typing import Final
-from weakref import WeakValueDictionary
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.engine.agents import AgentError, Agents, FolderLimit
 from tdcs.engine.protocol import Source, SourceError
 from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
+from tdcs.listing.namespace_share import NamespaceShare
 
 _SECONDS: Final = 60.0
 """So long a count may take: some 100,000 names a second on a disk, and a tenth of that over a network."""
@@ -30,7 +30,7 @@ class FolderSize:
         self._agents: Final = agents
         self._others: Final = others
         self._seconds: Final = seconds
-        self._shares: Final[WeakValueDictionary[str, asyncio.Semaphore]] = WeakValueDictionary()
+        self._share: Final = NamespaceShare(_OF_ONE_NAMESPACE)
 
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
@@ -45,7 +45,7 @@ class FolderSize:
         if uri.scheme != "file":
             return await self._others(source, limit, path=path, namespace=namespace)
         asked = FolderLimit(folder=uri.folder, files=limit.files, bytes=limit.bytes, seconds=self._seconds)
-        async with self._shares.setdefault(namespace, asyncio.Semaphore(_OF_ONE_NAMESPACE)):
+        async with self._share.of(namespace):
             return await self._count(asked, source, limit, path=path)
 
     async def _count(

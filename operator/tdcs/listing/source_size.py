@@ -7,7 +7,6 @@ import asyncio
 import html
 import re
 from typing import Final
-from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -15,6 +14,7 @@ from tdcs.api.source_uri import SourceUri, parse_source_uri
 from tdcs.engine.protocol import Source, SourceError
 from tdcs.listing.bucket_pages import ask, open_session, page_url
 from tdcs.listing.limit import LimitCount, ListingLimit, SourcesSize
+from tdcs.listing.namespace_share import NamespaceShare
 
 _PAGE: Final = 1000
 """Names in a page: the most that S3 gives."""
@@ -64,8 +64,7 @@ class SourceSize:
         self._timeout = aiohttp.ClientTimeout(total=page_seconds, sock_connect=_CONNECT_SECONDS)
         self._seconds = seconds
         self._places = asyncio.Semaphore(at_once)
-        self._share = of_one_namespace
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._share = NamespaceShare(of_one_namespace)
 
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
@@ -88,9 +87,8 @@ class SourceSize:
             return SourcesSize()
         seconds = self._seconds + _SECONDS_OF_A_PAGE * limit.files / _PAGE
         count = LimitCount(limit, what=source.uri, path=path)
-        share = self._shares.setdefault(namespace, asyncio.Semaphore(self._share))
         # In this order: who waits for others of its namespace takes no place from anybody.
-        async with share, self._places:
+        async with self._share.of(namespace), self._places:
             try:
                 async with asyncio.timeout(seconds):
                     await self._count(source, uri, count)

@@ -181,8 +181,11 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
     slow = folder.parent / "slow"
     slow.mkdir()
 
+    begun: list[str] = []
+
     def hang(limit: FolderLimit) -> FolderCount:
         if limit.folder == str(slow):
+            begun.append(limit.folder)
             goes_on.wait(60)
         return count_folder(limit)
 
@@ -200,11 +203,11 @@ async def test_folders_that_hang_keep_no_other_from_being_counted(
 
             # Any number of one namespace, which has two places, then as many namespaces as the first agent has places.
             hanging = [asyncio.create_task(count(slow, "n-0")) for _ in range(20)]
-            await asyncio.sleep(0.2)
+            await eventually_async(lambda: len(begun) == 2, deadline=20)
             assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(files=FILES)
             hanging.append(asyncio.create_task(count(slow, "n-1")))
             hanging.append(asyncio.create_task(count(slow, "n-2")))
-            await asyncio.sleep(0.2)
+            await eventually_async(lambda: len(begun) == 4, deadline=20)
             assert await asyncio.wait_for(count(folder, "other"), 10) == SourcesSize(files=FILES)
             goes_on.set()
             assert await asyncio.gather(*hanging) == [SourcesSize()] * 22

@@ -68,6 +68,7 @@ def holder(world: World, tmp_path: Path, clock: Clock) -> Iterator[Holder]:
 
 
 def test_a_program_that_waits_while_its_clock_is_set_goes_on(clock: Clock) -> None:
+    # time.sleep is what is tested: libfaketime's own clock_nanosleep fails with EINVAL where a clock is set meanwhile.
     program = "import time\nwhile True: time.sleep(0.05); print(time.time(), flush=True)"
     with subprocess.Popen(
         [sys.executable, "-c", program], env=os.environ | clock.environment, stdout=subprocess.PIPE, text=True

@@ -85,9 +85,8 @@ def application(
         agent.forget(mounts)
         return _answer(agent.state)
 
-    counting = ThreadPoolExecutor(
-        _COUNTS, thread_name_prefix="count"
-    )  # others read and check files meanwhile
+    # Threads of their own: those that read and check files stay free while a folder hangs.
+    counting = ThreadPoolExecutor(_COUNTS, thread_name_prefix="count")
     free = asyncio.Semaphore(_COUNTS)
 
     async def count(request: web.Request) -> web.Response:
