@@ -253,9 +253,11 @@ async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluste
     assert ("", volume_name) not in cluster.server.store(PERSISTENT_VOLUMES)
 
 
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
 @pytest.mark.parametrize("labelled", [True, False], ids=["another-uid", "no-uid"])
+@pytest.mark.parametrize("keys", [False, True], ids=["no-keys", "wrong-keys"])
 async def test_a_volume_that_was_planted_for_a_dataset_to_come_is_not_its_own(
-    cluster: Cluster, labelled: bool
+    cluster: Cluster, labelled: bool, bound: bool, keys: bool
 ) -> None:
     planted = copy.deepcopy(
         cluster.server.store(PERSISTENT_VOLUMES)["", names.volume_name(namespace="n", dataset="pictures")]
@@ -269,7 +271,10 @@ async def test_a_volume_that_was_planted_for_a_dataset_to_come_is_not_its_own(
     }
     if not labelled:
         del metadata["labels"][names.LABEL_DATASET_UID]
-    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen", "uid": "of-nothing"}
+    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen"}
+    if bound:
+        planted["spec"]["claimRef"]["uid"] = "of-nothing"
     cluster.server.store(PERSISTENT_VOLUMES)["", "tdcs.stranger.stolen"] = planted
-    await put_dataset(cluster, status=forged(cluster))
-    await reason(cluster, {"SecretNotFound"})
+    wrong = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}} if keys else None
+    await put_dataset(cluster, status=forged(cluster), secret=wrong)
+    await reason(cluster, {"SourceRefused", "KeysDiffer"} if keys else {"SecretNotFound"})
