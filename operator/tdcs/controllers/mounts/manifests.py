@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.caches import Caches
 from tdcs.controllers.problem import Problem, of_disk, of_engine
@@ -112,6 +114,7 @@ class MountManifests:
         path: engine path.
         caches: manifests that are there.
         lister: lists the mount.
+        count: counts the source before the cache is to learn its names anew; raises as `CheckSize`.
         gate: of all listings.
         pause: seconds before a listing that failed is tried again.
         now: the time of day.
@@ -125,6 +128,7 @@ class MountManifests:
     path: str
     caches: Caches
     lister: Lister
+    count: Callable[[ListingLimit], Awaitable[None]]
     gate: ListingGate
     pause: float
     now: Callable[[], str]
@@ -193,8 +197,7 @@ class MountManifests:
         if known.listed is None or due or changed:
             # What the cache remembers of a source that it has listed before is enough for a mount that is known.
             refresh = due or changed or not is_digest(digest)
-            work = self.gate.run(lambda: self._list(refresh=refresh, limit=limit))
-            self._start(work, refresh=refresh, asked=asked)
+            self._start(self._count_and_list(refresh=refresh, limit=limit), refresh=refresh, asked=asked)
 
     async def totals(
         self, selections: Iterable[tuple[str, ...]], *, urls: tuple[str, ...]
@@ -255,6 +258,16 @@ class MountManifests:
         found = await self.caches.totals(digest=digest, urls=urls)
         self.size = _size_of(found)
         return found
+
+    async def _count_and_list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
+        """A listing, and before one of the source itself a count, which takes no place of another listing."""
+        begun = self.clock()
+        if refresh:
+            self._asked = limit()
+            await self.count(self._asked)
+        seconds = self.clock() - begun
+        found = await self.gate.run(lambda: self._list(refresh=refresh, limit=limit))
+        return msgspec.structs.replace(found, seconds=found.seconds + seconds)
 
     async def _list(self, *, refresh: bool, limit: Callable[[], ListingLimit]) -> Listed:
         """A listing when its turn comes, by the limit of that time, and of its end: others have been listed meanwhile,

@@ -116,6 +116,8 @@ class Mounting:
     mark: Mark | None = field(default=None, init=False)
     counted: SourcesSize | None = field(default=None, init=False)
     times: int = field(default=0, init=False)
+    _namespace: str = field(default="", init=False)
+    _counted_now: bool = field(default=False, init=False)
     _attempt: _Attempt | None = field(default=None, init=False)
     _unmount: BackgroundTask[None] | None = field(default=None, init=False)
     _marks: dict[WorkKey, Mark] = field(default_factory=dict, init=False)
@@ -131,6 +133,18 @@ class Mounting:
     def suspect(self) -> None:
         """The source has refused a listing with the keys that the mount has: those of another user are worth a try."""
         self._suspect = True
+
+    async def count(self, limit: ListingLimit) -> None:
+        """Count the source as it is mounted, before it is listed again: it may have grown since. The listing that follows
+        a mount goes by the count that was made for that.
+
+        Raises:
+            LimitExceededError: It has more than the limit.
+            SourceError: It was not counted to its end in time.
+        """
+        counted_now, self._counted_now = self._counted_now, False
+        if self.source is not None and not counted_now:
+            await self.check_size(self.source, limit, path=self.path, namespace=self._namespace)
 
     def advance(self, *, user: MountUser, mounts: Mapping[str, str]) -> MountOutcome:
         """Begin to mount what is not mounted, or not with the keys that its user has changed.
@@ -253,6 +267,7 @@ class Mounting:
                 self.counted = None
             return
         self.source, self.mark, self._suspect = done.source, identity.mark(done.source), False
+        self._namespace, self._counted_now = done.by.namespace, done.anew
         self.times += done.anew
         self._marks[done.by] = self.mark
 

@@ -199,6 +199,7 @@ class World:
             path=path,
             caches=context.caches,
             lister=cache.lister,
+            count=mounting.count,
             gate=self._gate,
             pause=pause,
             now=context.now,

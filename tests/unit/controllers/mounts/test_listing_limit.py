@@ -46,6 +46,7 @@ def manifests(lister: Refusing, tmp_path: Path) -> MountManifests:
         path="/datasets/1f",
         caches=CachePool(make=no_cache, folder=ManifestFolder(tmp_path)),
         lister=lister,
+        count=lambda limit: asyncio.sleep(0),
         gate=ListingGate(stuck_seconds=60),
         pause=3600,
         now=lambda: "",
