@@ -32,7 +32,7 @@ async def answer(request: Request) -> Listed | Failed:
                 path=request.path,
                 refresh=request.refresh,
                 limit=request.limit,
-                folder=ManifestFolder(Path(request.folder)),
+                folder=ManifestFolder(Path(request.folder), confined=request.confined),
             )
         except EngineError as error:
             return Failed.of(error)

@@ -4,12 +4,14 @@ import contextlib
 import mmap
 import os
 import re
-import tempfile
+import secrets
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from tdcs.engine.confined_path import plain_folder
 from tdcs.planning.manifest import Manifest
 from tdcs.planning.manifest_builder import ManifestBuilder
 from tdcs.planning.manifest_format import DIGEST_LENGTH, BadManifestError
@@ -45,10 +47,13 @@ class ManifestFolder:
 
     Args:
         path: the folder.
+        confined: others may write to the folders above it: where one of them is a symbolic link, every call raises
+            OSError. Each call opens the folder anew, so it does not matter when a link is put there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, confined: bool = False) -> None:
         self.path: Final = path
+        self.confined: Final = confined
 
     def file(self, digest: str) -> Path:
         """Where a manifest is, or would be; raises ValueError for what is no digest."""
@@ -58,14 +63,16 @@ class ManifestFolder:
 
     def has(self, digest: str) -> bool:
         """Whether a manifest is here."""
-        return self.file(digest).is_file()
+        name = self.file(digest).name
+        try:
+            with self._opened() as folder:
+                return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            return False
 
     def digests(self) -> frozenset[str]:
         """All manifests that are here."""
-        try:
-            return frozenset(filter(is_digest, os.listdir(self.path)))
-        except FileNotFoundError:
-            return frozenset()
+        return frozenset(filter(is_digest, self._names()))
 
     def open(self, digest: str) -> Manifest:
         """A manifest as a memory map: takes milliseconds and no memory, whatever its size.
@@ -76,7 +83,11 @@ class ManifestFolder:
             FileNotFoundError: It is not here.
             BadManifestError: The file is damaged; remove it and fetch it again.
         """
-        return open_manifest(self.file(digest), digest=digest)
+        name = self.file(digest).name
+        with self._opened() as folder:
+            return open_manifest_file(
+                os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), digest=digest
+            )
 
     def write(self, builder: ManifestBuilder) -> str:
         """Finish a manifest and keep it; its digest. Raises OSError when the disk does not take it."""
@@ -88,24 +99,32 @@ class ManifestFolder:
     @contextlib.contextmanager
     def partial(self) -> Iterator[IO[bytes]]:
         """A new file in the folder under a name of its own. It is removed at the end unless `keep` was called."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self.path, prefix=_PARTIAL, delete=False) as file:
-            try:
-                yield file
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(file.name)
+        with self._opened(make=True) as folder:
+
+            def opener(name: str, flags: int) -> int:
+                return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+
+            with open(f"{_PARTIAL}{secrets.token_hex(8)}", "xb", opener=opener) as file:
+                try:
+                    yield file
+                finally:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(file.name, dir_fd=folder)
 
     def keep(self, file: IO[bytes], *, digest: str) -> None:
         """Give a file of `partial` its digest as its name, once its bytes are on the disk."""
         file.flush()
         os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, self.file(digest))
+        os.fchmod(file.fileno(), 0o644)
+        name = self.file(digest).name
+        with self._opened() as folder:
+            os.replace(file.name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self, digest: str) -> None:
         """Remove a manifest; one that is not here is fine."""
-        self.file(digest).unlink(missing_ok=True)
+        name = self.file(digest).name
+        with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+            os.unlink(name, dir_fd=folder)
 
     def prune(
         self, *, keep: Iterable[str], mounts: Collection[str] = (), unused_seconds: float = 0.0
@@ -120,7 +139,9 @@ class ManifestFolder:
         removed, now = [], time.time()
         for digest in sorted(self.digests().difference(keep)):
             with contextlib.suppress(FileNotFoundError):
-                young = now - self.file(digest).stat().st_mtime < unused_seconds
+                with self._opened() as folder:
+                    written = os.stat(digest, dir_fd=folder, follow_symlinks=False).st_mtime
+                young = now - written < unused_seconds
                 if not young and not (mounts and self._is_of(digest, mounts)):
                     self.remove(digest)
                     removed.append(digest)
@@ -134,8 +155,28 @@ class ManifestFolder:
 
     def clear_partial(self) -> None:
         """Remove what killed processes left of unfinished files. At the start only: it would take a running write's."""
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self.path):
-                if name.startswith(_PARTIAL):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(self.path / name)
+        for name in self._names():
+            if name.startswith(_PARTIAL):
+                with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+                    os.unlink(name, dir_fd=folder)
+
+    def _names(self) -> list[str]:
+        """All names in the folder; none while it is not there."""
+        with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+            return os.listdir(f"/proc/self/fd/{folder}")
+        return []
+
+    @contextlib.contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder; raises OSError."""
+        if self.confined:
+            with plain_folder(os.fspath(self.path), make=make) as folder:
+                yield folder
+            return
+        if make:
+            self.path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield folder
+        finally:
+            os.close(folder)

@@ -132,6 +132,7 @@ class ProcessLister:
             master=self._master,
             path=path,
             folder=str(self._folder.path),
+            confined=self._folder.confined,
             refresh=refresh,
             patience=self._patience,
             limit=limit,

@@ -129,7 +129,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a listing process is to do: list a mount of the master at `master` into the folder.
 
-    `identity` is what it shows to the master; None: its connection is plain.
+    `identity` is what it shows to the master; None: its connection is plain. `confined`: see `ManifestFolder`.
     """
 
     master: str
@@ -139,3 +139,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     patience: float
     limit: ListingLimit | None = None
     identity: Identity | None = None
+    confined: bool = False

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.csi.views.builders import PATH, listed, manifest_of, put_blocks
@@ -16,13 +17,17 @@ from tdcs.csi import mount, mountinfo
 from tdcs.csi.disk_failure import explain_disk
 from tdcs.csi.versions import current, version_watch
 from tdcs.csi.versions import manifests as version_manifests
+from tdcs.csi.versions.folders import STAGING as STAGING_NAME
 from tdcs.csi.versions.folders import DatasetFolder, VersionFolder
+from tdcs.csi.views import overlay
 from tdcs.csi.views.leftovers import clear_abandoned, on_disk
 from tdcs.csi.views.plan import plan
 from tdcs.csi.views.store import Store
 from tdcs.csi.views.tree import Tree
 from tdcs.csi.views.view import clear
+from tdcs.csi.volume import Volume
 from tdcs.engine import confined_path
+from tdcs.listing.folder import ManifestFolder
 from tdcs.planning.manifest import Manifest
 
 Fingerprint = dict[str, tuple[object, ...]]
@@ -174,6 +179,80 @@ def test_a_plugin_that_starts_beside_a_planted_link_or_a_planted_file_goes_on(to
     assert list(on_disk(cache_root=str(top))) == []
     clear_abandoned(cache_root=str(top), pods=str(top / "pods"), known=(), mounts=[])
     assert fingerprint(node.victim) == before
+
+
+STAGING = f"views/{STAGING_NAME}"
+
+
+@pytest.mark.parametrize("place", ["views", STAGING])
+@pytest.mark.parametrize("kernel", [True, False], ids=["openat2", "stepwise"])
+def test_a_folder_that_becomes_a_link_after_its_first_use_leads_no_manifest_elsewhere(
+    top: Path, place: str, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined_path, "has_openat2", lambda: kernel)
+    node = Node(top)
+    (node.victim / STAGING_NAME).mkdir()
+    manifests = version_manifests.Manifests(
+        cache_root=str(top), address=None, lister=lambda *_: pytest.fail("not listed")
+    )
+    volume = Volume(cluster=node.tier.name, parts=("datasets", "1f"))
+    staging = manifests._staging(volume)
+    write_manifest(staging, node.manifest)
+    node.plant(place)
+    before = fingerprint(node.victim)
+    for folder in (staging, manifests._staging(volume)):
+        for step in (
+            lambda folder=folder: write_manifest(folder, node.manifest),
+            lambda folder=folder: folder.has(node.manifest.digest),
+            lambda folder=folder: folder.open(node.manifest.digest),
+            lambda folder=folder: folder.remove(node.manifest.digest),
+            folder.clear_partial,
+        ):
+            with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+                step()
+    assert fingerprint(node.victim) == before
+
+
+@pytest.mark.parametrize("place", ["views", f"views/{overlay._TRIALS}trial/{overlay._POINT}"])
+def test_a_trial_of_overlays_follows_no_link(top: Path, place: str) -> None:
+    node = Node(top)
+    node.plant(place)
+    before = fingerprint(node.victim)
+    with contextlib.suppress(OSError):
+        overlay.unsupported(str(node.tier / "views"))
+    assert fingerprint(node.victim) == before
+
+
+def test_an_overlay_is_mounted_on_the_folder_that_was_looked_at(
+    top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(top)
+    version = node.tier / "views/data/v"
+    for folder in ("tree", "data"):
+        (version / folder).mkdir(parents=True)
+    (node.victim / "shown").mkdir()
+    plain = mount.overlay_with_data
+
+    def exchanged(**options: Any) -> None:
+        version.rename(version.parent / "moved")
+        version.symlink_to(node.victim)
+        plain(**options)
+
+    monkeypatch.setattr(mount, "overlay_with_data", exchanged)
+    shown = overlay.Overlay(version="v", tree=str(version / "tree"), point=str(version / "shown"))
+    with confined_path.plain_folder(str(version / "data")) as data:
+        shown.show(data=data, device="1")
+    mounted = [each.point for each in mountinfo.read() if each.point.startswith(f"{top}/")]
+    for point in mounted:
+        mount.detach(target=point)
+    assert mounted == [str(version.parent / "moved" / "shown")]
+
+
+def write_manifest(folder: ManifestFolder, manifest: Manifest) -> None:
+    """As a fetch does, but for its bytes."""
+    with folder.partial() as file:
+        file.write(b"manifest")
+        folder.keep(file, digest=manifest.digest)
 
 
 def test_without_a_planted_link_the_same_work_makes_the_view(top: Path) -> None:

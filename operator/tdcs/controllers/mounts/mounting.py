@@ -135,8 +135,8 @@ class Mounting:
         self._suspect = True
 
     async def count(self, limit: ListingLimit) -> None:
-        """Count the source as it is mounted, before it is listed again: it may have grown since. The listing that follows
-        a mount goes by the count that was made for that.
+        """Count the source as it is mounted, before it is listed again: it may have grown since. The listing right
+        after a mount goes by the count that was made for the mount.
 
         Raises:
             LimitExceededError: It has more than the limit.

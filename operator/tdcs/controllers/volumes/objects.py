@@ -14,7 +14,7 @@ UNSEEN_SECONDS = 5.0
 
 def is_own(*, volume: Object, claim: Object | None, dataset: Object) -> bool:
     """Whether a volume was made for this very Dataset: by its uid, which every volume carries; one that TDCS made
-    before it wrote the uid by the claim that it is bound to, which the Dataset owns. A volume with neither is another's."""
+    before it wrote the uid by the claim that it is bound to, which the Dataset owns. One with neither is another's."""
     made_for = (volume["metadata"].get("labels") or {}).get(names.LABEL_DATASET_UID)
     if made_for is not None:
         return bool(made_for == dataset["metadata"].get("uid"))

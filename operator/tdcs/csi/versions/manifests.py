@@ -53,7 +53,7 @@ class Manifests:
         self._address: Final = address
         self._lister: Final = lister
         self._trust: Final = trust
-        self._cleared: Final[set[Path]] = set()
+        self._stagings: Final[dict[Path, ManifestFolder]] = {}
         self._session: aiohttp.ClientSession | None = None
         self._fetchers: Final[dict[Path, ManifestFetcher]] = {}
 
@@ -96,13 +96,12 @@ class Manifests:
         return tiers_of(cache_root=self._cache_root, cluster=volume.cluster, tiers=volume.tiers)
 
     def _staging(self, volume: Volume) -> ManifestFolder:
-        folder = ManifestFolder(Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING))
-        if folder.path not in self._cleared:
-            with plain_folder(str(folder.path), make=True):
-                pass  # no link in the place of any folder on the way
-            self._cleared.add(folder.path)
+        path = Path(self._tiers(volume)[0], names.VIEWS_FOLDER, STAGING)
+        if path not in self._stagings:
+            folder = ManifestFolder(path, confined=True)
             folder.clear_partial()  # before this process writes there: listings and transfers do at any time
-        return folder
+            self._stagings[path] = folder
+        return self._stagings[path]
 
     def _fetcher(self, staging: ManifestFolder) -> "ManifestFetcher":
         import aiohttp  # 8 MB, on every node: most manifests come from the node's own agent

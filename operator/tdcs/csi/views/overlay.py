@@ -25,14 +25,13 @@ from tdcs.csi import mount, mountinfo
 from tdcs.csi.versions.folders import DatasetFolder
 from tdcs.csi.views.kernel_cache import forget_unused
 from tdcs.csi.views.mount_propagation import namespaces
-from tdcs.engine.confined_path import open_plain_folder, plain_folder
+from tdcs.engine.confined_path import open_plain_file, plain_folder, replace_plain_file
 
 _log: Final = logging.getLogger(__name__)
 
 _METACOPY: Final = "trusted.overlay.metacopy"
 _REDIRECT: Final = "trusted.overlay.redirect"
 _MARK: Final = "tdcs-view"
-_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TRIALS: Final = ".overlay-"
 _POINT: Final = "shown"
@@ -132,14 +131,10 @@ class Overlay:
         reaches the pods that take what is mounted later. Blocks while the client does; raises OSError."""
         if self.device(mounts=mountinfo.read()) == device:
             return
-        with plain_folder(self._point, make=True):
-            pass  # no link in the place of a folder on the way
-        layer = open_plain_folder(os.fsencode(self._tree))
-        try:
+        # By descriptors: a folder on the way that becomes a link meanwhile leads nowhere else.
+        with plain_folder(self._point, make=True) as point, plain_folder(self._tree) as layer:
             source = str(Shown(device, self._version))
-            mount.overlay_with_data(layer=layer, data=data, target=self._point, source=source)
-        finally:
-            os.close(layer)
+            mount.overlay_with_data(layer=layer, data=data, target=f"/proc/self/fd/{point}", source=source)
 
     def refresh(self) -> None:
         """Have the kernel look anew at files that are not open: a link may be there in the place of a placeholder."""
@@ -230,21 +225,18 @@ def unsupported(folder: str) -> str:
     tree, data, point = (os.path.join(trial, name) for name in ("tree", "data", _POINT))
     content = b"data"
     try:
-        os.makedirs(folder, exist_ok=True)
-        _clear_trials(folder)  # of processes that were killed
-        for each in (tree, data, point):
-            os.makedirs(each, mode=0o700)
-        Path(data, "7").write_bytes(content)
-        make_placeholder(os.fsencode(f"{tree}/file"), number=7, length=len(content), mode=0o444)
+        with plain_folder(folder, make=True):
+            _clear_trials(folder)  # of processes that were killed
+        replace_plain_file(os.path.join(data, "7"), content)
+        with plain_folder(tree, make=True, mode=0o700) as layer:
+            make_placeholder(b"file", number=7, length=len(content), mode=0o444, folder=layer)
         overlay = Overlay(version=trial, tree=tree, point=point)
-        below = os.open(data, _FOLDER)
-        try:
+        with plain_folder(data) as below:
             overlay.show(data=below, device="trial")
-            if Path(point, "file").read_bytes() != content:
-                return "the kernel does not take a placeholder's bytes from a data-only layer"
+            with open(open_plain_file(os.path.join(point, "file")), "rb") as file:
+                if file.read() != content:
+                    return "the kernel does not take a placeholder's bytes from a data-only layer"
             overlay.refresh()
-        finally:
-            os.close(below)
     except OSError as error:
         if error.errno in _PASSING:
             raise
@@ -258,8 +250,8 @@ def unsupported(folder: str) -> str:
 
 
 def _clear_trials(folder: str) -> None:
-    with os.scandir(folder) as entries:
-        trials = [entry.path for entry in entries if entry.name.startswith(_TRIALS)]
-    for trial in trials:
-        mount.detach(target=os.path.join(trial, _POINT))
-        shutil.rmtree(trial)
+    with plain_folder(folder) as opened:
+        for trial in os.listdir(f"/proc/self/fd/{opened}"):
+            if trial.startswith(_TRIALS):
+                mount.detach(target=os.path.join(folder, trial, _POINT))
+                shutil.rmtree(trial, dir_fd=opened)
