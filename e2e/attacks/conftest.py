@@ -32,6 +32,7 @@ CACHE = "attacks"
 """The cache that may read a folder of its one node."""
 SHARED = "/var/lib/tdcs/attacks-shared"
 FOLDER = f"{SHARED}/mine"
+SECRETS = f"{SHARED}/secrets"
 QUICK = {"operator.revokedKeysSeconds": "30"}
 INSIDE, SECRET = "what the tenant may read", "what lies outside of the folder"
 BUCKET = "e2e-attacks"
@@ -45,11 +46,13 @@ POLICY = "e2e-attacks"
 STOLEN_ROLES = rpc_calls.ROLES
 
 MAKE_FOLDER = f"""
-rm -rf {SHARED} && mkdir -p {FOLDER} {SHARED}/secrets
+rm -rf {SHARED} && mkdir -p {FOLDER} {SECRETS}
 printf '%s' '{INSIDE}' > {FOLDER}/a
-printf '%s' '{SECRET}' > {SHARED}/secrets/key
+printf '%s' '{SECRET}' > {SECRETS}/key
 ln -s ../secrets/key {FOLDER}/link
 ln -s ../secrets {FOLDER}/deep
+ln -s . {FOLDER}/again
+ln -s . {FOLDER}/and-again
 chmod -R a+rX {SHARED}
 """
 # The operator looks names up as its pod does: in this file first. In place, because the pod has it mounted.
@@ -189,6 +192,7 @@ def _datasets(world: World) -> list[Object]:
         made("many", "s3://many/train/", stores.endpoint(false_stores.COUNTLESS_PORT)),
         made("numbers", "s3://numbers/", "http://0x7f.1"),
         made("shared", f"file://{FOLDER}", cacheClusterRef={"name": CACHE}),
+        made("linked", f"file://{FOLDER}/deep", cacheClusterRef={"name": CACHE}),
     ]
 
 
@@ -197,7 +201,10 @@ def _namespace(name: str) -> Object:
 
 
 def _cache(world: World) -> Object:
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": world.tenant.namespace}}
+    def rule(namespace: str, folder: str) -> Object:
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        return {"name": namespace, "namespaceSelector": selector, "folders": [folder]}
+
     return {
         "apiVersion": "tdcs.io/v1alpha2",
         "kind": "CacheCluster",
@@ -205,7 +212,8 @@ def _cache(world: World) -> Object:
         "spec": {
             "nodeSelector": {"kubernetes.io/hostname": world.node.name},
             "storage": {"tiers": [{"medium": "SSD", "capacity": "64Mi"}]},
-            "sources": [{"name": "mine", "namespaceSelector": selector, "folders": [FOLDER]}],
+            # The containers of the cache see both folders.
+            "sources": [rule(world.tenant.namespace, FOLDER), rule(world.victim, SECRETS)],
         },
     }
 

@@ -2,21 +2,21 @@
 
 import pytest
 
-from e2e.attacks.conftest import CACHE, INSIDE, SECRET, SHARED, World
+from e2e.attacks.conftest import CACHE, INSIDE, SECRET, SECRETS, World
 from e2e.test_cluster import pod
 from tdcs.api import names
 
 TIER = f"/var/lib/tdcs/cache/{CACHE}"
 BLOCKS = f"{TIER}/{names.BLOCK_FOLDER}"
 VIEWS = f"{TIER}/{names.VIEWS_FOLDER}"
-KEY = f"{SHARED}/secrets/key"
-STATE = f"stat --format '%i %h %a %u %Y %Z' {SHARED}/secrets {KEY}; ls -A {SHARED}/secrets; cat {KEY}"
+KEY = f"{SECRETS}/key"
+STATE = f"stat --format '%i %h %a %u %Y %Z' {SECRETS} {KEY}; ls -A {SECRETS}; cat {KEY}"
 # Each block becomes a link to a file that is none of the cache's, and the folder of views one to a foreign folder.
 PLANT = f"""
 for block in $(find {BLOCKS} -type f); do mv "$block" "$block.moved"; ln -s {KEY} "$block"; echo "$block"; done
 mkdir -p {TIER}
 if [ -e {VIEWS} ]; then mv {VIEWS} {VIEWS}.moved; fi
-ln -s {SHARED}/secrets {VIEWS}
+ln -s {SECRETS} {VIEWS}
 """
 READ = 'for f in a link deep/key; do echo "$f: $(timeout 20 cat /data/$f 2>&1)"; done'
 
@@ -32,6 +32,10 @@ def test_links_that_lead_out_of_a_shared_folder_are_no_files_of_its_dataset(
 ) -> None:
     world.tenant.until("shared", "Ready", status="True")
     assert world.tenant.dataset("shared")["status"]["totalFiles"] == 1
+
+
+def test_a_link_to_a_folder_of_another_tenant_is_no_source(world: World, before: str) -> None:
+    assert "symbolic link" in world.tenant.until("linked", reasons=["SourceRefused"])
 
 
 def test_links_that_a_worker_plants_on_its_disk_lead_the_node_plugin_nowhere(

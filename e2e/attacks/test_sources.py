@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.attacks.conftest import BUCKET, FOLDER, HOST, METADATA_ADDRESS, SHARED, VICTIM, World, dataset
+from e2e.attacks.conftest import BUCKET, FOLDER, HOST, METADATA_ADDRESS, SECRETS, VICTIM, World, dataset
 from tdcs.api import names
 from tdcs_local.kind.kubectl import Object, condition
 from tdcs_local.store import datasets, operations
@@ -34,7 +34,7 @@ def test_a_path_that_an_engine_could_read_as_another_folder_is_refused(world: Wo
     assert PLAIN in world.tenant.refused_object(named(world, uri=f"file://{FOLDER}/{path}"))
 
 
-@pytest.mark.parametrize("folder", ["/etc", f"{SHARED}/secrets", f"{FOLDER}-2"])
+@pytest.mark.parametrize("folder", ["/etc", SECRETS, f"{FOLDER}-2"])
 def test_a_folder_that_no_rule_names_is_refused(world: World, folder: str) -> None:
     thing = named(world, uri=f"file://{folder}")
     thing["spec"]["cacheClusterRef"] = {"name": "attacks"}

@@ -240,6 +240,7 @@ async def test_no_block_is_read_from_outside_of_its_mount_whatever_the_role(
     (tmp_path / "source-2" / "key").write_bytes(SECRET)
     (folder / "link").symlink_to(outside / "key")
     (folder / "folder").symlink_to(outside)
+    (folder / "inside").symlink_to("00")
     s3.make_bucket("confined")
     s3.put_files("confined", {"data/a": b"inside" * 10, "secrets/key": SECRET, "data-2/key": SECRET})
     await engine.mount(path="/datasets/files", source=Source(uri=f"file://{folder}"))
@@ -256,7 +257,8 @@ async def test_no_block_is_read_from_outside_of_its_mount_whatever_the_role(
                 worker_of(cluster), identity, block=block, path=path, length=30, authorities=believed
             )
 
-        assert await read(file, file.source_path) == FILES["00"][:30]
+        for path in (file.source_path, f"{folder}/inside"):
+            assert await read(file, path) == FILES["00"][:30]
         assert await read(object_, object_.source_path) == (b"inside" * 10)[:30]
         spellings = [
             f"{outside}/key",

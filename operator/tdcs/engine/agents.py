@@ -258,12 +258,16 @@ class FolderCount(msgspec.Struct, frozen=True, kw_only=True):
         folders: that were seen, the folder itself not among them.
         bytes: of these, if there is a limit of them.
         cut_off: whether the time was over before.
+        failure: why not all of it can be counted; empty when it can.
+        refused: whether that is for good: the folder is, or lies behind, a symbolic link.
     """
 
     files: int = 0
     folders: int = 0
     bytes: int = 0
     cut_off: bool = False
+    failure: str = ""
+    refused: bool = False
 
 
 class AgentError(Exception):

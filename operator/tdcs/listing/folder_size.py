@@ -5,7 +5,7 @@ from typing import Final
 
 from tdcs.api.source_uri import parse_source_uri
 from tdcs.engine.agents import AgentError, Agents, FolderLimit
-from tdcs.engine.protocol import Source, SourceError
+from tdcs.engine.protocol import EngineUnavailableError, Source, SourceError
 from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 from tdcs.listing.namespace_share import NamespaceShare
 
@@ -35,11 +35,12 @@ class FolderSize:
     async def __call__(
         self, source: Source, limit: ListingLimit, *, path: str, namespace: str = ""
     ) -> SourcesSize:
-        """See `CheckSize`. While no agent answers nothing is counted, and the limit holds for the listing alone.
+        """See `CheckSize`.
 
         Raises:
             LimitExceededError: It has more.
-            SourceError: It was not counted to its end in time.
+            SourceError: It was not counted to its end in time, or is no folder that may be counted.
+            EngineUnavailableError: No agent could count it now.
         """
         uri = parse_source_uri(source.uri)
         if uri.scheme != "file":
@@ -52,14 +53,24 @@ class FolderSize:
         self, asked: FolderLimit, source: Source, limit: ListingLimit, *, path: str
     ) -> SourcesSize:
         clock = asyncio.get_running_loop().time
-        begin = clock()
+        begin, last = clock(), "no agent of the cache is there"
         for node in sorted(self._agents.states()):
             try:
                 found = await self._agents.count(node=node, limit=asked)
             except AgentError as error:
                 if clock() - begin >= self._seconds:  # it would be as slow for the next one
                     raise _slow(source, str(error), path=path) from error
+                last = str(error)
                 continue
+            if found.failure:
+                raise SourceError(
+                    attempted=f"count the files of {source.uri}",
+                    reason=f"{found.failure} (node {node})",
+                    remedy="Name the folder itself in spec.source.uri, without symbolic links on the way"
+                    if found.refused
+                    else "See what is wrong with the folder on that node",
+                    path=path,
+                )
             count = LimitCount(limit, what=source.uri, path=path)
             count.add(files=found.files, size=found.bytes, folders=found.folders)
             if found.cut_off:
@@ -67,7 +78,13 @@ class FolderSize:
                 reason = f"{seen} after {self._seconds:.0f} s, and there are more"
                 raise _slow(source, reason, path=path)
             return SourcesSize(files=found.files, bytes=found.bytes)
-        return SourcesSize()
+        raise EngineUnavailableError(
+            attempted=f"count the files of {source.uri}",
+            reason=last,
+            remedy="It is tried again; see `kubectl get pods` in the namespace of the cache if it goes on",
+            path=path,
+            retryable=True,
+        )
 
 
 def _slow(source: Source, reason: str, *, path: str) -> SourceError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from tdcs.agent.source import folder_count
 from tdcs.agent.source.folder_count import count_folder
 from tdcs.engine.agent_client import AgentAddress, HttpAgents
 from tdcs.engine.agents import AgentError, AgentState, FolderCount, FolderLimit
-from tdcs.engine.protocol import LimitExceededError, Source, SourceError
+from tdcs.engine.protocol import EngineUnavailableError, LimitExceededError, Source, SourceError
 from tdcs.listing.folder_size import FolderSize
 from tdcs.listing.limit import ListingLimit, SourcesSize, uncounted
 
@@ -71,10 +72,33 @@ def test_links_are_counted_and_not_followed(folder: Path) -> None:
     assert found.bytes < FILES * BYTES + 100
 
 
-def test_what_is_no_folder_or_reached_by_a_link_has_no_files(folder: Path) -> None:
+def test_a_folder_that_is_not_there_has_no_files(folder: Path) -> None:
+    assert count_folder(limit(folder / "none")) == FolderCount()
+
+
+def test_what_is_no_folder_or_reached_by_a_link_is_not_counted(folder: Path) -> None:
     os.symlink(folder, folder.parent / "link")
-    for other in (folder / "0", folder / "none", folder.parent / "link"):
-        assert count_folder(limit(other)) == FolderCount()
+    for other in (folder / "0", folder.parent / "link", folder.parent / "link" / "a"):
+        found = count_folder(limit(other))
+        assert found.refused
+        assert str(other) in found.failure
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+def test_a_folder_that_cannot_be_looked_through_is_not_counted_so_far(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    plain = os.scandir
+
+    def scandir(path: int) -> Iterator[os.DirEntry[str]]:
+        if os.readlink(f"/proc/self/fd/{path}").endswith("/a"):
+            raise OSError(code, os.strerror(code))
+        return plain(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = count_folder(limit(folder))
+    assert os.strerror(code) in found.failure
+    assert not found.refused
 
 
 def test_a_count_ends_with_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +182,19 @@ async def test_a_folder_that_takes_too_long_is_no_small_one(
         await size(Source(uri=f"file://{folder}"), ListingLimit(files=FILES), path=PATH)
 
 
-async def test_an_agent_that_cannot_count_leaves_it_to_the_next_and_then_to_the_listing(folder: Path) -> None:
+@pytest.mark.parametrize("place", ["link", "link/a"])
+async def test_a_link_is_named_with_what_to_do(agents: HttpAgents, folder: Path, place: str) -> None:
+    os.symlink(folder, folder.parent / "link")
+    with pytest.raises(SourceError, match="without symbolic links"):
+        await check(agents, folder.parent / place, files=10**6)
+
+
+async def test_what_no_agent_can_count_waits_for_one(folder: Path) -> None:
+    with pytest.raises(EngineUnavailableError, match="no agent of the cache is there"):
+        await check(HttpAgents(), folder, files=10**6)
+
+
+async def test_an_agent_that_cannot_count_leaves_it_to_the_next(folder: Path) -> None:
     class Old(HttpAgents):
         asked = 0
 
@@ -170,7 +206,8 @@ async def test_an_agent_that_cannot_count_leaves_it_to_the_next_and_then_to_the_
             raise AgentError("it answered 404", node=node)
 
     old = Old()
-    assert await check(old, folder, files=1) == SourcesSize()
+    with pytest.raises(EngineUnavailableError, match="it answered 404"):
+        await check(old, folder, files=1)
     assert old.asked == 2
 
 

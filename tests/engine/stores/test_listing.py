@@ -14,7 +14,7 @@ from tests.engine.contract import BLOCK_SIZE
 from tests.engine.servers import AlluxioCluster, S3Server
 
 from tdcs.engine.alluxio import AlluxioEngine
-from tdcs.engine.protocol import LimitExceededError, NoSuchPathError, Source
+from tdcs.engine.protocol import EngineError, LimitExceededError, NoSuchPathError, Source
 from tdcs.listing.folder import ManifestFolder
 from tdcs.listing.limit import ListingLimit
 from tdcs.listing.lister import LocalLister, ProcessLister
@@ -128,6 +128,61 @@ async def test_a_link_that_leads_nowhere_hides_no_file_beside_it(
         "a.bin",
         "deep/b.bin",
     }
+
+
+LINKS = {
+    # In a folder of two files, three by links within it, names without end by each pair of links to folders.
+    "inside": "deep/b.bin",
+    "deep/up": "../a.bin",
+    "absolute": "{source}/a.bin",
+    "a": ".",
+    "b": ".",
+    "deep/a": "..",
+    "deep/b": "..",
+    "itself": "itself",
+    "parent": "..",
+    "neighbour": "../neighbour",
+    "key": "../neighbour/key",
+    "passwd": "/etc/passwd",
+    "by-two": "neighbour/key",
+    "device": "/dev/zero",
+}
+
+
+async def test_no_link_leads_out_of_a_folder_or_to_a_folder_and_others_are_files(
+    engine: AlluxioEngine, alluxio: AlluxioCluster, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "a.bin").write_bytes(b"abc")
+    (source / "deep" / "b.bin").write_bytes(b"abcd")
+    os.mkfifo(source / "pipe")
+    (tmp_path / "neighbour").mkdir()
+    (tmp_path / "neighbour" / "key").write_bytes(b"secret")
+    for link, target in LINKS.items():
+        (source / link).symlink_to(target.format(source=source))
+    path = f"/datasets/{uuid.uuid4().hex[:16]}"
+    await engine.mount(path=path, source=Source(uri=f"file://{source}"))
+    folder = ManifestFolder(tmp_path / "manifests")
+
+    listed = await LocalLister(engine=engine, folder=folder).list(path=path)
+
+    manifest = folder.open(listed.digest)
+    files = {manifest.file_path(file).decode(): manifest.lengths[file] for file in range(listed.totals.files)}
+    assert files == {"a.bin": 3, "deep/b.bin": 4, "inside": 4, "deep/up": 3, "absolute": 3}
+
+
+@pytest.mark.parametrize("place", ["link", "link/deep", "neighbour"])
+async def test_a_folder_that_is_reached_by_a_link_is_not_mounted(
+    engine: AlluxioEngine, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "source" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("source")
+    (tmp_path / "neighbour").symlink_to("/etc")
+    path = f"/datasets/{uuid.uuid4().hex[:16]}"
+    with pytest.raises(EngineError, match="symbolic link"):
+        await engine.mount(path=path, source=Source(uri=f"file://{tmp_path}/{place}"))
+    assert path not in await engine.mounts()
 
 
 @pytest.mark.parametrize("kind", ["folder", "bucket"])

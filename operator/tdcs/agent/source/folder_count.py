@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Generator, Iterable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final
 
 from tdcs.engine.agents import FolderCount, FolderLimit
@@ -13,20 +14,30 @@ from tdcs.engine.confined_path import open_beneath, open_plain_folder
 
 _LOOK: Final = 1_000
 """Names between two looks at the clock."""
+_EMPTY: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG})
+"""Of a folder that has nothing for anybody who asks."""
+_REPLACED: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
+"""Of one that became something else after it was seen."""
 
 
 def count_folder(limit: FolderLimit) -> FolderCount:
     """The files and folders below a folder, until one of them is too many or the time is over.
 
-    A symbolic link counts as a file and is not followed. Folders that cannot be read are empty.
+    A symbolic link counts as a file and is not followed: a cache's master does not follow those to folders either. A
+    folder that may not be read, or is gone, is empty; the master, which runs as the same user, reads no more of it.
     """
     try:
         root = open_plain_folder(os.fsencode(limit.folder))
-    except OSError:
-        return FolderCount()
+    except OSError as error:
+        if error.errno in _EMPTY:
+            return FolderCount()
+        refused = error.errno in {errno.ELOOP, errno.ENOTDIR}
+        return FolderCount(failure=f"{limit.folder}: {error.strerror}", refused=refused)
     try:
         with closing(_entries(root)) as entries:
             return _count(entries, limit)
+    except OSError as error:
+        return FolderCount(failure=f"below {limit.folder}: {error.strerror}")
     finally:
         os.close(root)
 
@@ -61,10 +72,13 @@ class _Folder:
             raise
 
     def next(self) -> os.DirEntry[str] | None:
+        """The next entry, None after the last; raises OSError."""
         try:
             return next(self._entries, None)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in _EMPTY:
+                return None
+            raise
 
     def close(self) -> None:
         self._entries.close()
@@ -74,12 +88,18 @@ class _Folder:
 def _entries(root: int) -> Generator[os.DirEntry[str]]:
     """What lies below an open folder. Each folder is looked through before the next one beside it is seen: however many
     there are, only those that lie in each other are kept in memory, and these can be no more than a path can name.
+
+    Raises:
+        OSError: A folder is there and cannot be looked through.
     """
     ahead: list[_Folder] = []
 
     def enter(path: bytes) -> None:
-        with suppress(OSError):
+        try:
             ahead.append(_Folder(path, root=root))
+        except OSError as error:
+            if error.errno not in _EMPTY | _REPLACED:
+                raise
 
     enter(b".")
     try:

@@ -4,10 +4,6 @@ import alluxio.underfs.UnderFileSystemConfiguration;
 import alluxio.util.CommonUtils;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.LinkOption;
-import java.nio.file.Path;
-import java.nio.file.Paths;
 
 /**
  * What of a source may be named: what lies below the folder or prefix that was mounted.
@@ -19,7 +15,6 @@ final class Confinement {
   /** Every mount of a Dataset has it. Mounts that differ in it never share one reader of their source. */
   private static final String DATASET = "tdcs.source.digest";
 
-  private static final String FILE = "file://";
   private static final String SCHEME_END = "://";
 
   private final boolean confines;
@@ -37,26 +32,25 @@ final class Confinement {
     this.files = files;
     int begin = files ? 0 : mounted.indexOf('/', mounted.indexOf(SCHEME_END) + SCHEME_END.length());
     bucket = begin < 0 ? mounted : mounted.substring(0, begin);
-    root = files ? plain(mounted).toString() : begin < 0 ? "" : withoutEnd(mounted.substring(begin));
+    root = files ? SharedFolder.plain(mounted).toString() : begin < 0 ? "" : withoutEnd(mounted.substring(begin));
     // A master also reads its journal and the folder at its root by such a reader, and asks for nothing else.
-    confines =
-        conf.getMountSpecificConf().containsKey(DATASET)
-            || CommonUtils.PROCESS_TYPE.get() == CommonUtils.ProcessType.WORKER;
+    confines = confines(conf);
   }
 
-  /** Refuse a path that lies outside; {@code opens}: also one that leads there by symbolic links. */
-  void check(String path, boolean opens) throws IOException {
+  /** Whether a source is a Dataset's, or this process reads no other ones. */
+  static boolean confines(UnderFileSystemConfiguration conf) {
+    return conf.getMountSpecificConf().containsKey(DATASET)
+        || CommonUtils.PROCESS_TYPE.get() == CommonUtils.ProcessType.WORKER;
+  }
+
+  /** Refuse a path that lies outside, as it is spelled: where links lead is {@link SharedFolder}'s matter. */
+  void check(String path) throws IOException {
     if (!confines) {
       return;
     }
-    boolean inside = files ? plain(path).startsWith(root) : below(withoutEnd(path));
+    boolean inside = files ? SharedFolder.plain(path).startsWith(root) : below(withoutEnd(path));
     if (!inside) {
       throw new FileNotFoundException(path + " lies outside of what was mounted, " + bucket + root);
-    }
-    if (files && opens && Files.exists(plain(path), LinkOption.NOFOLLOW_LINKS)) {
-      if (!plain(path).toRealPath().startsWith(Paths.get(root).toRealPath())) {
-        throw new FileNotFoundException(path + " leads out of what was mounted, " + root);
-      }
     }
   }
 
@@ -73,10 +67,6 @@ final class Confinement {
       return false; // stores may follow them
     }
     return key.equals(root) || key.startsWith(root + "/");
-  }
-
-  private static Path plain(String path) {
-    return Paths.get(path.startsWith(FILE) ? path.substring(FILE.length()) : path).normalize();
   }
 
   private static String withoutEnd(String path) {

@@ -9,18 +9,10 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.Paths;
-import java.util.ArrayList;
 import java.util.Iterator;
-import java.util.List;
-import java.util.UUID;
 
 /** A source as Alluxio may see it: paths go to the source in the source's spelling, names come back in Alluxio's. */
 final class Respelled implements InvocationHandler {
-  private static final String FILE = "file://";
-
   private final UnderFileSystem source;
   private final Confinement confinement;
   private final boolean files;
@@ -35,7 +27,7 @@ final class Respelled implements InvocationHandler {
    * A source as Alluxio may see it.
    *
    * @param mounted what of it was mounted, in Alluxio's spelling: nothing else is read
-   * @param files the source reads paths as Alluxio does, and must be led to some files by other ones
+   * @param files whether it is a folder, and not a prefix of a bucket
    */
   static UnderFileSystem of(
       UnderFileSystem source, String mounted, UnderFileSystemConfiguration conf, boolean files) {
@@ -50,7 +42,6 @@ final class Respelled implements InvocationHandler {
     // This one only joins two paths for Alluxio.
     boolean inside = method.getName().equals("resolveUri");
     Object[] given = arguments == null ? new Object[0] : arguments.clone();
-    List<Path> links = new ArrayList<>();
     try {
       for (int index = 0; !inside && index < given.length; index++) {
         if (given[index] instanceof String) {
@@ -59,16 +50,12 @@ final class Respelled implements InvocationHandler {
           if (isPath(method.getName(), index)) {
             check(method, path);
           }
-          given[index] = files && Spelling.isUnfit(path) ? linkTo(path, links) : path;
+          given[index] = path;
         }
       }
       return respelled(method.invoke(source, given));
     } catch (InvocationTargetException failure) {
       throw failure.getCause();
-    } finally {
-      for (Path link : links) {
-        Files.deleteIfExists(link);
-      }
     }
   }
 
@@ -81,7 +68,7 @@ final class Respelled implements InvocationHandler {
 
   private void check(Method method, String path) throws IOException {
     try {
-      confinement.check(path, method.getName().startsWith("open"));
+      confinement.check(path);
     } catch (IOException refusal) {
       for (Class<?> declared : method.getExceptionTypes()) {
         if (declared.isInstance(refusal)) {
@@ -90,14 +77,6 @@ final class Respelled implements InvocationHandler {
       }
       throw new IllegalArgumentException(refusal.getMessage(), refusal);
     }
-  }
-
-  /** A path without unfit characters to the file at this one, for as long as the call lasts. */
-  private static String linkTo(String path, List<Path> links) throws IOException {
-    Path link = Paths.get(System.getProperty("java.io.tmpdir"), "tdcs-" + UUID.randomUUID());
-    links.add(link);
-    Files.createSymbolicLink(link, Paths.get(path.startsWith(FILE) ? path.substring(FILE.length()) : path));
-    return link.toString();
   }
 
   private static Object respelled(Object answer) {

@@ -11,7 +11,8 @@ public final class RespelledFileFactory implements UnderFileSystemFactory {
 
   @Override
   public UnderFileSystem create(String path, UnderFileSystemConfiguration conf) {
-    return Respelled.of(plain.create(path, conf), path, conf, true);
+    UnderFileSystem source = Confinement.confines(conf) ? new SharedFolder(path, conf) : plain.create(path, conf);
+    return Respelled.of(source, path, conf, true);
   }
 
   @Override

@@ -53,11 +53,6 @@ final class Spelling {
     return name.toString();
   }
 
-  /** Whether Alluxio would take a part of this path for something else. */
-  static boolean isUnfit(String path) {
-    return path.chars().anyMatch(character -> UNFIT.indexOf(character) >= 0);
-  }
-
   private static boolean isHalf(char character) {
     return character >= 0xE000 && character < 0xE000 + HALVES;
   }
