@@ -101,8 +101,8 @@ autoscaling: venv ## the cache scaled by a HorizontalPodAutoscaler, with a real 
 package: venv ## the files of a release into .local/release: chart, OCI layout, krew's plugin, notes; RELEASE_URL=https://... of its files
 	@$(LOCAL) package --url "$(RELEASE_URL)"
 
-sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's packages, Python distributions, jars, Go modules
-	@$(LOCAL) sbom
+sbom: venv ## what is in the images, as CycloneDX, into .local/sbom: Debian's packages, Python distributions and their libraries, jars, Go modules; IMAGES="REFERENCE..." of others, too
+	@$(LOCAL) sbom $(addprefix --image ,$(IMAGES))
 
 docs: venv ## build the documentation into .local/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs .local/docs && echo "open .local/docs/index.html"

@@ -84,7 +84,7 @@ class GoProgram:
 
 @dataclass(frozen=True, kw_only=True)
 class MavenJars:
-    """The runtime dependencies of a pom below ``deploy/local``, as ``lib/*.jar``."""
+    """The runtime dependencies of a pom below ``deploy/local``, as ``lib/*.jar``, and a list of their coordinates."""
 
     name: str
 
@@ -93,7 +93,9 @@ class MavenJars:
         return LOCAL / self.name / "pom.xml"
 
     def key(self) -> str:
-        return cache.digest([cache.files_digest(self.pom.parent, [self.pom]), "slim"])
+        return cache.digest(
+            [cache.files_digest(self.pom.parent, [self.pom]), "slim", alluxio_jars.COORDINATES]
+        )
 
     def build(self, scratch: Path, log: Path, step: Step) -> None:
         lib = scratch / "lib"
@@ -101,8 +103,9 @@ class MavenJars:
         shell.run(
             [
                 # -U: a failed try is not remembered
-                *("mvn", "-B", "-U", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
-                *(f"-DoutputDirectory={lib}", "-DincludeScope=runtime"),
+                *("mvn", "-B", "-U", "-ntp", "-f", self.pom),
+                *("dependency:copy-dependencies", f"-DoutputDirectory={lib}", "-DincludeScope=runtime"),
+                *("dependency:list", f"-DoutputFile={lib / alluxio_jars.COORDINATES}"),
             ],
             what=f"fetching {self.name} with Maven failed",
             log=log,

@@ -1,4 +1,4 @@
-"""Every jar of Alluxio has its argument in SECURITY.md."""
+"""Every jar of Alluxio has its argument in SECURITY.md, and its Maven coordinates for bills of materials."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tdcs_local import programs
+from tdcs_local.alluxio_jars import COORDINATES
+from tdcs_local.packaging.image_packages import maven_artifacts
 
 SECURITY = Path(__file__).parents[3] / "SECURITY.md"
 
@@ -20,11 +22,17 @@ def families() -> list[list[str]]:
     return [re.findall(r"`([^`]+)`", row) for row in rows]
 
 
-def test_every_jar_of_alluxio_is_in_one_row_and_every_row_is_of_a_jar() -> None:
+@pytest.fixture(scope="module")
+def lib() -> Path:
+    """The folder with the jars."""
     built = programs.cached("alluxio")
     if built is None:
         pytest.skip("Alluxio's jars are not here: the engine tier fetches them")
-    jars = sorted(file.name for file in (built / "lib").glob("*.jar"))
+    return built / "lib"
+
+
+def test_every_jar_of_alluxio_is_in_one_row_and_every_row_is_of_a_jar(lib: Path) -> None:
+    jars = sorted(file.name for file in lib.glob("*.jar"))
     rows = families()
     found = {
         jar: [index for index, row in enumerate(rows) if any(fnmatchcase(jar, one) for one in row)]
@@ -33,3 +41,8 @@ def test_every_jar_of_alluxio_is_in_one_row_and_every_row_is_of_a_jar() -> None:
     assert not {jar: rows for jar, rows in found.items() if len(rows) != 1}
     unused = [one for row in rows for one in row if not any(fnmatchcase(jar, one) for jar in jars)]
     assert not unused
+
+
+def test_every_jar_of_alluxio_is_known_by_its_coordinates(lib: Path) -> None:
+    listed = dict(maven_artifacts((lib / COORDINATES).read_text()))
+    assert {file.name for file in lib.glob("*.jar")} <= listed.keys()

@@ -33,23 +33,31 @@ def package(url: str, output: Path) -> None:
 
 
 SHIPPED = ("tdcs", "alluxio", "store")
-"""Images with a bill of materials unless others are named: those of the chart, and the example store."""
+"""Images with a bill of materials unless others are named: those of the chart that are made here, and the example
+store. kube-scheduler's is Kubernetes' own."""
 
 
 @click.command(name="sbom")
 @click.argument("names", nargs=-1, type=click.Choice(sorted(images.SPECS)))
+@click.option(
+    "--image",
+    "others",
+    multiple=True,
+    metavar="REFERENCE",
+    help="One more image, such as that of kube-scheduler; pulled if it is not there. May be repeated.",
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=CHECKOUT / ".local" / "sbom",
     help="The folder; files in it are replaced.",
 )
-def sbom(names: tuple[str, ...], output: Path) -> None:
+def sbom(names: tuple[str, ...], others: tuple[str, ...], output: Path) -> None:
     """Write NAME.cdx.json for images, which are built if they are not there: all that is in them, by its version."""
     # Its library takes long to import, and no other command needs it.
     from tdcs_local.packaging.sbom import write_all
 
-    for path in write_all(names or SHIPPED, folder=output, reporter=Reporter()):
+    for path in write_all(names or SHIPPED, others=others, folder=output, reporter=Reporter()):
         click.echo(path)
 
 
