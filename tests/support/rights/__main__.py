@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.controlplane.audit import calls_of
-from tests.support.rights.comparison import Use, comparable, findings, use_of
-from tests.support.rights.exceptions import RARE, REFUSALS, UNGRANTED, UNUSED
+from tests.support.rights.comparison import Use, comparable, findings, rights_in, use_of
+from tests.support.rights.exceptions import RARE, REFUSALS, UNGRANTED, UNUSED, WIDE
 from tests.support.rights.granted import granted_by_chart
 from tests.support.rights.records import record, recorded
 
@@ -56,12 +56,13 @@ def _compare(folder: Path) -> int:
     missing = [tier for tier in TIERS if tier not in by_tier]
     use = functools.reduce(operator.or_, by_tier.values(), Use())
     plain, kueue = granted_by_chart()
-    granted = comparable(plain, kueue=kueue, use=use)
+    grants = comparable(plain, kueue=kueue, use=use)
+    granted, of_kueue = rights_in(grants), rights_in(kueue)
     for tier, one in by_tier.items():
         print(f"{tier} used {len(one.used & granted)} of {len(granted)} rights that the chart grants")
-    if granted.isdisjoint(kueue):
+    if granted.isdisjoint(of_kueue):
         print(
-            f"not compared: {len(kueue)} rights for Kueue, which was not there (`make ecosystem` builds it)"
+            f"not compared: {len(of_kueue)} rights for Kueue, which was not there (`make ecosystem` builds it)"
         )
     if missing:
         idle = len(granted - use.used)
@@ -70,12 +71,17 @@ def _compare(folder: Path) -> int:
         )
     else:
         print(*(f"granted without use: {right} ({reason})" for right, reason in UNUSED.items()), sep="\n")
+        print(
+            *(f"granted more widely than used: {right} ({reason})" for right, reason in WIDE.items()),
+            sep="\n",
+        )
     unexplained = findings(
         use=use,
-        granted=granted,
+        grants=grants,
         ungranted=UNGRANTED,
         unused=UNUSED,
         rare=RARE,
+        wide=WIDE,
         refusals=REFUSALS,
         complete=not missing,
     )

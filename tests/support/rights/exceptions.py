@@ -22,6 +22,13 @@ RARE: Mapping[Right, str] = {
 }
 """Rights that only some runs use."""
 
+WIDE: Mapping[Right, str] = {
+    Right(
+        "operator", "tdcs.io", "cacheclusters/status", "patch"
+    ): "caches of other namespaces get a condition",
+}
+"""Rights that only some runs use in as many places, and for as many objects, as they are granted."""
+
 UNGRANTED: Mapping[Right, str] = {}
 """What programs in an administrator's place ask for beyond the chart's rights."""
 

@@ -7,7 +7,7 @@ import os
 import uuid
 from pathlib import Path
 
-from tests.support.rights.comparison import Right, Use
+from tests.support.rights.comparison import Place, Right, Target, Use
 
 VARIABLE = "TDCS_RIGHTS"
 """Names the folder for records of this run. `tests/tiers.py` makes one and sets it; without it nothing is recorded."""
@@ -19,7 +19,11 @@ def record(use: Use, *, tier: str) -> None:
         return
     folder = Path(os.environ[VARIABLE])
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"used": sorted(use.used), "refused": sorted(use.refused.items())}
+    content = {
+        "used": sorted(use.used),
+        "refused": sorted(use.refused.items()),
+        "targets": sorted(use.targets),
+    }
     # Several processes record; a file that is there is whole.
     written = folder / f".{uuid.uuid4().hex}"
     written.write_text(json.dumps(content))
@@ -35,6 +39,9 @@ def recorded(folder: Path) -> dict[str, Use]:
         use = Use(
             used=frozenset(Right(*each) for each in content["used"]),
             refused={Right(*each): answer for each, answer in content["refused"]},
+            targets=frozenset(
+                Target(Right(*right), Place(place), name) for right, place, name in content["targets"]
+            ),
         )
         found[tier] = found.get(tier, Use()) | use
     return found

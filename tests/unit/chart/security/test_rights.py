@@ -1,8 +1,8 @@
 """What the chart's accounts may do."""
 
 import pytest
-from tests.support.rights.comparison import ACCOUNTS, Right, account_of
-from tests.support.rights.exceptions import UNUSED
+from tests.support.rights.comparison import ACCOUNTS, Grant, Place, Right, account_of, rights_in
+from tests.support.rights.exceptions import UNUSED, WIDE
 from tests.support.rights.granted import granted_by_chart
 from tests.unit.chart.conftest import NAMESPACE, Helm, RefusedError, Rendered, rules
 
@@ -112,9 +112,20 @@ def test_the_accounts_whose_use_of_rights_is_compared_are_all_of_the_chart(helm:
 
 
 def test_what_each_account_is_granted_is_compared_with_any_values_and_kueues_part_for_itself() -> None:
-    plain, kueue = granted_by_chart()
+    plain, kueue = map(rights_in, granted_by_chart())
     assert {right.account for right in plain} == set(ACCOUNTS)
     by_webhook = Right("scheduler", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch")
     assert {by_webhook, Right("scheduler", "", "configmaps", "patch")} <= plain
     assert Right("operator", "kueue.x-k8s.io", "workloads", "list") in kueue
-    assert UNUSED.keys() <= plain
+    assert UNUSED.keys() | WIDE.keys() <= plain
+
+
+def test_what_is_granted_is_compared_with_its_place_and_names() -> None:
+    plain, _ = granted_by_chart()
+    own_lease = frozenset({"RELEASE-operator"})
+    assert Grant(Right("operator", "coordination.k8s.io", "leases", "patch"), Place.OWN, own_lease) in plain
+    claims = frozenset({"tdcs-claims"})
+    assert Grant(Right("scheduler", "", "configmaps", "patch"), Place.OWN, claims) in plain
+    read_secrets = Right("operator", "", "secrets", "get")
+    assert {grant.place for grant in plain if grant.right == read_secrets} == {Place.OWN, Place.OTHER}
+    assert Grant(Right("operator", "batch", "jobs", "create")) in plain

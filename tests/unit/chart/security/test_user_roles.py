@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import yaml
-from tests.support.rights.granted import rights_of
+from tests.support.rights.granted import grants_of
 from tests.unit.chart.conftest import ROOT, Helm, Object, RefusedError, Rendered, rules
 
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
@@ -69,7 +69,7 @@ def test_roles_of_people_are_bound_to_nobody_and_count_as_no_right_of_tdcs(defau
     bindings = default.all("ClusterRoleBinding") + default.all("RoleBinding")
     assert not names & {binding["roleRef"]["name"] for binding in bindings}
     without = [obj for obj in default.objects if obj["metadata"]["name"] not in names]
-    assert rights_of(default.objects) == rights_of(without)
+    assert grants_of(default.objects) == grants_of(without)
 
 
 def test_a_misspelt_value_is_refused(helm: Helm) -> None:
