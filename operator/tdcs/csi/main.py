@@ -370,7 +370,8 @@ def command(
 ) -> None:
     """Run the CSI node plugin: gives pods their datasets as read-only volumes."""
     logging.basicConfig(
-        level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), format="%(asctime)s %(levelname)s %(message)s"
+        level=os.environ.get("TDCS_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     settings = PluginSettings(
         node=node,

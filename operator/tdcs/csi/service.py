@@ -16,6 +16,8 @@ from tdcs.csi.source import SourceNotReadyError
 from tdcs.csi.volume import InvalidVolumeError, parse_volume
 
 _log: Final = logging.getLogger(__name__)
+_audit: Final = logging.getLogger(names.AUDIT_LOG)
+"""Which pod was given which path of a cache, and when that went."""
 
 # csi.v1 VolumeCapability.AccessMode: SINGLE_NODE_READER_ONLY and MULTI_NODE_READER_ONLY.
 _READER_MODES: Final = frozenset({2, 3})
@@ -74,7 +76,8 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
             await volumes.publish(volume=volume, target=request.target_path)
         except tuple(_STATUS) as error:
             await _refuse(context, error, what=what, volume=request.volume_id)
-        _log.info("%s: %s at %s in %.0f ms", what, volume.path, request.target_path, _milliseconds(started))
+        where = f"{volume.path} of CacheCluster {volume.cluster} at {request.target_path}"
+        _audit.info("%s: %s in %.0f ms", what, where, _milliseconds(started))
         return Published()
 
     async def unpublish(request: Any, context: descriptors.Context) -> Message:
@@ -84,7 +87,7 @@ def node_service(*, volumes: NodeVolumes, node: str) -> grpc.GenericRpcHandler:
             await volumes.unpublish(target=request.target_path)
         except tuple(_STATUS) as error:
             await _refuse(context, error, what=what, volume=request.volume_id)
-        _log.info("%s: %s is gone in %.0f ms", what, request.target_path, _milliseconds(started))
+        _audit.info("%s: %s is gone in %.0f ms", what, request.target_path, _milliseconds(started))
         return Unpublished()
 
     async def get_capabilities(_request: Any, _context: descriptors.Context) -> Message:

@@ -257,8 +257,30 @@ async def test_the_log_says_who_mounted_which_source_and_when_it_went_without_ke
         await cluster.until_state("Ready")
         await cluster.server.delete(DATASETS, name="pictures", namespace="n")
         await cluster.until(lambda: not cluster.engine.state.mounts)
-        await cluster.until(lambda: len(caplog.messages) >= 2)
-    mounted, gone = caplog.messages
+        await cluster.until(lambda: len(caplog.messages) >= 4)
+    mounted, given, taken, gone = caplog.messages
     assert mounted.startswith("Dataset n/pictures mounted s3://pictures at /datasets/")
+    assert given.startswith("Dataset n/pictures has a volume of /datasets/")
+    assert taken.startswith("Dataset n/pictures has no volume of /datasets/")
     assert gone.endswith("it is unmounted")
     assert "s3cr3t" not in caplog.text
+
+
+async def test_the_log_names_every_dataset_of_a_mount_and_when_each_of_them_went(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="tdcs.audit"):
+        await cluster.create_dataset()
+        await cluster.until_state("Ready")
+        await cluster.create_dataset("twin")
+        await cluster.until_state("Ready", "twin")
+        path = cluster.status()["mountPath"]
+        assert path == cluster.status("twin")["mountPath"]
+        for name in ("pictures", "twin"):
+            given = f"Dataset n/{name} has a volume of {path} in CacheCluster default"
+            assert caplog.messages.count(given) == 1
+        await cluster.server.delete(DATASETS, name="pictures", namespace="n")
+        gone = f"Dataset n/pictures has no volume of {path} any more"
+        await cluster.until(lambda: gone in caplog.messages)
+    assert [line for line in caplog.messages if line.startswith("Dataset n/twin has no")] == []
+    assert path in cluster.engine.state.mounts

@@ -77,6 +77,20 @@ def test_publish_and_unpublish_may_be_repeated(running: Node) -> None:
     assert not running.inside(target).exists()
 
 
+def test_the_audit_log_says_which_pod_was_given_which_path_and_when_that_went(running: Node) -> None:
+    running.mount_cluster(files=FILES)
+    target = running.target()
+
+    running.publish(target)
+    running.unpublish(target)
+
+    lines = running.log().splitlines()
+    given, gone = [line.partition(" tdcs.audit: ")[2] for line in lines if " tdcs.audit: " in line]
+    assert given.startswith("publish of volume tdcs.team.data for pod team/p: ")
+    assert f": /datasets/abc of CacheCluster default at {target} in " in given
+    assert gone.startswith(f"unpublish of volume tdcs.team.data: {target} is gone")
+
+
 def test_calls_for_many_pods_at_once_each_give_their_volume(running: Node) -> None:
     running.mount_cluster(files=FILES)
     targets = [running.target(f"pod-{number}") for number in range(20)]

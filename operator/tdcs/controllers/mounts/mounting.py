@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from tdcs.api import names
 from tdcs.controllers.background_task import BackgroundTask
 from tdcs.controllers.context import WorkKey
 from tdcs.controllers.mounts import identity
@@ -12,7 +13,7 @@ from tdcs.controllers.problem import RETRY_SOON, Problem, of_engine
 from tdcs.engine.protocol import Engine, EngineError, Source, SourceError
 from tdcs.listing.limit import CheckSize, LimitCount, ListingLimit, SourcesSize
 
-_audit = logging.getLogger("tdcs.audit")
+_audit = logging.getLogger(names.AUDIT_LOG)
 """Who had which source mounted, and when it went."""
 
 _LOST = Problem(

@@ -1,5 +1,6 @@
 """Keeping the volume and the claim of a Dataset, and their end."""
 
+import logging
 from dataclasses import dataclass
 
 from tdcs.api import names
@@ -13,6 +14,9 @@ from tdcs.kube.apply import ForeignObjectError, belongs, foreign
 from tdcs.kube.errors import InvalidError
 from tdcs.kube.objects import object_key
 from tdcs.kube.resources import DATASETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+
+_audit = logging.getLogger(names.AUDIT_LOG)
+"""Which Dataset gives pods which path of a cache, and from when on it does not. Several Datasets may have one path."""
 
 POLL = 1.0
 """Seconds between looks at an object that is going away."""
@@ -89,7 +93,10 @@ async def _provide(
         # They cannot be changed; those of a volume that an earlier version made lack the tiers.
         attributes=known or objects.attributes(cluster=cluster, path=path, tiers=_tiers(context, cluster)),
     )
+    new = live is None
     live = await context.applier.apply(PERSISTENT_VOLUMES, wanted=wanted, live=live, owner=obj)
+    if new:
+        _audit.info("%s has a volume of %s in CacheCluster %s", key, path, cluster)
     if objects.is_unseen(live, now=context.now()):
         return QUICK_RETRY
     asked = bound["spec"]["resources"]["requests"]["storage"] if bound is not None else storage
@@ -140,6 +147,8 @@ async def _delete_volume(context: Context, volume: Object) -> None:
     context.applier.forget(PERSISTENT_VOLUMES, namespace="", name=metadata["name"])
     if not metadata.get("deletionTimestamp"):
         await context.api.delete(PERSISTENT_VOLUMES, name=metadata["name"], uid=metadata["uid"])
+        owner = "/".join(names.volume_owner(metadata["name"]) or ())
+        _audit.info("Dataset %s has no volume of %s any more", owner, objects.mounted_path(volume))
 
 
 def _tiers(context: Context, cluster: str) -> list[str]:
