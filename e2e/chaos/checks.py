@@ -1,14 +1,17 @@
 """What must hold during and after a run, whatever failed. Pure."""
 
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, fields
 from typing import Any
 
 from e2e.read_on import AWAY
 
 _ERROR_NUMBER = re.compile(r": \[Errno (\d+)\] ")
+LEAST_SHARE = 1 / 4
+"""Of the planned faults at least so many are brought about. A machine that does much else comes to about half."""
 STABLE_FIELDS = (
     *("state", "totalFiles", "totalBytes", "cachedBytes", "physicalBytes", "wantedBytes", "loadedBytes"),
     *("mountPath", "claimName"),
@@ -119,6 +122,25 @@ def slow_reads(reads: ReadsByNode, *, native: Set[str], most: float) -> list[str
     ]
 
 
+def too_little(*, faults: int, planned: int, jobs: Collection[str], held: Set[str]) -> list[str]:
+    """Why a run that found nothing wrong shows nothing.
+
+    Args:
+        faults: how many were brought about.
+        planned: how many were planned.
+        jobs: the TrainingJobs that have succeeded.
+        held: the nodes that held the data that is read all the time, from the beginning to the end.
+    """
+    found, least = [], max(math.ceil(planned * LEAST_SHARE), 1)
+    if faults < least:
+        found.append(f"{faults} of {planned} planned faults were brought about, fewer than {least}")
+    if not jobs:
+        found.append("no TrainingJob was created and succeeded")
+    if not held:
+        found.append("no node that held the data from the beginning still does")
+    return found
+
+
 def told(reads: ReadsByNode) -> Iterator[str]:
     """What pods have read and met, a line for each."""
     for node, pod, each in _in_order(reads):
@@ -183,22 +205,35 @@ def missing_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Belongings:
-    """What TDCS has on a node: paths."""
+    """What TDCS has on a node: paths.
+
+    Attributes:
+        blocks: of the worker, and those that it does not have yet.
+        refused: notes of blocks that were found wrong.
+        mounts: what is mounted for pods or inside of TDCS's folder.
+        manifests: of agents, and on their way to views.
+        registrations: versions that the remote-read client shows.
+        views: folders of versions.
+    """
 
     blocks: frozenset[str] = frozenset()
-    views: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     mounts: frozenset[str] = frozenset()
+    manifests: frozenset[str] = frozenset()
+    registrations: frozenset[str] = frozenset()
+    views: frozenset[str] = frozenset()
+
+
+KINDS = tuple(field.name for field in fields(Belongings))
 
 
 def belongings_of(text: str) -> Belongings:
     """What the node's script has printed: a kind and a path on each line."""
-    found: dict[str, set[str]] = {"block": set(), "view": set(), "mount": set()}
+    found: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for line in text.splitlines():
         kind, _, path = line.partition(" ")
-        found[kind].add(path)
-    return Belongings(
-        blocks=frozenset(found["block"]), views=frozenset(found["view"]), mounts=frozenset(found["mount"])
-    )
+        found["refused" if kind == "refused" else f"{kind}s"].add(path)
+    return Belongings(**{kind: frozenset(paths) for kind, paths in found.items()})
 
 
 def left_over(

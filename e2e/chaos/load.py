@@ -92,6 +92,8 @@ class Load:
         self._jobs: set[str] = set()
         self._preloads: set[str] = set()
         self._datasets: set[str] = set()
+        self._taken: set[tuple[str, str]] = set()
+        """Resource and name of what the API server has said to have taken, and was not asked to delete since."""
 
     def begin(self) -> None:
         """Create what is there from the beginning, and wait until pods read on all nodes; two of them natively."""
@@ -112,6 +114,7 @@ class Load:
             for node in self._nodes
         ]
         self._kubectl.apply(objects.checks(sums), *objects.results(), *readers)
+        self._create_job()  # one at least, whatever is drawn
         self._kubectl.wait(
             self._not_reading,
             what="the pods do not read",
@@ -188,6 +191,10 @@ class Load:
             node.name: {pod: reads_of(text) for pod, text in node.results().items()} for node in self._nodes
         }
 
+    def succeeded_jobs(self) -> list[str]:
+        """The jobs that have succeeded so far and are still there."""
+        return sorted(self._jobs - set(self._unended()))
+
     def wrong_datasets(self) -> list[str]:
         """The Datasets of which a new pod reads other names or bytes than the source has."""
         names = sorted(self._datasets)
@@ -234,19 +241,28 @@ class Load:
             case Change.CREATE_JOB:
                 if len(self._unended()) >= RUNNING_JOBS:
                     return f"{RUNNING_JOBS} have not ended yet: none"
-                name, workers = self._numbered("job"), self._drawn.randint(1, 2)
-                self._jobs.add(name)
-                self._kubectl.apply(objects.job(name, workers=workers, dataset=STEADY, image=self._image))
-                return f"{name} with {workers} workers"
+                return self._create_job()
             case Change.DELETE_JOB:
-                return self._delete_one(JOBS, self._unended(), self._jobs)
+                # One is kept: a run without a job shows nothing of them.
+                return self._delete_one(JOBS, self._unended() if len(self._jobs) > 1 else (), self._jobs)
             case Change.CREATE_PRELOAD:
                 name, percent = self._numbered("preload"), self._drawn.choice((25, 50, 75))
-                self._preloads.add(name)
-                self._kubectl.apply(objects.preload(name, dataset=ASKED, percent=percent))
+                self._apply(PRELOADS, objects.preload(name, dataset=ASKED, percent=percent), self._preloads)
                 return f"{name} of {percent} %"
             case Change.DELETE_PRELOAD:
                 return self._delete_one(PRELOADS, sorted(self._preloads), self._preloads)
+
+    def _create_job(self) -> str:
+        name, workers = self._numbered("job"), self._drawn.randint(1, 2)
+        self._apply(JOBS, objects.job(name, workers=workers, dataset=STEADY, image=self._image), self._jobs)
+        return f"{name} with {workers} workers"
+
+    def _apply(self, resource: str, made: Object, known: set[str]) -> None:
+        """Create an object, or change it. Without an answer it may be there, and must end well if it is."""
+        name = made["metadata"]["name"]
+        known.add(name)
+        self._kubectl.apply(made)
+        self._taken.add((resource, name))
 
     def _refresh(self, name: str) -> None:
         """Have the source of a Dataset listed now."""
@@ -274,6 +290,7 @@ class Load:
 
     def _delete(self, resource: str, name: str, known: set[str]) -> None:
         words = ("delete", resource, name, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
+        self._taken.discard((resource, name))  # also without an answer
         self._kubectl(*words)
         known.discard(name)
 
@@ -289,13 +306,17 @@ class Load:
         if name in self._copies:
             spec = {"placement": {"mode": "Replicate", "nodeCount": self._copies[name]}}
         made = objects.made_dataset(name, endpoint=self.source.endpoint, bucket=bucket(name), **spec)
-        self._datasets.add(name)
-        self._kubectl.apply(made)
+        self._apply(DATASETS, made, self._datasets)
 
     def _reconcile(self) -> None:
-        """Create what an API server that did not answer may not have taken, and delete the rest."""
+        """Create what an API server that did not answer may not have taken, and delete the rest. What it has taken must
+        still be there."""
         for resource, known in ((JOBS, self._jobs), (PRELOADS, self._preloads), (DATASETS, self._datasets)):
             found = {one["metadata"]["name"] for one in self._kubectl.list(resource, namespace=NAMESPACE)}
+            vanished = [name for name in sorted(known - found) if (resource, name) in self._taken]
+            assert not vanished, (
+                f"{', '.join(vanished)} of {resource} was created, not deleted, and has vanished"
+            )
             for name in sorted(found - known):
                 self._delete(resource, name, known)
             if resource != DATASETS:

@@ -61,10 +61,18 @@ jq --argjson env "$1" --argjson mount "$2" '.process.env += $env | .mounts += [$
 mv {CONTAINERS}.new {CONTAINERS}
 systemctl restart containerd
 """
-# Blocks; what is mounted for pods or inside of TDCS's folder; views. One a line, with its kind. The place for manifests
-# on their way stays.
+# What is mounted for pods or inside of TDCS's folder, and what TDCS has written for a Dataset: blocks, also those that
+# the worker does not have yet, notes of wrong ones, manifests, versions that the remote-read client shows, and views.
+# One a line, with its kind. The place for manifests on their way stays.
 BELONGINGS = f"""
-find {STATE} -path '*/alluxioworker/*' -type f 2>/dev/null | sed 's/^/block /' || true
+files() {{
+  kind=$1 && shift
+  for path; do find {STATE} -path "$path" -type f 2>/dev/null | sed "s/^/$kind /" || true; done
+}}
+files block '*/alluxioworker/*' '*/agent/spool/*' '*/agent/partial/*'
+files refused '*/agent/refused/*'
+files manifest '*/agent/manifests/*' '*/views/.manifests/*'
+files registration {STATE}/reader/versions/'*'
 find {STATE} -mindepth 4 -maxdepth 5 -path '*/views/*' ! -name .manifests -type d 2>/dev/null | sed 's/^/view /' || true
 while read -r _ _ _ _ point _; do
   case $point in {STATE}/*|*/kubernetes.io~csi/*) echo "mount $point" ;; esac

@@ -19,6 +19,7 @@ from e2e.chaos.checks import (
     silent_readers,
     slow_reads,
     told,
+    too_little,
     wrong_reads,
 )
 
@@ -167,3 +168,16 @@ def test_what_was_not_on_a_node_before_is_left_over() -> None:
     ]
     assert left_over(before, after, kinds=["mounts"]) == ["node-1: mounts /m/2"]
     assert left_over(after, before, kinds=kinds) == ["node-1: mounts /m/1", "node-1: views /v/1/x"]
+
+
+def test_a_run_in_which_too_little_happened_shows_nothing() -> None:
+    enough: dict[str, Any] = {"faults": 6, "planned": 22, "jobs": ["job-001"], "held": {"node-1"}}
+    assert too_little(**enough) == []
+    assert too_little(**enough | {"faults": 5}) == ["5 of 22 planned faults were brought about, fewer than 6"]
+    assert too_little(**enough | {"faults": 0, "planned": 0}) == [
+        "0 of 0 planned faults were brought about, fewer than 1"
+    ]
+    assert too_little(**enough | {"jobs": []}) == ["no TrainingJob was created and succeeded"]
+    assert too_little(**enough | {"held": set()}) == [
+        "no node that held the data from the beginning still does"
+    ]
