@@ -3,10 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import Any
 
+from e2e.chaos.plan import SPARE_SECONDS
 from e2e.read_on import AWAY
 
 _ERROR_NUMBER = re.compile(r": \[Errno (\d+)\] ")
@@ -43,6 +44,21 @@ class FailedRead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlowRead:
+    """A read that took longer than reads take on a busy machine without a fault.
+
+    Attributes:
+        seconds: how long.
+        since: when its round of reads began, in seconds since 1970.
+        until: when that ended.
+    """
+
+    seconds: float
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reads:
     """What a pod has read.
 
@@ -51,6 +67,7 @@ class Reads:
         failed: those that gave an error or wrong bytes.
         printed: what else its program has printed: why it ended by itself.
         longest: the seconds of the longest read.
+        slow: the longest read of each round, where that was slow.
         last: when the last round of reads ended, in seconds since 1970.
     """
 
@@ -58,6 +75,7 @@ class Reads:
     failed: tuple[FailedRead, ...] = ()
     printed: tuple[str, ...] = ()
     longest: float = 0.0
+    slow: tuple[SlowRead, ...] = ()
     last: float = 0.0
 
 
@@ -68,6 +86,7 @@ ReadsByNode = Mapping[str, Mapping[str, Reads]]
 def reads_of(text: str) -> Reads:
     """What a pod has written, see `e2e.read_on`. A line that a kill or a power cut has broken counts for nothing."""
     files, longest, last, failed, printed = 0, 0.0, 0.0, list[FailedRead](), list[str]()
+    slow = list[SlowRead]()
     for line in text.splitlines():
         if not line.startswith("{"):
             printed.append(line)
@@ -77,9 +96,20 @@ def reads_of(text: str) -> Reads:
         except ValueError:
             continue
         files += found["files"]
-        longest, last = max(longest, found["longest"]), max(last, found["at"])
+        if (seconds := found["longest"]) > SPARE_SECONDS:
+            # A round begins when the one before it has ended.
+            since = last or found["at"] - seconds
+            slow.append(SlowRead(seconds=seconds, since=since, until=found["at"]))
+        longest, last = max(longest, seconds), max(last, found["at"])
         failed += [FailedRead(at=found["at"], what=one) for one in found["failed"]]
-    return Reads(files=files, failed=tuple(failed), printed=tuple(printed), longest=longest, last=last)
+    return Reads(
+        files=files,
+        failed=tuple(failed),
+        printed=tuple(printed),
+        longest=longest,
+        slow=tuple(slow),
+        last=last,
+    )
 
 
 def wrong_reads(reads: ReadsByNode, *, native: Set[str]) -> list[str]:
@@ -113,12 +143,15 @@ def silent_readers(reads: ReadsByNode, *, readers: Set[str], since: float) -> li
     return sorted(readers - heard)
 
 
-def slow_reads(reads: ReadsByNode, *, native: Set[str], most: float) -> list[str]:
-    """Pods on the nodes that hold the data for which a read took longer than so many seconds."""
+def slow_reads(reads: ReadsByNode, *, native: Set[str], most: Callable[[float, float], float]) -> list[str]:
+    """Reads on the nodes that hold the data that took longer than they may. `most`: the seconds that a read may take
+    which was under way between two times."""
     return [
-        f"{pod} on {node}: a read of {each.longest:.1f} s, over {most:.0f} s"
+        f"{pod} on {node}: {one.until:.0f} a read of {one.seconds:.1f} s, over {longest:.0f} s"
         for node, pod, each in _in_order(reads)
-        if node in native and each.longest > most
+        if node in native
+        for one in each.slow
+        if one.seconds > (longest := most(one.since, one.until))
     ]
 
 

@@ -1,6 +1,7 @@
 """Does to the cluster what a plan says, and undoes it: also when the run fails in between."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from tests.support.chaos import Fault, Step
 
 from e2e.chaos.nodes import Node
-from e2e.chaos.plan import JUMPS, Kind, Part
+from e2e.chaos.plan import JUMPS, Happened, Kind, Part
 from e2e.chaos.source import Source
 from tdcs_local.errors import LocalError
 from tdcs_local.kind import release
@@ -103,8 +104,8 @@ class Faults:
         self._source = source
         self._install = install
         self._stop = stop
-        self.done: list[Fault] = []
-        """Those that were brought about."""
+        self.done: list[Happened] = []
+        """Those that were brought about, and undone."""
 
     def run(self, step: Step) -> list[str]:
         """Do all faults of a step at once and undo them; what was done, one line each."""
@@ -113,9 +114,10 @@ class Faults:
 
     def _run(self, fault: Fault) -> str:
         try:
+            begin = time.time()  # the nodes share the clock of this machine
             with self._happening(fault) as what:
-                self.done.append(fault)
                 self._stop.wait(fault.seconds)
+            self.done.append(Happened(fault=fault, begin=begin, end=time.time()))
         except NotPossibleError as error:
             return f"not possible: {fault}: {error}"
         return f"done: {fault}: {what}"

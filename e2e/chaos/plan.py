@@ -6,11 +6,11 @@ prints a run without a cluster. The times are those of an idle machine: a step b
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.support.chaos import PossibleFault, Step, steps
+from tests.support.chaos import Fault, PossibleFault, Step, steps
 
 LARGEST_SHARE = 1 / 3
 """A fault that takes a larger part of the whole run is left out of it."""
@@ -23,6 +23,8 @@ AUTHORITY_SECONDS = 120.0
 """For so long after the loss of their authority processes may refuse each other, until all have new files."""
 SPARE_SECONDS = 30.0
 """A read on a busy machine may take so much longer than the longest fault."""
+RECOVERY_SECONDS = 60.0
+"""For so long after a fault a read may still wait for what comes back."""
 
 
 class Kind(StrEnum):
@@ -169,12 +171,29 @@ def plan(*, seed: int, seconds: float, features: Features) -> tuple[PlannedStep,
     return tuple(found)
 
 
-def longest_read(planned: Sequence[PlannedStep]) -> float:
-    """The seconds that a read of data on the reader's node may take: one that waits for longer waits for no fault."""
-    faults = [fault for one in planned for fault in one.step.faults]
-    return (
-        max((fault.seconds + _after(fault.kind, fault.part) for fault in faults), default=0.0) + SPARE_SECONDS
-    )
+@dataclass(frozen=True, kw_only=True)
+class Happened:
+    """A fault that was brought about, and when: in seconds since 1970, until it was undone and all answered again."""
+
+    fault: Fault
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted, until nothing was refused because of it."""
+        return self.end - self.begin + _after_end(self.fault.part)
+
+
+def longest_read(happened: Iterable[Happened], *, since: float, until: float) -> float:
+    """The seconds that a read of data on the reader's node may take that was under way between two times: one that
+    waits for longer waits for no fault of that time."""
+    near = [
+        one.seconds
+        for one in happened
+        if one.begin <= until and since <= one.begin + one.seconds + RECOVERY_SECONDS
+    ]
+    return max(near, default=0.0) + SPARE_SECONDS
 
 
 def _longest(fault: PossibleFault) -> float:
@@ -183,7 +202,11 @@ def _longest(fault: PossibleFault) -> float:
 
 def _after(kind: str, part: str) -> float:
     """What a fault takes beside the time that it lasts, until nothing is refused because of it."""
-    return OWN_SECONDS.get(Kind(kind), 1.0) + (AUTHORITY_SECONDS if part == Part.AUTHORITY else 0.0)
+    return OWN_SECONDS.get(Kind(kind), 1.0) + _after_end(part)
+
+
+def _after_end(part: str) -> float:
+    return AUTHORITY_SECONDS if part == Part.AUTHORITY else 0.0
 
 
 def _length(step: Step) -> float:

@@ -178,11 +178,15 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         reads = load.reads()
         print("\n".join(told(reads)), flush=True)
         held = native & load.holders()
+
+        def longest(since: float, until: float) -> float:
+            return plan.longest_read(faults.done, since=since, until=until)
+
         count = sum(len(one.step.faults) for one in planned)
         jobs = load.succeeded_jobs()
         assert too_little(faults=len(faults.done), planned=count, jobs=jobs, held=held) == []
         assert wrong_reads(reads, native=held) == []
-        assert slow_reads(reads, native=held, most=plan.longest_read(planned)) == []
+        assert slow_reads(reads, native=held, most=longest) == []
         assert load.wrong_datasets() == []
 
         state = load.state_at_rest()
@@ -196,6 +200,7 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         load.wait_for_readers()
         reads = load.reads()
         assert wrong_reads(reads, native=held) == []
+        assert slow_reads(reads, native=held, most=longest) == []
         assert failed_since(reads, since=well) == []
 
         load.end()
@@ -247,7 +252,7 @@ def run(planned: tuple[PlannedStep, ...], *, load: Load, faults: Faults) -> None
         print(f"{time.time():.0f}  {at:5.0f} s  step {number}: {one.step}", flush=True)
         for line in (*(load.change(Change(change)) for change in one.step.changes), *faults.run(one.step)):
             print(f"    {line}", flush=True)
-    kinds = sorted({f"{fault.kind} {fault.part}" for fault in faults.done})
+    kinds = sorted({f"{one.fault.kind} {one.fault.part}" for one in faults.done})
     print(
         f"{len(faults.done)} faults of {len(kinds)} kinds in {time.monotonic() - begin:.0f} s: {'; '.join(kinds)}"
     )

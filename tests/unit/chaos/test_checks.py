@@ -9,6 +9,7 @@ from e2e.chaos.checks import (
     Belongings,
     FailedRead,
     Reads,
+    SlowRead,
     belongings_of,
     dataset_state,
     differences,
@@ -83,10 +84,26 @@ def test_a_pod_whose_read_hangs_is_seen_by_the_line_that_does_not_come() -> None
     assert silent_readers(reads, readers=readers, since=0.0) == ["never read"]
 
 
-def test_a_read_that_waited_longer_than_any_fault_counts_where_the_data_lies() -> None:
-    reads = {"here": {"pod": Reads(longest=31.0)}, "elsewhere": {"pod": Reads(longest=90.0)}}
-    assert slow_reads(reads, native={"here"}, most=30.0) == ["pod on here: a read of 31.0 s, over 30 s"]
-    assert slow_reads(reads, native={"here"}, most=31.0) == []
+def test_a_read_that_waited_longer_than_any_fault_of_its_time_counts_where_the_data_lies() -> None:
+    slow = Reads(slow=(SlowRead(seconds=31.0, since=100.0, until=140.0),))
+    reads = {"here": {"pod": slow}, "elsewhere": {"pod": slow}}
+    assert slow_reads(reads, native={"here"}, most=lambda *_: 31.0) == []
+    asked: list[tuple[float, float]] = []
+
+    def most(since: float, until: float) -> float:
+        asked.append((since, until))
+        return 30.0
+
+    assert slow_reads(reads, native={"here"}, most=most) == ["pod on here: 140 a read of 31.0 s, over 30 s"]
+    assert asked == [(100.0, 140.0)]
+
+
+def test_a_slow_read_was_under_way_in_its_round_only() -> None:
+    lines = [(10.0, 1.0), (60.0, 45.0), (70.0, 2.0)]
+    text = "\n".join(json.dumps({"files": 4, "failed": [], "longest": each, "at": at}) for at, each in lines)
+    assert reads_of(text).slow == (SlowRead(seconds=45.0, since=10.0, until=60.0),)
+    first = json.dumps({"files": 4, "failed": [], "longest": 45.0, "at": 60.0})
+    assert reads_of(first).slow == (SlowRead(seconds=45.0, since=15.0, until=60.0),)
 
 
 def test_every_error_of_any_pod_counts_where_the_data_lies() -> None:

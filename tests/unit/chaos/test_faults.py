@@ -90,7 +90,9 @@ def test_a_fault_that_is_stopped_early_is_undone(
     (line,) = faults.run(step(kind, part))
     assert line.startswith("done: ")
     assert cluster.done == done
-    assert len(faults.done) == 1
+    (happened,) = faults.done
+    assert (happened.fault.kind, happened.fault.part) == (kind, part)
+    assert happened.begin <= happened.end <= time.time()
 
 
 def test_a_fault_that_broke_off_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,10 @@ from e2e.chaos.faults import MODES, PLACES, SECRETS
 from e2e.chaos.plan import (
     AUTHORITY_SECONDS,
     JUMPS,
+    RECOVERY_SECONDS,
     Change,
     Features,
+    Happened,
     Kind,
     Part,
     lines,
@@ -14,6 +16,7 @@ from e2e.chaos.plan import (
     plan,
     possible,
 )
+from tests.support.chaos import Fault
 
 ALL = Features(nodes=3, reader=True, trust=True, disks=True, clocks=True)
 LEAST = Features(nodes=3, reader=False, trust=False, disks=False, clocks=False)
@@ -42,12 +45,25 @@ def test_a_short_run_has_no_fault_that_takes_most_of_it_and_says_so() -> None:
     assert "stop API server" in rest
 
 
-def test_a_read_may_take_as_long_as_the_longest_fault_of_its_run_and_half_a_minute() -> None:
-    minute = plan(seed=1, seconds=60, features=ALL)
-    assert 30 < longest_read(minute) <= 60 / 3 + 30
-    assert longest_read(()) == 30
-    hour = plan(seed=1, seconds=3600, features=ALL)
-    assert longest_read(hour) >= AUTHORITY_SECONDS + 30
+def happened(part: Part, *, begin: float, end: float) -> Happened:
+    return Happened(fault=Fault(kind=Kind.KILL, part=part, seconds=1.0), begin=begin, end=end)
+
+
+def test_a_read_may_take_as_long_as_the_longest_fault_of_its_time_and_half_a_minute() -> None:
+    faults = [happened(Part.WORKER, begin=100, end=110), happened(Part.NODE, begin=500, end=580)]
+    assert longest_read((), since=0, until=9999) == 30
+    assert longest_read(faults, since=105, until=140) == 10 + 30
+    assert longest_read(faults, since=105, until=501) == 80 + 30
+    assert longest_read(faults, since=580 + RECOVERY_SECONDS + 1, until=9999) == 30
+    assert longest_read(faults, since=580 + RECOVERY_SECONDS - 1, until=9999) == 80 + 30
+    assert longest_read(faults, since=0, until=99) == 30
+
+
+def test_the_loss_of_the_authority_excuses_a_slow_read_only_until_all_have_new_files() -> None:
+    lost = [happened(Part.AUTHORITY, begin=100, end=105)]
+    over = 105 + AUTHORITY_SECONDS + RECOVERY_SECONDS
+    assert longest_read(lost, since=over - 1, until=9999) == 5 + AUTHORITY_SECONDS + 30
+    assert longest_read(lost, since=over + 1, until=9999) == 30
 
 
 def test_a_cluster_without_a_feature_has_none_of_its_faults() -> None:
