@@ -39,6 +39,7 @@ ELSEWHERE: dict[Right, str] = {
     ("", "persistentvolumes", "list"): "asked when a mount has no Dataset any more: do pods still use it?",
     ("", "events", "list"): "quoted where pods are slow to start, or cannot be made",
     ("apps", "daemonsets", "delete"): "FUSE clients go once, when the remote-read client has come",
+    ("", "secrets", "delete"): "certificates of nodes that have left the cache",
 }
 """What the operator's flow does not need."""
 

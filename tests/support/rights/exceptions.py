@@ -19,6 +19,7 @@ RARE: Mapping[Right, str] = {
     Right(
         "operator", "", "persistentvolumes", "list"
     ): "asked when a mount lost its Dataset while no operator ran",
+    Right("operator", "", "secrets", "delete"): "asked when a node has left a cache that has certificates",
 }
 """Rights that only some runs use."""
 

@@ -199,6 +199,8 @@ class CacheClusterController:
         if certificates is None:
             return None
         fuse = plan.needs_fuse(spec=blueprint.spec, reader_plugin=self._context.settings.reader_plugin)
+        place = (blueprint.namespace, names.fuse_name(cluster=blueprint.cluster))
+        fuse = fuse or place in self._context.stores.daemon_sets  # until it goes its pods need theirs
         subjects = trust.subjects(blueprint, nodes=sorted(nodes), fuse=fuse)
         return await certificates.provide(owner=blueprint.owner, subjects=subjects)
 

@@ -15,7 +15,7 @@ from typing import Final
 from tdcs.api import names
 from tdcs.api.conditions import Finding, finding
 from tdcs.kube.api import KubeApi, Object
-from tdcs.kube.apply import owner_reference
+from tdcs.kube.apply import belongs, owner_reference
 from tdcs.kube.errors import KubeError
 from tdcs.kube.resources import SECRETS
 from tdcs.trust.certificates import Subject, end_of
@@ -42,6 +42,9 @@ LOOK_SECONDS: Final = 60.0
 ALWAYS_GIVEN: Final = frozenset({Role.OPERATOR, Role.READER})
 """Roles of the Secrets that the user gives even where there is no cache cluster."""
 
+_OF_RELEASE: Final = (Role.READER, Role.MONITOR)
+"""Roles of the Secrets that belong to the release, and to no cache cluster."""
+
 _OWN_NAME: Final = "the operator's own"
 
 
@@ -52,6 +55,10 @@ class _State:
     authority: Authority | None = None
     identities: dict[str, Identity] = field(default_factory=dict)
     roles: dict[str, Role] = field(default_factory=dict)
+    listed: dict[str, Object] = field(default_factory=dict)
+    """The Secrets as the last look found them."""
+    wanted: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By the uids of cache clusters: the Secrets that their processes have now."""
     due: dict[str, tuple[Subject, str, datetime.datetime]] = field(default_factory=dict)
     """Secrets that need nothing: for what subject, what was found, and until when."""
     problems: dict[str, str] = field(default_factory=dict)
@@ -125,6 +132,8 @@ class Certificates:
     async def provide(self, *, owner: Object, subjects: Mapping[str, Subject]) -> Finding:
         """Have a Secret with a valid certificate for each of these, by the Secrets' names; what can be said of them.
 
+        Other Secrets of this owner are deleted: those of nodes that have left.
+
         Args:
             owner: the object whose pods use them.
             subjects: role and hosts of each.
@@ -133,10 +142,12 @@ class Certificates:
         if self.settings.given and not roles <= self._given:
             self._given |= roles
             self._looked_at = float("-inf")
+        self._state.wanted[str(owner["metadata"]["uid"])] = frozenset(subjects)
         await self.refresh()
         if not self.settings.given and self._state.authority is not None:
             for name, subject in subjects.items():
                 await self._provide(name, subject, owner)
+            await self._remove_others(owner)
         unnamed = self._unnamed(subjects, str(owner["metadata"]["name"])) if self.settings.given else {}
         return self._finding({*subjects, self.settings.secret(role=Role.READER), _OWN_NAME}, unnamed)
 
@@ -172,6 +183,7 @@ class Certificates:
             if (identity := identity_of(one.get("data"))) is not None
         }
         state.roles = {name: role for name, one in found.items() if (role := _role(one)) is not None}
+        state.listed = {name: {"metadata": one["metadata"]} for name, one in found.items()}
         if stored is not None and not _is_ours(stored):
             self._problem(
                 _OWN_NAME,
@@ -182,7 +194,8 @@ class Certificates:
         known = authority_of(stored.get("data")) if stored is not None else None
         if known is None and stored is not None:
             _log.error("Secret %s has no usable authority: a new one is made", self.settings.authority)
-        spread = known is not None and all_name(state.identities.values(), authority=known)
+        in_use = [identity for name, identity in state.identities.items() if self._is_in_use(name)]
+        spread = known is not None and all_name(in_use, authority=known)
         authority = renewed_authority(known, now=now, spread=spread)
         if authority != known:
             await self._write(
@@ -194,8 +207,34 @@ class Certificates:
             self._own, subject=Subject(role=Role.OPERATOR), authority=authority, now=now
         )
         self._state.problems.pop(_OWN_NAME, None)
-        for role in (Role.READER, Role.MONITOR):
+        for role in _OF_RELEASE:
             await self._provide(self.settings.secret(role=role), Subject(role=role), None)
+
+    def _is_in_use(self, name: str) -> bool:
+        """Whether processes may have this Secret. One of a cache cluster that this operator has not looked at yet
+        counts; one of a node that has left does not, for it is renewed no more and would never name a new authority."""
+        state = self._state
+        references = state.listed[name]["metadata"].get("ownerReferences") or ()
+        return name in {self.settings.secret(role=role) for role in _OF_RELEASE} or any(
+            name in state.wanted.get(str(reference.get("uid")), {name}) for reference in references
+        )
+
+    async def _remove_others(self, owner: Object) -> None:
+        """Delete the Secrets of this owner that no process of it has any more, with their keys."""
+        state = self._state
+        for name, secret in list(state.listed.items()):
+            if not (_is_ours(secret) and belongs(secret, owner)) or self._is_in_use(name):
+                continue
+            del state.listed[name]  # once a look
+            try:
+                uid = secret["metadata"]["uid"]
+                await self._api.delete(SECRETS, name=name, namespace=self._namespace, uid=uid)
+            except KubeError as error:
+                _log.warning("Secret %s, which nothing uses any more, cannot be deleted: %s", name, error)
+                continue
+            for known in (state.identities, state.roles, state.due, state.problems):
+                known.pop(name, None)
+            _log.info("Secret %s was deleted: nothing uses it any more", name)
 
     async def _provide(self, name: str, subject: Subject, owner: Object | None) -> None:
         state, now = self._state, self._now()

@@ -46,7 +46,7 @@ def test_operator_and_readers_are_started_with_certificates(trusted: Rendered) -
 
 def test_the_operator_reads_and_writes_secrets_in_its_own_namespace_only(trusted: Rendered) -> None:
     assert secret_rights(trusted) == [
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch"]}
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch", "delete"]}
     ]
     everywhere = trusted.one("ClusterRole", "tdcs-operator")["rules"]
     assert all("secrets" not in rule["resources"] for rule in everywhere)

@@ -38,6 +38,7 @@ OWNER = {
 AGENT = Subject(role=Role.AGENT, hosts=("default-worker-a-0.example",))
 GIVEN = ("*.example",)
 SUBJECTS = {"default-worker-a-agent-trust": AGENT}
+OTHER = {"default-worker-b-agent-trust": Subject(role=Role.AGENT, hosts=("default-worker-b-0.example",))}
 
 
 class World:
@@ -48,6 +49,7 @@ class World:
         self.time = START
         self.seconds = 0.0
         self.provider = provider
+        self.subjects = dict(SUBJECTS)
         self.restart()
 
     def restart(self) -> None:
@@ -64,7 +66,18 @@ class World:
         """After some time, one pass over the cache cluster."""
         self.time += time
         self.seconds += max(time.total_seconds(), LOOK_SECONDS)
-        return await self.certificates.provide(owner=OWNER, subjects=SUBJECTS)
+        return await self.certificates.provide(owner=OWNER, subjects=self.subjects)
+
+    def names(self) -> set[str]:
+        return {name for _, name in self.server.store(SECRETS)}
+
+    async def until_announced(self) -> bytes:
+        """To the day on which a new authority is in the Secret of the authority; its certificate."""
+        while (known := authority_of(self.data("tdcs-trust-authority"))) and known.following is None:
+            await self.later(20 * DAY)
+        assert known is not None
+        assert known.following is not None
+        return known.following.certificate
 
     def data(self, name: str) -> Mapping[str, str]:
         return self.server.store(SECRETS)["tdcs-system", name]["data"]  # type: ignore[no-any-return]
@@ -152,6 +165,81 @@ async def test_a_new_authority_is_announced_in_all_secrets_before_it_signs() -> 
     assert is_signed_by(world.identity(name).certificate, new)
     assert old in world.identity(name).authorities
     assert is_signed_by(world.certificates.identify().certificate, new)
+
+
+async def test_the_secret_of_a_node_that_has_left_is_deleted_and_holds_up_no_new_authority() -> None:
+    world = World()
+    world.subjects = {**SUBJECTS, **OTHER}
+    await world.later(DAY)
+    assert {*OTHER} < world.names()
+    world.subjects = dict(SUBJECTS)
+    await world.later(DAY)
+    assert not {*OTHER} & world.names()
+    assert {*SUBJECTS, "tdcs-trust-authority", "tdcs-trust-reader", "tdcs-trust-monitor"} == world.names()
+    new = await world.until_announced()
+    await world.later(datetime.timedelta(minutes=2))
+    await world.later(datetime.timedelta(minutes=61))
+    assert is_signed_by(world.identity("default-worker-a-agent-trust").certificate, new)
+
+
+async def test_a_secret_that_cannot_be_deleted_holds_up_no_new_authority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.subjects = {**SUBJECTS, **OTHER}
+    await world.later(DAY)
+
+    async def forbidden(*_: object, **__: object) -> bool:
+        raise error(ForbiddenError)
+
+    monkeypatch.setattr(world.server, "delete", forbidden)
+    world.subjects = dict(SUBJECTS)
+    new = await world.until_announced()
+    await world.later(datetime.timedelta(minutes=2))
+    found = await world.later(datetime.timedelta(minutes=61))
+    assert {*OTHER} < world.names()
+    assert found.status == "True"
+    assert is_signed_by(world.identity("default-worker-a-agent-trust").certificate, new)
+
+
+async def test_secrets_of_a_cache_cluster_that_was_not_looked_at_yet_are_waited_for_and_kept() -> None:
+    world = World()
+    second = {**OWNER, "metadata": {"name": "second", "uid": "uid-of-second"}}
+    await world.later(DAY)
+    await world.certificates.provide(owner=second, subjects=OTHER)
+    await world.until_announced()
+    world.restart()
+    before = authority_of(world.data("tdcs-trust-authority"))
+    for _ in range(3):
+        await world.later(datetime.timedelta(hours=2))
+    assert {*OTHER} < world.names()
+    assert authority_of(world.data("tdcs-trust-authority")) == before
+    await world.certificates.provide(owner=second, subjects=OTHER)
+    for _ in range(3):
+        await world.later(datetime.timedelta(hours=2))
+    after = authority_of(world.data("tdcs-trust-authority"))
+    assert after is not None
+    assert after.following is None
+
+
+async def test_secrets_that_are_not_the_cache_clusters_own_are_never_deleted() -> None:
+    world = World()
+    world.subjects = {**SUBJECTS, **OTHER}
+    await world.later(DAY)
+    store = world.server.store(SECRETS)
+    made = store["tdcs-system", "default-worker-b-agent-trust"]
+    strange: dict[str, dict[str, object]] = {
+        "of-nothing": {"ownerReferences": []},
+        "of-another": {"ownerReferences": [{**made["metadata"]["ownerReferences"][0], "uid": "another"}]},
+        "not-ours": {"labels": {names.LABEL_CERTIFICATE: "agent"}},
+        "no-role": {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}},
+    }
+    for name, metadata in strange.items():
+        store["tdcs-system", name] = {**made, "metadata": {**made["metadata"], "name": name, **metadata}}
+    world.subjects = dict(SUBJECTS)
+    await world.later(DAY)
+    assert {*strange} < world.names()
+    assert not {*OTHER} & world.names()
 
 
 async def test_a_release_that_was_off_for_100_days_has_valid_certificates_after_one_pass() -> None:
