@@ -160,6 +160,32 @@ def adding(*capabilities: str, name: str = "c") -> Object:
     return container(name, securityContext={"capabilities": {"drop": ["ALL"], "add": list(capabilities)}})
 
 
+def secret(namespace: str, name: str, role: str, **more: object) -> Object:
+    """A Secret as the operator makes it for a certificate, but for `more`."""
+    labels = {"app.kubernetes.io/managed-by": "tdcs", "tdcs.io/certificate": role}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": meta, **more}
+
+
+def config_map(namespace: str, name: str, *owners: Object) -> Object:
+    meta = {**metadata(namespace, *owners, labelled=False), "name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"key": "value"}}
+
+
+def token_of(account: str, secret: Object) -> Object:
+    """The Secret, which Kubernetes fills with a ServiceAccount's token."""
+    annotations = {"kubernetes.io/service-account.name": account}
+    meta = {**secret["metadata"], "annotations": annotations}
+    return {**secret, "type": "kubernetes.io/service-account-token", "metadata": meta}
+
+
+def release_of_helm(secret: Object) -> Object:
+    """The Secret with labels by which Helm takes it for a release."""
+    labels = {"owner": "helm", "name": "tdcs", "status": "deployed", "version": "99"}
+    meta = {**secret["metadata"], "labels": {**secret["metadata"]["labels"], **labels}}
+    return {**secret, "metadata": meta}
+
+
 HOST_PORT = container(ports=[{"containerPort": 80, "hostPort": 80}])
 PRIVILEGED = {"containers": [container(securityContext={"privileged": True}, args=["fuse"])]}
 
@@ -170,6 +196,7 @@ def thefts(own: str) -> list[tuple[Object, str]]:
     theirs, ours = metadata("default", train), metadata(own, cache)
     node = "may not use the node"
     takes = "take no port of their node, and add these capabilities only"
+    secrets, config_maps = "Secrets of its own certificates only", "ConfigMaps of its caches only"
     return [
         (job(metadata("kube-system", train)), "namespaces of Kubernetes"),
         (job(metadata("default")), "Jobs of TrainingJobs and of its caches only"),
@@ -198,6 +225,13 @@ def thefts(own: str) -> list[tuple[Object, str]]:
         (claim("default"), "the claims of Datasets only"),
         (service(metadata("default"), clusterIP="None"), "headless Services"),
         (service(theirs, externalIPs=["10.96.0.1"]), "headless Services"),
+        (token_of("default", secret(own, "stolen-worker-trust", "worker")), secrets),
+        (secret(own, "stolen", "worker"), secrets),
+        (secret(own, "stolen-worker-trust", "agent"), secrets),
+        (secret(own, "other-trust-authority", "authority"), secrets),
+        (release_of_helm(secret(own, "stolen-worker-trust", "worker")), "its own labels"),
+        (config_map(own, "stolen-properties"), config_maps),
+        (config_map(own, "tdcs-claims", cache), config_maps),
     ]
 
 
@@ -220,6 +254,7 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
         ),
         volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}}),
         service(metadata("default", owner("TrainingJob")), clusterIP="None"),
+        config_map(world.namespace, "stolen-properties", owner("CacheCluster")),
     ]
     assert [refusal(thief, world.kube, obj) for obj in allowed] == [""] * len(allowed)
 
@@ -232,8 +267,19 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
     world.create_dataset()
     theirs = metadata(namespace, labelled=False)
     foreign_volume = {**volume({"hostPath": {"path": "/srv"}}), "metadata": {"name": f"other-{namespace}"}}
-    for obj in (job(theirs), claim(namespace), service(theirs, clusterIP="None"), foreign_volume):
+    release = {"type": "helm.sh/release.v1", "metadata": {**theirs, "name": "sh.helm.release.v1.x.v1"}}
+    helm = {"apiVersion": "v1", "kind": "Secret", **release}
+    claims = config_map(namespace, "tdcs-claims")
+    for obj in (
+        job(theirs),
+        claim(namespace),
+        service(theirs, clusterIP="None"),
+        foreign_volume,
+        helm,
+        claims,
+    ):
         kube.create(obj)
+    certificate = {"labels": secret(namespace, "x", "worker")["metadata"]["labels"]}
     policies.enforce(job(metadata("kube-system")), by=thief)
     volume_name = foreign_volume["metadata"]["name"]
     mine = {"labels": metadata("x")["labels"], "ownerReferences": [owner("TrainingJob")]}
@@ -245,6 +291,15 @@ def test_a_stolen_token_deletes_changes_and_takes_over_nothing_of_others(
             "Service", "stolen", {"metadata": {"labels": mine["labels"]}}, namespace=namespace
         ),
         "delete a volume": lambda: thief.delete("PersistentVolume", volume_name),
+        "change what Helm installs": lambda: thief.patch(
+            "Secret", "sh.helm.release.v1.x.v1", {"data": {"release": "eA=="}}, namespace=namespace
+        ),
+        "take over a Secret": lambda: thief.patch(
+            "Secret", "sh.helm.release.v1.x.v1", {"metadata": certificate}, namespace=namespace
+        ),
+        "change a ConfigMap": lambda: thief.patch(
+            "ConfigMap", "tdcs-claims", {"data": {"kube-system.x": ""}}, namespace=namespace
+        ),
         "give itself folders": lambda: thief.patch(
             "CacheCluster", world.cluster, {"spec": {"sourceFolders": ["/etc"]}}, namespace=namespace
         ),

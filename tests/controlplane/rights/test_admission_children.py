@@ -1,0 +1,85 @@
+"""What the operator makes of a cache is made under the chart's policies: with its own account's rights, by its code."""
+
+from __future__ import annotations
+
+import datetime
+
+from tests.controlplane.operator_world import World, world
+from tests.controlplane.rights.test_admission_operator import (
+    Policies,
+    job,
+    metadata,
+    owner,
+    policies,
+    refusal,
+    release,
+    thief,
+)
+from tests.support.kube import Kube, Object
+
+from tdcs.api.cachecluster import CacheClusterSpec
+from tdcs.controllers.cachecluster import children, cleaning, network_probe, pods, trust
+from tdcs.controllers.cachecluster.blueprint import Blueprint
+from tdcs.controllers.trust.certificates import Certificates
+from tdcs.kube.client import connect
+from tdcs.trust.settings import TrustSettings
+
+__all__ = ["policies", "release", "thief", "world"]
+
+NODE = "node-a"
+
+
+def blueprint(world: World, cluster: Object, settings: TrustSettings) -> Blueprint:
+    return Blueprint(
+        owner=cluster,
+        spec=CacheClusterSpec(),
+        namespace=world.namespace,
+        image="x",
+        agent_image="x",
+        trust=settings,
+    )
+
+
+def objects_of(plan: Blueprint) -> list[Object]:
+    """Every object of a cache but its certificates and the privileged FUSE clients."""
+    worker = children.worker(plan, node=NODE)
+    worker_set = {"metadata": {**worker["metadata"], "uid": "x"}}
+    return [
+        pods.config_map(plan),
+        *children.services(plan),
+        children.master(plan),
+        worker,
+        cleaning.job(plan, worker_set=worker_set, node=NODE, views_too=True),
+        network_probe.job(plan, window=0),
+    ]
+
+
+async def test_the_operator_makes_a_cache_and_renews_its_certificates(
+    world: World, release: str, thief: Kube, policies: Policies
+) -> None:
+    world.create_cluster()
+    policies.enforce(job(metadata("kube-system", owner("TrainingJob"))), by=thief)
+    cluster = world.kube.get("CacheCluster", world.cluster, namespace=world.namespace)
+    settings = TrustSettings(provider="selfSigned", prefix=f"{release}-trust")
+    plan = blueprint(world, cluster, settings)
+    assert [answer for obj in objects_of(plan) if (answer := refusal(thief, world.kube, obj))] == []
+    account = f"{release}-operator"
+    api = await connect(
+        kubeconfig=world.plane.kubeconfig_as(service_account=account, namespace=world.namespace)
+    )
+    subjects = trust.subjects(plan, nodes=[NODE], fuse=True)
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        ends: list[dict[str, datetime.datetime]] = []
+        for time in (now, now + datetime.timedelta(days=80)):
+            certificates = Certificates(
+                api=api, namespace=world.namespace, settings=settings, now=lambda time=time: time
+            )
+            await certificates.provide(owner=cluster, subjects=subjects)
+            finding = await certificates.provide(owner=cluster, subjects=subjects)
+            assert finding.reason == "CertificatesValid", finding
+            ends.append({name: end for name, _, end in certificates.ends()})
+    finally:
+        await api.close()
+    assert subjects.keys() < ends[0].keys()
+    assert all(ends[1][name] > ends[0][name] for name in subjects)
