@@ -179,6 +179,7 @@ WARNINGS = frozenset(
         "JobFailed",
         "KeysDiffer",
         "KeysRevoked",
+        "KeysUnchecked",
         "LimitExceeded",
         "LoadFailed",
         "MountConflict",

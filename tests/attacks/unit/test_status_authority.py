@@ -278,3 +278,125 @@ async def test_a_volume_that_was_planted_for_a_dataset_to_come_is_not_its_own(
     wrong = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}} if keys else None
     await put_dataset(cluster, status=forged(cluster), secret=wrong)
     await reason(cluster, {"SourceRefused", "KeysDiffer"} if keys else {"SecretNotFound"})
+
+
+async def plant_volume(cluster: Cluster, *, status: Object | None = None, **source: Any) -> None:
+    """The attacker's Dataset, without a Secret yet, and a volume with its uid that leads to the victim's data."""
+    await put_dataset(cluster, status=status)
+    if source:
+        await cluster.server.merge(
+            DATASETS, name="stolen", namespace="stranger", patch={"spec": {"source": source}}
+        )
+    planted = copy.deepcopy(
+        cluster.server.store(PERSISTENT_VOLUMES)["", names.volume_name(namespace="n", dataset="pictures")]
+    )
+    metadata = planted["metadata"]
+    metadata.update(name="tdcs.stranger.stolen", uid="planted", creationTimestamp=utc_now())
+    metadata["labels"] |= {
+        names.LABEL_DATASET_NAMESPACE: "stranger",
+        names.LABEL_DATASET_NAME: "stolen",
+        names.LABEL_DATASET_UID: cluster.server.store(DATASETS)[ATTACKER]["metadata"]["uid"],
+    }
+    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen"}
+    cluster.server.store(PERSISTENT_VOLUMES)["", "tdcs.stranger.stolen"] = planted
+
+
+async def give_keys(cluster: Cluster, secret: Object) -> None:
+    """The attacker's Secret, which has its Dataset looked at."""
+    cluster.server.store(SECRETS)["stranger", "keys"] = secret
+    await cluster.server.merge(
+        DATASETS,
+        name="stolen",
+        namespace="stranger",
+        patch={"metadata": {"annotations": {"tdcs.io/refresh": "1"}}},
+    )
+
+
+WRONG: Object = {"data": {"accessKeyId": "bWU=", "secretAccessKey": "d3Jvbmc="}}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("status", [False, True], ids=["no-status", "forged-status"])
+async def test_a_planted_volume_with_the_right_uid_opens_nothing_to_wrong_keys(
+    cluster: Cluster, status: bool, restarted: bool
+) -> None:
+    if restarted:
+        await cluster.stop()
+    await plant_volume(cluster, status=forged(cluster) if status else None)
+    await give_keys(cluster, WRONG)
+    if restarted:
+        await cluster.start()
+    await reason(cluster, {"SourceRefused"})
+    await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
+    assert cluster.engine.state.mounts[cluster.status()["mountPath"]].credentials == OWNER
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_a_planted_volume_leads_to_no_bucket_of_that_name_elsewhere(
+    cluster: Cluster, restarted: bool
+) -> None:
+    victim = cluster.status()["mountPath"]
+    if restarted:
+        await cluster.stop()
+    await plant_volume(cluster, options={"region": "eu-west-1"})
+    taken = dict(cluster.server.store(SECRETS)["n", "keys"])
+    await give_keys(cluster, taken)
+    if restarted:
+        await cluster.start()
+
+    def leads_to() -> str:
+        volume = cluster.server.store(PERSISTENT_VOLUMES).get(("", "tdcs.stranger.stolen"))
+        return str(volume["spec"]["csi"]["volumeAttributes"]["path"]) if volume else ""
+
+    await cluster.until(lambda: leads_to() not in {"", victim})
+    await cluster.until(lambda: cluster.condition("Ready")["status"] == "True")
+
+
+def volume_of_the_victim(cluster: Cluster) -> Object | None:
+    return cluster.server.store(PERSISTENT_VOLUMES).get(
+        ("", names.volume_name(namespace="n", dataset="pictures"))
+    )
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["source-there", "source-away"])
+async def test_a_volume_outlives_its_keys_and_a_restart_unless_the_source_refuses_the_new_ones(
+    cluster: Cluster, away: bool
+) -> None:
+    before = volume_of_the_victim(cluster)
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    await cluster.create_keys(key="renewed")
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "1")
+    await cluster.stop()
+    if away:
+        files = cluster.engine.sources.pop("s3://pictures")
+    await cluster.start()
+    if away:
+        await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "KeysUnchecked")
+        assert cluster.condition("Ready")["status"] == "True"
+        cluster.engine.sources["s3://pictures"] = files
+        await cluster.stop()  # it is asked again after half a minute, or at once by a new process
+        await cluster.start()
+    await cluster.annotate("pictures", refresh="2")
+    await cluster.until(lambda: cluster.status().get("refreshed") == "2")
+    await cluster.until(lambda: cluster.condition("SourceReachable")["reason"] == "Reachable")
+    after = volume_of_the_victim(cluster)
+    assert before is not None
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert cluster.condition("Ready")["status"] == "True"
+    assert cluster.engine.state.mounts[cluster.status()["mountPath"]].credentials == RENEWED
+
+
+async def test_wrong_new_keys_take_a_volume_at_once_after_a_restart_only(cluster: Cluster) -> None:
+    await cluster.create_keys(key="mistyped")
+    await cluster.annotate("pictures", refresh="1")
+    await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
+    assert cluster.condition("Ready")["status"] == "True"
+    assert volume_of_the_victim(cluster)
+    await cluster.stop()
+    await cluster.start()  # which cannot tell it from a planted one any more
+    await cluster.until(lambda: cluster.condition("Ready").get("reason") == "SourceRefused")
+    await cluster.until(lambda: volume_of_the_victim(cluster) is None)
+    await cluster.create_keys()
+    await cluster.until_state("Ready")

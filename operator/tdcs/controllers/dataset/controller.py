@@ -17,6 +17,7 @@ from tdcs.controllers.context import Context, WorkKey
 from tdcs.controllers.dataset.key_checks import KeyChecks
 from tdcs.controllers.dataset.publisher import Publisher
 from tdcs.controllers.dataset.revoked_keys import RevokedKeys
+from tdcs.controllers.dataset.volume_origins import UNCHECKED, MountedSource, VolumeDoubt, VolumeOrigins
 from tdcs.controllers.humanize import explain_invalid
 from tdcs.controllers.mounts import checks, identity, readers
 from tdcs.controllers.mounts.deletion import dataset as deletion
@@ -33,7 +34,7 @@ from tdcs.controllers.volumes import objects, volume
 from tdcs.controllers.volumes.volume import Volume
 from tdcs.engine.protocol import Source
 from tdcs.kube.api import Object
-from tdcs.kube.objects import Key, with_finalizer
+from tdcs.kube.objects import Key, object_key, with_finalizer
 from tdcs.kube.resources import DATASETS
 from tdcs.planning.ledger import MountLedger
 
@@ -94,6 +95,7 @@ class DatasetController:
         self._key_checks = KeyChecks(
             seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
+        self._volume_origins = VolumeOrigins(key_checks=self._key_checks)
         self._endpoints = Endpoints(
             resolve=context.resolve,
             networks=lambda: cluster_networks(nodes=context.stores.nodes, more=networks()),
@@ -209,8 +211,15 @@ class DatasetController:
             origin = identity.source_of(spec=spec, credentials=keys, address=allowed.address)
         # What serves goes on while the source is in doubt: nothing is mounted, listed or assigned to be read meanwhile.
         trouble = doubt or (keys if isinstance(keys, Problem) else None)
-        # A status alone is no authority: whoever could write it would read with the keys of another one.
+        # Neither a status nor a volume alone is an authority: whoever could write it would read another's data.
         claimed = objects.mounted_path(live.volume)
+        doubted = self._volume_doubt(key, obj, dataset, path=claimed, origin=origin) if claimed else None
+        if doubted is not None and doubted.settled:
+            return await self._withdraw(obj, dataset, doubted.cause)
+        if doubted is not None and doubted.asking:
+            return None  # the answer wakes it; all stands meanwhile
+        if doubted is not None:
+            origin, trouble = None, trouble or doubted.cause
         if trouble is not None and not (claimed and serves):
             return await self._publisher.blocked(obj, trouble)
         path = self._path_of(dataset, origin=origin, claimed=claimed)
@@ -271,7 +280,9 @@ class DatasetController:
         if found.problem is not None:
             self._revoked.forget(me.key)  # the source was not asked: it has refused nothing
             return wait
-        left = self._revoked.note(me.key, refused=self._keys_refused(me, mount, found, origin, keys, allowed))
+        unknown = allowed.doubt is not None or trouble is UNCHECKED
+        refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
+        left = self._revoked.note(me.key, refused=refused)
         waits = (wait, left, self._key_checks.seconds_left(me.key))
         return min((one for one in waits if one is not None), default=None)
 
@@ -282,21 +293,24 @@ class DatasetController:
         found: MountReport,
         origin: Source | None,
         keys: Problem | None,
-        allowed: Permission,
+        *,
+        unknown: bool,
     ) -> bool | None:
-        """Whether a Dataset has no keys that its source takes; None while the source has not said so of these."""
+        """Whether a Dataset has no keys that its source takes; None while the source has not said so of these.
+        `unknown`: it has keys, of which nothing can be said just now."""
         if origin is None:
-            return None if allowed.doubt is not None else found.there
+            return None if unknown else found.there
         if found.there and any(one is not None and one.keys_refused for one in (found.trouble, keys)):
             return True
         known = origin.credentials is None or identity.mark(origin) == mount.mounting.mark
-        return False if known or self._key_checks.are_taken(me.key) else None
+        return False if known or self._key_checks.are_taken(me.key, origin) else None
 
     async def _delete(self, key: WorkKey, obj: Object, mount: Mount | None) -> float | None:
         """One step of a deletion."""
         self._endpoints.forget(key)
         self._revoked.forget(key)
         self._key_checks.forget(key)
+        self._volume_origins.forget(key)
         left = await deletion.delete(world=self._world, obj=obj, mount=mount)
         if isinstance(left, Problem):
             return await self._publisher.blocked(obj, left)
@@ -306,9 +320,12 @@ class DatasetController:
 
     async def _withdraw(self, obj: Object, dataset: Dataset, cause: Problem) -> float | None:
         """A source that may not be used, or not any more: nothing of it is read or kept for this Dataset."""
-        mount, left = self._mount_of(dataset), None
-        if mount is not None:
-            left = await deletion.release(world=self._world, obj=obj, mount=mount, patient=False)
+        key, mount = WorkKey(DATASETS, *object_key(obj)), self._mount_of(dataset)
+        # Without a mount, too: a volume may be there that was not made for it.
+        left = await deletion.release(world=self._world, obj=obj, mount=mount, patient=False)
+        if left is None:
+            self._key_checks.forget(key)
+            self._volume_origins.forget(key)
         if isinstance(left, Problem):
             cause = replace(cause, message=f"{cause.message}; {left.message}")
         await self._publisher.withdrawn(obj, cause, gone=left is None)
@@ -323,6 +340,7 @@ class DatasetController:
         self._publisher.forget(key)
         self._endpoints.forget(key)
         self._key_checks.forget(key)
+        self._volume_origins.forget(key)
         left = False
         for mount in self._world:
             if self._context.stores.cache_cluster(mount.cluster) is None:
@@ -333,6 +351,25 @@ class DatasetController:
         for _, cluster in list(self._context.stores.cache_clusters):
             left |= await self._orphans.sweep(cluster)
         return self._context.settings.survey_seconds if left else None
+
+    def _volume_doubt(
+        self, key: WorkKey, obj: Object, dataset: Dataset, *, path: str, origin: Source | None
+    ) -> VolumeDoubt | None:
+        """Why the volume of a Dataset may not be its own; None when it is."""
+        cluster = dataset.spec.cache_cluster_ref.name
+        mount = self._world.find(cluster=cluster, path=path)
+        return self._volume_origins.doubt(
+            key,
+            uid=obj["metadata"]["uid"],
+            path=path,
+            spec=identity.source_of(spec=dataset.spec, credentials=None),
+            source=origin,
+            mounted=MountedSource(
+                source=mount.mounting.source if mount is not None else None,
+                uri=self._world.observer.view(cluster).mounts.get(path, ""),
+            ),
+            check_keys=self._context.caches.get(cluster=cluster).check_keys,
+        )
 
     def _mount_of(self, dataset: Dataset) -> Mount | None:
         """The mount that its status names."""

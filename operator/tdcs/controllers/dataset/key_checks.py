@@ -28,6 +28,7 @@ class _Check:
         work: the question under way.
         trouble: that they were refused, the last time that the source said anything of them.
         taken: whether they were taken then.
+        awaited: whether more waits for the answer than a report: no word is asked for again soon.
     """
 
     mark: Mark
@@ -35,6 +36,7 @@ class _Check:
     work: BackgroundTask[bool] | None = None
     trouble: Problem | None = None
     taken: bool = False
+    awaited: bool = False
 
 
 class KeyChecks:
@@ -54,13 +56,16 @@ class KeyChecks:
         self._on_done: Final = on_done
         self._checks: Final[dict[WorkKey, _Check]] = {}
 
-    def look(self, key: WorkKey, source: Source | None, *, check_keys: CheckKeys) -> Problem | None:
+    def look(
+        self, key: WorkKey, source: Source | None, *, check_keys: CheckKeys, awaited: bool = False
+    ) -> Problem | None:
         """Why the source does not take a Dataset's keys, as far as it is known; asks when it is time.
 
         Args:
             key: the Dataset.
             source: with its own keys; None while these are not known, or may not be used.
             check_keys: asks.
+            awaited: whether the answer decides on more than a report: a source that was not asked is asked at once.
         """
         if source is None or source.credentials is None:
             return None
@@ -74,14 +79,22 @@ class KeyChecks:
         elif known.mark != mark and known.work is None:
             # What was refused stays so until the source has taken other keys: else a change would begin it anew.
             known.mark, known.taken, known.due_at = mark, False, now
+        if awaited and not known.awaited:
+            known.due_at = now
+        known.awaited = awaited
         if known.work is None and now >= known.due_at:
             self._begin(key, known, source, check_keys)
         return known.trouble
 
-    def are_taken(self, key: WorkKey) -> bool:
-        """Whether the source has taken a Dataset's present keys, the last time that it said anything of them."""
+    def are_taken(self, key: WorkKey, source: Source) -> bool:
+        """Whether the source has taken these keys of a Dataset, the last time that it said anything of them."""
         known = self._checks.get(key)
-        return known is not None and known.taken
+        return known is not None and known.taken and known.mark == identity.mark(source)
+
+    def is_asking(self, key: WorkKey) -> bool:
+        """Whether the source is being asked about a Dataset."""
+        known = self._checks.get(key)
+        return known is not None and known.work is not None
 
     def seconds_left(self, key: WorkKey) -> float | None:
         """Until the source is to be asked about a Dataset; None when it is not, or is being asked."""
@@ -118,5 +131,6 @@ class KeyChecks:
         else:
             if taken:
                 known.trouble, known.taken = None, True
-        pause = self._seconds if known.trouble is None else min(self._seconds, RETRY_LATER)
+        again_soon = known.trouble is not None or (known.awaited and not known.taken)
+        pause = min(self._seconds, RETRY_LATER) if again_soon else self._seconds
         known.due_at = self._clock() + pause
