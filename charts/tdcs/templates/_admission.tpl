@@ -31,14 +31,16 @@ of the values. */}}
 {{- toJson (concat $images .Values.admissionPolicies.fuseImages | uniq) }}
 {{- end }}
 
-{{/* Whether the pods of a pod spec use the node they run on, in CEL. Takes the expression of the spec. */}}
+{{/* Whether the pods of a pod spec use the node they run on, in CEL. Takes the expression of the spec. Any field may be there
+without a value (`volumes:` in YAML), which is null: only what may not be null is looked into. */}}
 {{- define "tdcs.usesNode" -}}
-({{ . }}.?volumes.orValue([]).exists(v, v.?hostPath.hasValue()) || {{ . }}.?hostNetwork.orValue(false) == true ||
-{{ . }}.?hostPID.orValue(false) == true || {{ . }}.?hostIPC.orValue(false) == true ||
-({{ . }}.?containers.orValue([]) + {{ . }}.?initContainers.orValue([])).exists(c,
-c.?securityContext.?privileged.orValue(false) == true ||
-c.?securityContext.?capabilities.?add.orValue([]).exists(a, !(a in {{ include "tdcs.plainCapabilities" . }})) ||
-c.?ports.orValue([]).exists(o, o.?hostPort.orValue(0) != 0)))
+([{{ . }}.?volumes.orValue(null)].exists(l, l != null && l.exists(v, v.?hostPath.orValue(null) != null)) ||
+{{ . }}.?hostNetwork.orValue(false) == true || {{ . }}.?hostPID.orValue(false) == true || {{ . }}.?hostIPC.orValue(false) == true ||
+[{{ . }}.?containers.orValue(null), {{ . }}.?initContainers.orValue(null)].exists(l, l != null && l.exists(c,
+[c.?securityContext.orValue(null)].exists(s, s != null && (s.?privileged.orValue(false) == true ||
+[s.?capabilities.orValue(null)].exists(k, k != null && [k.?add.orValue(null)].exists(m, m != null &&
+m.exists(a, !(a in {{ include "tdcs.plainCapabilities" . }})))))) ||
+[c.?ports.orValue(null)].exists(m, m != null && m.exists(o, o.?hostPort.orValue(0) != 0 && o.?hostPort.orValue(null) != null)))))
 {{- end }}
 
 {{/* An endpoint in its one form, in CEL: scheme and host in lower case, without a dot at the host's end, with the port. Takes the

@@ -256,3 +256,28 @@ def test_pods_of_jobs_use_no_node_unless_their_namespace_may(world: World, relea
         assert refusal(world.kube, allowed) == ""
     finally:
         world.kube.delete("Namespace", "elsewhere")
+
+
+def test_fields_without_a_value_are_taken_as_a_job_takes_them(world: World, release: str) -> None:
+    main = {"name": "main", "image": "x"}
+    privileged = {"containers": [{**main, "securityContext": {"privileged": True}}]}
+    world.wait(lambda: "nodeAccessNamespaces" in refusal(world.kube, job(world, **privileged)))
+    author = account(world, "author")
+    taken: list[Object] = [
+        {"volumes": None, "initContainers": None},
+        {"hostNetwork": None, "hostPID": None, "hostIPC": None},
+        {"serviceAccountName": None, "serviceAccount": None},
+        {"volumes": [{"name": "h", "hostPath": None, "emptyDir": {}}]},
+        {"containers": [{**main, "ports": None, "securityContext": None}]},
+        {"containers": [{**main, "securityContext": {"privileged": None, "capabilities": None}}]},
+        {"containers": [{**main, "securityContext": {"capabilities": {"add": None}}}]},
+        {"containers": [{**main, "ports": [{"containerPort": 1, "hostPort": None}]}]},
+    ]
+    for pod in taken:
+        assert refusal(author, job(world, **pod)) == "", pod
+    for hidden in (
+        {**privileged, "volumes": None},
+        {"hostNetwork": True, "initContainers": None},
+        {"volumes": [{"name": "h", "hostPath": {"path": "/"}}], "containers": [{**main, "ports": None}]},
+    ):
+        assert "capabilities beyond" in refusal(author, job(world, **hidden)), hidden

@@ -73,7 +73,10 @@ async def test_the_operator_makes_a_cache_and_renews_its_certificates(
         ends: list[dict[str, datetime.datetime]] = []
         for time in (now, now + datetime.timedelta(days=80)):
             certificates = Certificates(
-                api=api, namespace=world.namespace, settings=settings, now=lambda time=time: time
+                api=api,
+                namespace=world.namespace,
+                settings=settings,
+                now=lambda time=time: time,  # type: ignore[misc]
             )
             await certificates.provide(owner=cluster, subjects=subjects)
             finding = await certificates.provide(owner=cluster, subjects=subjects)

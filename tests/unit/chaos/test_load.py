@@ -89,8 +89,8 @@ def test_a_job_that_was_taken_without_an_answer_must_succeed_too(api: Api, load:
 def test_a_job_that_was_deleted_is_not_missed(api: Api, load: Load) -> None:
     for one in (Change.CREATE_JOB, Change.CREATE_JOB):
         load.change(one)
-    for one in api.objects.values():
-        del one["status"]
+    for made in api.objects.values():
+        del made["status"]
     load.change(Change.DELETE_JOB)
     (left,) = api.objects
     api.objects[left]["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
@@ -100,7 +100,7 @@ def test_a_job_that_was_deleted_is_not_missed(api: Api, load: Load) -> None:
 
 def test_the_only_job_is_not_deleted(api: Api, load: Load) -> None:
     load.change(Change.CREATE_JOB)
-    for one in api.objects.values():
-        del one["status"]
+    for made in api.objects.values():
+        del made["status"]
     load.change(Change.DELETE_JOB)
     assert [name for _, name in api.objects] == ["job-001"]
