@@ -83,6 +83,10 @@ ReadsByNode = Mapping[str, Mapping[str, Reads]]
 """What pods have read, by node and pod: a pod that is made anew elsewhere has the same name there."""
 
 
+Sums = Mapping[str, str | None]
+"""SHA-256 sums of files by their paths; None where a file could not be read."""
+
+
 def reads_of(text: str) -> Reads:
     """What a pod has written, see `e2e.read_on`. A line that a kill or a power cut has broken counts for nothing."""
     files, longest, last, failed, printed = 0, 0.0, 0.0, list[FailedRead](), list[str]()
@@ -153,6 +157,57 @@ def slow_reads(reads: ReadsByNode, *, native: Set[str], most: Callable[[float, f
         for one in each.slow
         if one.seconds > (longest := most(one.since, one.until))
     ]
+
+
+def sums_of(text: str) -> list[Sums]:
+    """What a pod has written in each round, see `e2e.chaos.read_version`. A line that a power cut has broken counts for
+    nothing."""
+    found = list[Sums]()
+    for line in text.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def mixed_versions(
+    rounds: Mapping[str, Sequence[Sums]], *, versions: Mapping[int, Mapping[str, str]]
+) -> list[str]:
+    """The pods that have read what is not one and the same version of a Dataset as long as they ran: its names, and its
+    bytes where they could be read.
+
+    Args:
+        rounds: what each pod has read.
+        versions: what the source has had, by the number of the version.
+    """
+    return [
+        f"{pod} has read {_versions_read(each, versions)}"
+        for pod, each in sorted(rounds.items())
+        if not any(all(_is_of(sums, version) for sums in each) for version in versions.values())
+    ]
+
+
+def _is_of(sums: Sums, version: Mapping[str, str]) -> bool:
+    return sums.keys() == version.keys() and all(
+        found in {None, version[path]} for path, found in sums.items()
+    )
+
+
+def _versions_read(rounds: Sequence[Sums], versions: Mapping[int, Mapping[str, str]]) -> str:
+    """Of which versions the files of each round are, where that changes."""
+    said = list[str]()
+    for sums in rounds:
+        read = {path: found for path, found in sums.items() if found is not None}
+        numbers = {
+            next((number for number, version in versions.items() if version.get(path) == found), None)
+            for path, found in read.items()
+        }
+        names = ", ".join(sorted("no version" if one is None else f"version {one}" for one in numbers))
+        what = f"{len(sums)} files: {names}"
+        if what not in said[-1:]:
+            said.append(what)
+    return "; ".join(said)
 
 
 def too_little(*, faults: int, planned: int, jobs: Collection[str], held: Set[str]) -> list[str]:

@@ -1,24 +1,30 @@
 """What users do in a run: pods that read all the time, jobs that compare checksums, Datasets and Preloads that come,
 change and go.
 
-Four Datasets: `steady` never changes and is read all the time; the source of `moving` changes; `passing` is created and
-deleted; `asked` has of its data what Preloads bring.
+Four Datasets: `steady` never changes and is read all the time; the source of `moving` changes, and a new pod reads each
+version for a while; `passing` is created and deleted; `asked` has of its data what Preloads bring.
 """
 
+import hashlib
 import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deploy.images.store.tdcs_store import content
+from deploy.images.store.tdcs_store.units import parse_sizes
+
 from e2e.chaos import objects
 from e2e.chaos.checks import (
     ReadsByNode,
+    Sums,
     dataset_state,
     differences,
     missing_of,
     placed_bytes,
     reads_of,
     silent_readers,
+    sums_of,
 )
 from e2e.chaos.nodes import Node
 from e2e.chaos.objects import NAMESPACE
@@ -51,6 +57,21 @@ DATASETS, JOBS, PRELOADS = "datasets.tdcs.io", "trainingjobs.tdcs.io", "preloads
 def bucket(name: str) -> str:
     """The bucket of a Dataset."""
     return f"chaos-{name}"
+
+
+def made(name: str, *, version: int) -> Made:
+    """What the bucket of a Dataset is filled with. No two versions have a file in common."""
+    files, seed = FILES.get(name, 20 + version % 7), version if name == MOVING else 1
+    return Made(files=files, size=SIZES, seed=f"{name}-{seed}")
+
+
+def sums(bucket: Made) -> dict[str, str]:
+    """The sum of each file of such a bucket, by its path."""
+    files = content.plan(files=bucket.files, sizes=parse_sizes(bucket.size), seed=bucket.seed)
+    return {
+        file.path: hashlib.sha256(b"".join(content.content(seed=bucket.seed, file=file))).hexdigest()
+        for file in files
+    }
 
 
 class Load:
@@ -115,6 +136,7 @@ class Load:
         ]
         self._kubectl.apply(objects.checks(sums), *objects.results(), *readers)
         self._create_job()  # one at least, whatever is drawn
+        self._read_version()
         self._kubectl.wait(
             self._not_reading,
             what="the pods do not read",
@@ -188,8 +210,19 @@ class Load:
     def reads(self) -> ReadsByNode:
         """What each pod has read so far, jobs' pods that are gone, too."""
         return {
-            node.name: {pod: reads_of(text) for pod, text in node.results().items()} for node in self._nodes
+            node.name: {pod: reads_of(text) for pod, text in node.results(objects.READS).items()}
+            for node in self._nodes
         }
+
+    def version_rounds(self) -> dict[str, list[Sums]]:
+        """What each pod has read of the Dataset that changes. A pod is on one node only."""
+        return {
+            pod: sums_of(text) for node in self._nodes for pod, text in node.results(objects.VERSIONS).items()
+        }
+
+    def versions(self) -> dict[int, dict[str, str]]:
+        """What the source of the Dataset that changes has had so far, by the number of the version."""
+        return {version: sums(made(MOVING, version=version)) for version in range(1, self._version + 1)}
 
     def succeeded_jobs(self) -> list[str]:
         """The jobs that have succeeded so far and are still there."""
@@ -225,6 +258,7 @@ class Load:
                 self._fill(MOVING)
                 self._asked += 1
                 self._refresh(MOVING)
+                self._read_version()
                 return f"version {self._version} of {MOVING}"
             case Change.DATASET:
                 self._copies[MOVING] = 1 if self._copies[MOVING] == COPIES else COPIES
@@ -257,11 +291,15 @@ class Load:
         self._apply(JOBS, objects.job(name, workers=workers, dataset=STEADY, image=self._image), self._jobs)
         return f"{name} with {workers} workers"
 
-    def _apply(self, resource: str, made: Object, known: set[str]) -> None:
+    def _read_version(self) -> None:
+        name = f"{MOVING}-{self._version:03}"
+        self._kubectl.apply(objects.version_reader(name=name, claim=MOVING, image=self._image))
+
+    def _apply(self, resource: str, wanted: Object, known: set[str]) -> None:
         """Create an object, or change it. Without an answer it may be there, and must end well if it is."""
-        name = made["metadata"]["name"]
+        name = wanted["metadata"]["name"]
         known.add(name)
-        self._kubectl.apply(made)
+        self._kubectl.apply(wanted)
         self._taken.add((resource, name))
 
     def _refresh(self, name: str) -> None:
@@ -295,9 +333,8 @@ class Load:
         known.discard(name)
 
     def _fill(self, name: str) -> None:
-        files, seed = FILES.get(name, 20 + self._version % 7), str(self._version if name == MOVING else 1)
-        made = Made(files=files, size=SIZES, seed=f"{name}-{seed}")
-        found = operations.fill("small", bucket=bucket(name), made=made, reporter=self._reporter)
+        wanted = made(name, version=self._version)
+        found = operations.fill("small", bucket=bucket(name), made=wanted, reporter=self._reporter)
         self._sizes[name] = found["totalFiles"], found["totalBytes"]
 
     def _create(self, name: str) -> None:
@@ -305,8 +342,8 @@ class Load:
         spec: dict[str, Any] = {"preload": {"enabled": False}}
         if name in self._copies:
             spec = {"placement": {"mode": "Replicate", "nodeCount": self._copies[name]}}
-        made = objects.made_dataset(name, endpoint=self.source.endpoint, bucket=bucket(name), **spec)
-        self._apply(DATASETS, made, self._datasets)
+        wanted = objects.made_dataset(name, endpoint=self.source.endpoint, bucket=bucket(name), **spec)
+        self._apply(DATASETS, wanted, self._datasets)
 
     def _reconcile(self) -> None:
         """Create what an API server that did not answer may not have taken, and delete the rest. What it has taken must

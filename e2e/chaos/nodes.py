@@ -164,13 +164,13 @@ class Node:
         """Make the folder of what pods have read, empty, and for every user."""
         self.run(f"rm -rf {RESULTS} && mkdir {RESULTS} && chmod 1777 {RESULTS}")
 
-    def results(self) -> dict[str, str]:
-        """What pods on the node have written, by the name of the pod."""
+    def results(self, kind: str) -> dict[str, str]:
+        """What pods on the node have written into files of this suffix, by the name of the pod."""
         names = self.insist(f"ls {RESULTS}").split()
         return {
             PurePosixPath(name).stem: self.insist(f'cat "{RESULTS}/$1"', name)
             for name in names
-            if name.endswith(".jsonl")
+            if PurePosixPath(name).suffix == kind
         }
 
     def remove_results(self) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e import read_on
+from e2e.chaos import read_version
 from e2e.chaos.nodes import RESULTS
 from e2e.test_cluster import pod
 from e2e.test_training import reading_job
@@ -16,6 +17,11 @@ CHECKS, RESULTS_CLAIM = "checks", "results"
 PAUSE_SECONDS = 0.05
 """Of a reading thread after each file: pods that read all the time would leave nothing else a processor."""
 JOB_ROUNDS = 3
+READS, VERSIONS = ".jsonl", ".versions"
+"""Suffixes of files of results: of what `read_on.py` and `read_version.py` have written."""
+VERSION_ROUNDS = 60
+VERSION_PAUSE_SECONDS = 2.0
+"""A pod reads a version for a few steps of the run, in which the source may get another one."""
 BACKOFF_LIMIT = 50
 """Pods of a job that a killed node or client has failed are replaced: each job must succeed in the end."""
 _OWN_TIME = {"name": "LD_PRELOAD", "value": ""}
@@ -32,16 +38,20 @@ def reading_script(rounds: int) -> str:
     """Read and compare the files of a Dataset, and write down what was found, and what the program dies of;
     0: without end."""
     program = "python3 /checks/read_on.py /checks/expected.json /data"
-    return f"{program} {rounds} {PAUSE_SECONDS} >> /results/$HOSTNAME.jsonl 2>&1"
+    return f"{program} {rounds} {PAUSE_SECONDS} >> /results/$HOSTNAME{READS} 2>&1"
 
 
 def checks(sums: dict[str, str]) -> Object:
-    """The program of the pods that read, and what the files must be."""
+    """The programs of the pods that read, and what the files of the Dataset must be that does not change."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": CHECKS, "namespace": NAMESPACE},
-        "data": {"read_on.py": Path(read_on.__file__).read_text(), "expected.json": json.dumps(sums)},
+        "data": {
+            "read_on.py": Path(read_on.__file__).read_text(),
+            "read_version.py": Path(read_version.__file__).read_text(),
+            "expected.json": json.dumps(sums),
+        },
     }
 
 
@@ -86,6 +96,22 @@ def reader(*, name: str, node: str, claim: str, image: str) -> Object:
         namespace=NAMESPACE,
         restartPolicy="Always",
         nodeSelector={"kubernetes.io/hostname": node},
+        container={"volumeMounts": [_DATA, *_MOUNTS], "env": [_OWN_TIME]},
+        volumes=[
+            {"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+            *_VOLUMES,
+        ],
+    )
+
+
+def version_reader(*, name: str, claim: str, image: str) -> Object:
+    """A pod that writes down for a while which bytes a Dataset has."""
+    rounds = f"{VERSION_ROUNDS} {VERSION_PAUSE_SECONDS}"
+    return pod(
+        name,
+        image=image,
+        script=f"exec python3 /checks/read_version.py /data {rounds} >> /results/$HOSTNAME{VERSIONS}",
+        namespace=NAMESPACE,
         container={"volumeMounts": [_DATA, *_MOUNTS], "env": [_OWN_TIME]},
         volumes=[
             {"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},

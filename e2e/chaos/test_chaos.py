@@ -26,6 +26,7 @@ from e2e.chaos.checks import (
     differences,
     failed_since,
     left_over,
+    mixed_versions,
     slow_reads,
     told,
     too_little,
@@ -187,6 +188,10 @@ def test_whatever_fails_no_byte_is_wrong_every_job_ends_and_nothing_is_left(
         assert too_little(faults=len(faults.done), planned=count, jobs=jobs, held=held) == []
         assert wrong_reads(reads, native=held) == []
         assert slow_reads(reads, native=held, most=longest) == []
+        if features.reader:  # a pod that reads through FUSE sees what the cache has now
+            rounds = load.version_rounds()
+            assert any(rounds.values()), "no pod has read the Dataset that changes"
+            assert mixed_versions(rounds, versions=load.versions()) == []
         assert load.wrong_datasets() == []
 
         state = load.state_at_rest()

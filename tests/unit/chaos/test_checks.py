@@ -1,10 +1,15 @@
 """What a chaos run checks is seen when it is broken."""
 
+import hashlib
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e import read_on
+from e2e.chaos import read_version
 from e2e.chaos.checks import (
     Belongings,
     FailedRead,
@@ -16,9 +21,11 @@ from e2e.chaos.checks import (
     failed_since,
     left_over,
     missing_of,
+    mixed_versions,
     reads_of,
     silent_readers,
     slow_reads,
+    sums_of,
     told,
     too_little,
     wrong_reads,
@@ -198,3 +205,54 @@ def test_a_run_in_which_too_little_happened_shows_nothing() -> None:
     assert too_little(**enough | {"held": set()}) == [
         "no node that held the data from the beginning still does"
     ]
+
+
+VERSIONS = {1: {"a": "a1", "b": "b1"}, 2: {"a": "a2", "b": "b2", "c": "c2"}}
+
+
+def mixed(*rounds: dict[str, str | None]) -> list[str]:
+    return mixed_versions({"pod": rounds}, versions=VERSIONS)
+
+
+def test_a_pod_that_reads_one_version_whatever_it_cannot_read_reads_no_mix() -> None:
+    assert mixed() == []
+    assert mixed({"a": "a1", "b": "b1"}, {"a": "a1", "b": None}, {"a": None, "b": None}) == []
+    assert mixed({"a": "a2", "b": "b2", "c": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ([{"a": "a1", "b": "b2"}], "2 files: version 1, version 2"),
+        ([{"a": "a1", "b": "wrong"}], "2 files: no version, version 1"),
+        ([{"a": "a1"}], "1 files: version 1"),
+        ([{"a": "a2", "b": "b2"}], "2 files: version 2"),
+        (
+            [{"a": "a1", "b": "b1"}, {"a": "a2", "b": "b2", "c": "c2"}],
+            "2 files: version 1; 3 files: version 2",
+        ),
+        ([{"a": "a1", "b": None}, {"a": None, "b": "b2"}], "2 files: version 1; 2 files: version 2"),
+    ],
+)
+def test_a_mix_of_versions_is_seen_in_one_round_and_over_rounds(
+    rounds: list[dict[str, str | None]], said: str
+) -> None:
+    assert mixed(*rounds) == [f"pod has read {said}"]
+
+
+def test_what_a_pod_has_read_of_a_version_is_taken_line_by_line() -> None:
+    assert sums_of('{"a": "a1", "b": null}\n{"a": "a1", "b"\n{"a": "a1", "b": "b1"}\n') == [
+        {"a": "a1", "b": None},
+        {"a": "a1", "b": "b1"},
+    ]
+
+
+def test_the_program_of_a_pod_writes_down_the_sums_of_all_files(tmp_path: Path) -> None:
+    (tmp_path / "000").mkdir()
+    (tmp_path / ".tdcs").mkdir()
+    for name in ("000/a", ".tdcs/not-of-the-dataset"):
+        (tmp_path / name).write_text("one")
+    (tmp_path / "000/gone").symlink_to(tmp_path / "nowhere")
+    command = [sys.executable, read_version.__file__, str(tmp_path), "2", "0"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert sums_of(printed) == [{"000/a": hashlib.sha256(b"one").hexdigest(), "000/gone": None}] * 2

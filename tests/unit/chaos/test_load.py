@@ -1,10 +1,13 @@
 """The users of a chaos run know what they have created: nothing of it may vanish, and some job is always there."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from e2e.chaos.load import JOBS, Load
+from deploy.images.store.tdcs_store.buckets import Buckets
+from deploy.images.store.tdcs_store.units import parse_sizes
+from e2e.chaos.load import JOBS, MOVING, Load, made
 from e2e.chaos.plan import Change
 from e2e.chaos.source import Source
 
@@ -13,7 +16,7 @@ from tdcs_local.kind.kubectl import Kubectl, Object
 from tdcs_local.progress import Reporter
 from tdcs_local.store import operations
 
-RESOURCES = {"TrainingJob": JOBS, "Preload": "preloads.tdcs.io", "Dataset": "datasets.tdcs.io"}
+RESOURCES = {"Pod": "pods", "TrainingJob": JOBS, "Preload": "preloads.tdcs.io", "Dataset": "datasets.tdcs.io"}
 
 
 class Api:
@@ -87,10 +90,10 @@ def test_a_job_that_was_taken_without_an_answer_must_succeed_too(api: Api, load:
 
 
 def test_a_job_that_was_deleted_is_not_missed(api: Api, load: Load) -> None:
-    for one in (Change.CREATE_JOB, Change.CREATE_JOB):
-        load.change(one)
-    for made in api.objects.values():
-        del made["status"]
+    for _ in range(2):
+        load.change(Change.CREATE_JOB)
+    for one in api.objects.values():
+        del one["status"]
     load.change(Change.DELETE_JOB)
     (left,) = api.objects
     api.objects[left]["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
@@ -100,7 +103,25 @@ def test_a_job_that_was_deleted_is_not_missed(api: Api, load: Load) -> None:
 
 def test_the_only_job_is_not_deleted(api: Api, load: Load) -> None:
     load.change(Change.CREATE_JOB)
-    for made in api.objects.values():
-        del made["status"]
+    for one in api.objects.values():
+        del one["status"]
     load.change(Change.DELETE_JOB)
     assert [name for _, name in api.objects] == ["job-001"]
+
+
+def test_a_new_pod_reads_each_version_of_the_source_that_changes(api: Api, load: Load) -> None:
+    for _ in range(2):
+        assert load.change(Change.SOURCE).startswith("done")
+    assert [name for _, name in api.objects] == ["moving-002", "moving-003"]
+    assert list(load.versions()) == [1, 2, 3]
+
+
+def test_the_versions_are_what_the_store_makes_of_them(load: Load, tmp_path: Path) -> None:
+    load.change(Change.SOURCE)
+    buckets = Buckets(root=tmp_path)
+    for version, sums in load.versions().items():
+        wanted = made(MOVING, version=version)
+        filled = buckets.fill_from_seed(
+            "moving", files=wanted.files, sizes=parse_sizes(wanted.size), seed=wanted.seed
+        )
+        assert {file["path"]: file["sha256"] for file in filled["files"]} == sums
