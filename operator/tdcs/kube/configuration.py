@@ -9,14 +9,16 @@ import asyncio
 import os
 import re
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.aio.config.exec_provider import ExecProvider
+from kubernetes.aio.config.kube_config import KubeConfigLoader
 from yarl import URL
 
 DEFAULT_KUBECONFIG = Path(os.path.expanduser("~/.kube/config"))  # without a home it merely does not exist
@@ -37,6 +39,7 @@ class ApiAccess:
     Attributes:
         configuration: the address, certificates and proxy, in the package's form; replaced by `renew`.
         namespace: of the kubeconfig's context or of the pod; None when neither names one.
+        impersonation: headers of each request, by which the server takes it for another user's; see `_impersonation`.
     """
 
     def __init__(
@@ -44,10 +47,12 @@ class ApiAccess:
         *,
         configuration: Configuration,
         namespace: str | None = None,
+        impersonation: Sequence[tuple[str, str]] = (),
         read: Callable[[], Awaitable[Configuration]] | None = None,
     ) -> None:
         self.configuration = configuration
         self.namespace = namespace
+        self.impersonation = impersonation
         self._read = read
         self._renewing = asyncio.Lock()
 
@@ -88,12 +93,45 @@ async def load_access(*, kubeconfig: Path | None = None, context: str | None = N
     files = _kubeconfig_files(kubeconfig)
     if files is None:
         return await _of_service_account()
-    configuration, namespace = await _of_file(files, context=context)
+    configuration, loader = await _of_file(files, context=context)
+    namespace = loader.current_context["context"].get("namespace")
+    user = getattr(getattr(loader, "_user", None), "value", None)
+    impersonation = _impersonation(user or {}, files=files)
 
     async def read() -> Configuration:
         return (await _of_file(files, context=context))[0]
 
-    return ApiAccess(configuration=configuration, namespace=namespace, read=read)
+    return ApiAccess(configuration=configuration, namespace=namespace, impersonation=impersonation, read=read)
+
+
+def _impersonation(user: Mapping[str, Any], *, files: str) -> tuple[tuple[str, str], ...]:
+    """The headers for a kubeconfig's user with `as`, `as-uid`, `as-groups` and `as-user-extra`: what kubectl --as does.
+    The package takes no notice of these fields. Source: "User impersonation" in the documentation of Kubernetes.
+
+    Raises:
+        ConfigurationError: they are not what they must be.
+    """
+    try:
+        extra = [
+            (f"Impersonate-Extra-{quote(key.lower(), safe='')}", str(value))
+            for key, values in (user.get("as-user-extra") or {}).items()
+            for value in values
+        ]
+        groups = [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    except (AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f"the kubeconfig {files} cannot be used: of its user, as-groups is no list, or as-user-extra no map of "
+            "lists; correct it"
+        ) from error
+    name, uid = str(user.get("as") or ""), str(user.get("as-uid") or "")
+    if not name:
+        if uid or groups or extra:
+            raise ConfigurationError(
+                f"the kubeconfig {files} cannot be used: its user has as-uid, as-groups or as-user-extra without as; "
+                "name the user in as, or remove them"
+            )
+        return ()
+    return (("Impersonate-User", name), *([("Impersonate-Uid", uid)] if uid else []), *groups, *extra)
 
 
 def _kubeconfig_files(named: Path | None) -> str | None:
@@ -116,14 +154,14 @@ def _pod_namespace() -> str | None:
         return None
 
 
-async def _of_file(files: str, *, context: str | None) -> tuple[Configuration, str | None]:
+async def _of_file(files: str, *, context: str | None) -> tuple[Configuration, KubeConfigLoader]:
     configuration = Configuration()
     try:
         # Nothing is written back: the file may belong to somebody else, and be read-only.
         loader = await load_kube_config(
             config_file=files, context=context, client_configuration=configuration, persist_config=False
         )
-        namespace = loader.current_context["context"].get("namespace")
+        loader.current_context["context"].get("namespace")  # or it is no kubeconfig
     except _MALFORMED as error:
         raise ConfigurationError(
             f"the kubeconfig {files} cannot be used: {_without_values(error)}; correct it, or choose a context "
@@ -131,7 +169,7 @@ async def _of_file(files: str, *, context: str | None) -> tuple[Configuration, s
         ) from error
     if not configuration.api_key and not configuration.cert_file:
         await _check_plugin(getattr(loader, "_user", None) or {}, files=files)
-    return _prepared(configuration), namespace
+    return _prepared(configuration), loader
 
 
 async def _check_plugin(user: Any, *, files: str) -> None:

@@ -93,18 +93,22 @@ class Connection:
     async def _opened(self) -> tuple[RESTClientObject, Configuration]:
         configuration = self._access.configuration
         if self._rest is None or self._configuration is None:
-            self._rest = _rest_of(configuration)
+            self._rest = _rest_of(self._access)
         elif _certificates(configuration) != _certificates(self._configuration):
-            before, self._rest = self._rest, _rest_of(configuration)
+            before, self._rest = self._rest, _rest_of(self._access)
             await before.close()  # its watches end with an error, and go on with the new certificate
         self._configuration = configuration
         return self._rest, configuration
 
 
-def _rest_of(configuration: Configuration) -> RESTClientObject:
+def _rest_of(access: ApiAccess) -> RESTClientObject:
     # By itself aiohttp looks for proxies and into ~/.netrc in a thread for each request, and keeps cookies.
-    configuration.client_session_kwargs = {"trust_env": False, "cookie_jar": aiohttp.DummyCookieJar()}
-    return RESTClientObject(configuration)
+    access.configuration.client_session_kwargs = {
+        "trust_env": False,
+        "cookie_jar": aiohttp.DummyCookieJar(),
+        "headers": access.impersonation,
+    }
+    return RESTClientObject(access.configuration)
 
 
 def _certificates(configuration: Configuration) -> tuple[object, ...]:

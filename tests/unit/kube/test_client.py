@@ -178,6 +178,24 @@ async def test_a_watch_that_is_left_closes_its_connection(serving: Serving) -> N
         await asyncio.wait_for(left.wait(), timeout=60)
 
 
+async def test_whom_the_user_stands_for_is_said_in_every_request(serving: Serving) -> None:
+    heads: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await head_of(reader)).lower())
+        writer.write(answer(b"{}"))
+        writer.close()
+
+    async with serving(serve, token="mine", **{"as": "alpha", "as-groups": ["a", "b"]}) as api:
+        for _ in range(2):
+            await api.get(PODS, name="one", namespace="default")
+    assert len(heads) == 2
+    for head in heads:
+        for line in ("user: alpha", "group: a", "group: b"):
+            assert f"impersonate-{line}\r\n" in head
+        assert "authorization: bearer mine" in head
+
+
 async def test_a_netrc_file_is_none_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serving: Serving
 ) -> None:

@@ -88,6 +88,47 @@ async def test_the_kubeconfigs_of_the_environment_are_merged(
     assert await access.authorization() == "Bearer secret-token"
 
 
+def of_user(folder: Path, **fields: Any) -> Path:
+    return written(folder, users=[{"name": "me", "user": {"token": "secret-token", **fields}}])
+
+
+async def test_a_user_that_is_another_one_asks_as_that_one(tmp_path: Path) -> None:
+    file = of_user(
+        tmp_path,
+        **{
+            "as": "alpha",
+            "as-uid": "7",
+            "as-groups": ["team-a", "team-b"],
+            "as-user-extra": {"Reason/Why": ["on call", "ticket"]},
+        },
+    )
+    access = await load_access(kubeconfig=file)
+    assert access.impersonation == (
+        ("Impersonate-User", "alpha"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "team-a"),
+        ("Impersonate-Group", "team-b"),
+        ("Impersonate-Extra-reason%2Fwhy", "on call"),
+        ("Impersonate-Extra-reason%2Fwhy", "ticket"),
+    )
+    assert not (await load_access(kubeconfig=written(tmp_path))).impersonation
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"as-groups": ["team-a"]}, "without as; name the user in as"),
+        ({"as": "alpha", "as-groups": 5}, "as-groups is no list"),
+        ({"as": "alpha", "as-user-extra": ["x"]}, "as-user-extra no map of lists"),
+    ],
+)
+async def test_a_user_that_is_another_one_by_half_is_refused(
+    tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        await load_access(kubeconfig=of_user(tmp_path, **fields))
+
+
 async def test_a_kubeconfig_comes_before_the_service_account(tmp_path: Path, service_account: Path) -> None:
     written(tmp_path, name="default")
     assert (await load_access()).configuration.host == "https://one.example:6443"
