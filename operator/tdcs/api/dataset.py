@@ -55,6 +55,10 @@ _URI_RULES = rules(
         "must be a plain s3://bucket/prefix or file:///folder, without '..', '.' as a folder, '?', '#', backslashes, "
         "control characters or percent signs that stand for them",
     ),
+    rule(
+        "!self.matches('[\\\\p{Cc}\\\\p{Cf}\\\\p{Co}\\\\p{Zl}\\\\p{Zp}]')",
+        "must have no characters that cannot be seen, such as U+200B or U+202E: write the name anew",
+    ),
 )
 
 
@@ -91,7 +95,11 @@ class SourceOptions(Model):
                     rule(
                         "isURL(self) && (url(self).getScheme() == 'http' || url(self).getScheme() == 'https')",
                         "must be a URL such as http://store.example:9000",
-                    )
+                    ),
+                    rule(
+                        "self.matches('^[a-zA-Z]+://([a-zA-Z0-9._-]+|[[][0-9a-fA-F:.]+[]])(:[1-9][0-9]{0,4})?/?$')",
+                        "must be a plain http://HOST[:PORT] or https://HOST[:PORT], without user, path or query",
+                    ),
                 ),
             ),
         ]

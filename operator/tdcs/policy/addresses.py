@@ -15,9 +15,16 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 METADATA: Final[tuple[Network, ...]] = tuple(
-    map(ip_network, ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/64"))
+    map(
+        ip_network,
+        (
+            *("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
+            *("fd00:ec2::/64", "fd20:ce::/64", "fd00:c1::/64", "fd00:42::/64"),
+        ),
+    )
 )
-"""Where clouds answer their machines besides link-local addresses: Alibaba, Azure, Oracle, Amazon over IPv6."""
+"""Where clouds answer their machines besides link-local addresses: Alibaba, Azure, Oracle; over IPv6 Amazon, Google,
+Oracle, Scaleway."""
 
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 _SUFFIXES: Final = (".svc", ".cluster.local", ".local", ".localhost", ".internal", ".localdomain")
