@@ -420,6 +420,9 @@ class DatasetStatus(Model):
     """When the source was last listed for changes. A check that found nothing new is reported once an hour only, so
     that Datasets at rest cause no writes: the last one may be up to an hour newer than this. Whether it succeeded
     is in the condition SourceReachable."""
+    keys_refused_since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """Since when the source takes no keys of this Dataset, or it has none; left out when it takes them. After an hour
+    nothing stays cached for it."""
     refreshed: str | None = None
     """The value of the annotation tdcs.io/refresh that was last acted upon."""
     kept: Annotated[list[Kept], Field(max_length=KEPT_PRELOADS, json_schema_extra=list_map("name"))] = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import dataclasses
@@ -219,6 +220,74 @@ async def test_who_has_revoked_keys_gains_nothing_by_deleting_or_changing_their_
 
         await cluster.until(gone)
         assert cluster.condition("Ready")["status"] == "False"
+
+
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+
+async def long_refused(cluster: Cluster) -> None:
+    """The keys are refused, the operator ends, and that was long ago."""
+    cluster.engine.credentials["s3://pictures"] = RENEWED
+    await refresh(cluster, "1")
+    await cluster.until(lambda: cluster.status().get("keysRefusedSince"))
+    assert cluster.condition("Ready")["status"] == "True"
+    await cluster.stop()
+    cluster.server.store(DATASETS)[VICTIM]["status"]["keysRefusedSince"] = LONG_AGO
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["refused", "without-a-secret"])
+async def test_the_time_of_revoked_keys_goes_on_through_restarts_of_the_operator(deleted: bool) -> None:
+    async with victims() as cluster:
+        await long_refused(cluster)
+        if deleted:
+            del cluster.server.store(SECRETS)["n", "keys"]
+        await cluster.start()
+        await cluster.until(lambda: cluster.events("KeysRevoked"))
+        await cluster.until(lambda: not cluster.server.store(PERSISTENT_VOLUMES))
+        await cluster.until(lambda: not cluster.engine.state.mounts)
+        await cluster.create_keys(key="renewed")
+        await cluster.until_state("Ready")
+        assert "keysRefusedSince" not in cluster.status()
+
+
+async def test_keys_that_were_put_right_while_no_operator_ran_take_nothing() -> None:
+    async with victims() as cluster:
+        await long_refused(cluster)
+        volume = dict(cluster.server.store(PERSISTENT_VOLUMES))
+        await cluster.create_keys(key="renewed")
+        await cluster.start()
+        await cluster.until(lambda: "keysRefusedSince" not in cluster.status())
+        assert cluster.condition("Ready")["status"] == "True"
+        assert cluster.server.store(PERSISTENT_VOLUMES) == volume
+
+
+async def test_a_time_that_others_wrote_takes_nothing_while_the_source_takes_the_keys(
+    cluster: Cluster,
+) -> None:
+    await cluster.stop()
+    cluster.server.store(DATASETS)[VICTIM]["status"]["keysRefusedSince"] = LONG_AGO
+    await cluster.start()
+    await cluster.until(lambda: "keysRefusedSince" not in cluster.status())
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+async def test_outages_of_the_cache_do_not_begin_the_time_of_revoked_keys_anew() -> None:
+    async with victims(revoked_seconds=3.0) as cluster, asyncio.timeout(60):
+        cluster.engine.credentials["s3://pictures"] = RENEWED
+        await refresh(cluster, "1")
+
+        def gone() -> bool:
+            return not cluster.server.store(PERSISTENT_VOLUMES)
+
+        def away() -> bool:
+            return bool(cluster.condition("Ready")["reason"] == "CacheUnavailable")
+
+        await cluster.until(lambda: cluster.condition("SourceReachable").get("reason") == "SourceRefused")
+        while not gone():
+            cluster.engine.available = False
+            await cluster.until(lambda: gone() or away())
+            cluster.engine.available = True
+            await cluster.until(lambda: gone() or not away())
 
 
 async def test_keys_that_are_refused_for_a_moment_and_a_store_that_is_away_take_nothing() -> None:

@@ -88,10 +88,15 @@ class DatasetController:
             clock=clock,
         )
         self._orphans = Orphans(world=self._world)
-        self._publisher = Publisher(world=self._world)
+        self._revoked = RevokedKeys(
+            seconds=context.settings.revoked_seconds,
+            grace=context.settings.keys_check_seconds,
+            clock=clock,
+            now=context.now,
+        )
+        self._publisher = Publisher(world=self._world, revoked=self._revoked)
         context.caches.on_lost = self._manifest_lost
         self._needs_seen: dict[str, object] = {}
-        self._revoked = RevokedKeys(seconds=context.settings.revoked_seconds, clock=clock)
         self._key_checks = KeyChecks(
             seconds=context.settings.keys_check_seconds, clock=clock, on_done=context.queue.add
         )
@@ -187,7 +192,8 @@ class DatasetController:
             self._key_checks.forget(key)
             if not new:
                 return await self._withdraw(obj, dataset, self._revoked.problem(spec.source.uri))
-            self._revoked.forget(key)  # nothing is left: its keys are tried again
+        if new:
+            self._revoked.begin(key)  # also one that was withdrawn: its keys are tried again
         allowed = source_permission(
             rules=self._world.spec_of(cluster),
             stores=context.stores,
@@ -268,21 +274,23 @@ class DatasetController:
         if before is None or before.placements.keys() != found.placements.keys():
             for user in users:
                 self._wake_preloads(user.key)
-        keys = None
+        keys, left, written = None, None, me.dataset.status.keys_refused_since if me.dataset.status else None
         if found.there:
             check_keys = self._context.caches.get(cluster=mount.cluster).check_keys
-            keys = self._key_checks.look(me.key, origin, check_keys=check_keys)
+            keys = self._key_checks.look(me.key, origin, check_keys=check_keys, soon=written is not None)
+        if found.problem is None:
+            unknown = allowed.doubt is not None or trouble is UNCHECKED
+            refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
+            left = self._revoked.note(me.key, refused=refused, written=written)
+        else:
+            self._revoked.unanswered(me.key)
         wait = await self._publisher.publish(
             me, mount, found, live=live, check=check, trouble=trouble or keys, shared=len(users) > 1
         )
         if not readers.serves(me.dataset) and found.problem is None:
             self._wake_preloads(me.key)  # which wait until it serves
         if found.problem is not None:
-            self._revoked.forget(me.key)  # the source was not asked: it has refused nothing
             return wait
-        unknown = allowed.doubt is not None or trouble is UNCHECKED
-        refused = self._keys_refused(me, mount, found, origin, keys, unknown=unknown)
-        left = self._revoked.note(me.key, refused=refused)
         waits = (wait, left, self._key_checks.seconds_left(me.key))
         return min((one for one in waits if one is not None), default=None)
 
@@ -299,7 +307,7 @@ class DatasetController:
         """Whether a Dataset has no keys that its source takes; None while the source has not said so of these.
         `unknown`: it has keys, of which nothing can be said just now."""
         if origin is None:
-            return None if unknown else found.there
+            return True if found.there and not unknown else None
         if found.there and any(one is not None and one.keys_refused for one in (found.trouble, keys)):
             return True
         known = origin.credentials is None or identity.mark(origin) == mount.mounting.mark
@@ -339,6 +347,7 @@ class DatasetController:
         """The Dataset is gone. Where no other reads a mount, nothing is loaded any more, and the sweep removes it."""
         self._publisher.forget(key)
         self._endpoints.forget(key)
+        self._revoked.forget(key)
         self._key_checks.forget(key)
         self._volume_origins.forget(key)
         left = False

@@ -57,7 +57,13 @@ class KeyChecks:
         self._checks: Final[dict[WorkKey, _Check]] = {}
 
     def look(
-        self, key: WorkKey, source: Source | None, *, check_keys: CheckKeys, awaited: bool = False
+        self,
+        key: WorkKey,
+        source: Source | None,
+        *,
+        check_keys: CheckKeys,
+        awaited: bool = False,
+        soon: bool = False,
     ) -> Problem | None:
         """Why the source does not take a Dataset's keys, as far as it is known; asks when it is time.
 
@@ -66,6 +72,7 @@ class KeyChecks:
             source: with its own keys; None while these are not known, or may not be used.
             check_keys: asks.
             awaited: whether the answer decides on more than a report: a source that was not asked is asked at once.
+            soon: ask the first time at once: the keys were refused when they were asked about last.
         """
         if source is None or source.credentials is None:
             return None
@@ -74,7 +81,7 @@ class KeyChecks:
         if known is not None and known.work is not None and not known.work.running:
             self._take(known)
         if known is None:
-            spread = zlib.crc32(str(key).encode()) / (1 << 32)
+            spread = 0.0 if soon else zlib.crc32(str(key).encode()) / (1 << 32)
             known = self._checks[key] = _Check(mark=mark, due_at=now + self._seconds * spread)
         elif known.mark != mark and known.work is None:
             # What was refused stays so until the source has taken other keys: else a change would begin it anew.

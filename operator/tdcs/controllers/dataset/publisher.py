@@ -11,6 +11,7 @@ from tdcs.controllers.context import Settings, WorkKey
 from tdcs.controllers.dataset import report
 from tdcs.controllers.dataset.findings import findings_of
 from tdcs.controllers.dataset.load_times import LoadTimes
+from tdcs.controllers.dataset.revoked_keys import RevokedKeys
 from tdcs.controllers.mounts import checks, conditions, readers
 from tdcs.controllers.mounts.checks import SourceCheck
 from tdcs.controllers.mounts.mount import Mount
@@ -35,10 +36,12 @@ class Publisher:
 
     Args:
         world: what passes over mounts work with.
+        revoked: since when keys are refused, which every status remembers.
     """
 
-    def __init__(self, *, world: World) -> None:
+    def __init__(self, *, world: World, revoked: RevokedKeys) -> None:
         self._world = world
+        self._revoked = revoked
         self._load_times = LoadTimes()
         self._claim_times = ClaimTimes(clock=world.clock)
 
@@ -265,7 +268,13 @@ class Publisher:
         reason = status.reason  # without findings it stands, as the state does
         if findings:
             reason = conditions.reason_of(findings, state=status.state or "Pending")
-        filled = {"selector": report.selector_of(obj["metadata"]["name"]), "reason": reason}
+        filled = {
+            "selector": report.selector_of(obj["metadata"]["name"]),
+            "reason": reason,
+            "keys_refused_since": self._revoked.since(
+                WorkKey(DATASETS, *object_key(obj)), written=report.known_of(obj).keys_refused_since
+            ),
+        }
         return await publish_status(
             context=self._world.context,
             resource=DATASETS,
