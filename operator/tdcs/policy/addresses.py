@@ -26,7 +26,9 @@ METADATA: Final[tuple[Network, ...]] = tuple(
 """Where clouds answer their machines besides link-local addresses: Alibaba, Azure, Oracle; over IPv6 Amazon, Google,
 Oracle, Scaleway."""
 
-_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+_IPV4_INSIDE: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+"""IPv6 addresses that end with an IPv4 one: those of translators (RFC 6052, RFC 8215), and the old compatible form."""
+_PLAIN: Final = frozenset(map(IPv6Address, ("::", "::1")))
 _SUFFIXES: Final = (".svc", ".cluster.local", ".local", ".localhost", ".internal", ".localdomain")
 
 
@@ -46,7 +48,7 @@ def plain_address(text: str) -> Address | None:
             return found.ipv4_mapped
         if found.sixtofour is not None:
             return found.sixtofour
-        if found in _TRANSLATED:
+        if found not in _PLAIN and any(found in network for network in _IPV4_INSIDE):
             return IPv4Address(int(found) & 0xFFFFFFFF)
     return found
 
