@@ -283,10 +283,8 @@ def command(
             keys_check_seconds=min(revoked_keys_seconds, Settings().keys_check_seconds),
             network_probe=network_probe,
             kueue=kueue,
-            internal_networks=(
-                *internal_networks,
-                *filter(None, [os.environ.get("KUBERNETES_SERVICE_HOST")]),
-            ),
+            internal_networks=internal_networks,
+            api_server_addresses=tuple(filter(None, [os.environ.get("KUBERNETES_SERVICE_HOST")])),
         )
         spare_lasting_objects()
         api = KubernetesClient(access=access, may_write=lambda: held is None or held.is_held())

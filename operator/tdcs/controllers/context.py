@@ -53,6 +53,7 @@ class Settings:
         resync_seconds: how often every object is looked at, whatever happened.
         internal_networks: of the cluster, beside what its nodes say: of Services, say. A store there must be named by a
             rule of the CacheCluster.
+        api_server_addresses: at which pods reach the API server: of the Service `kubernetes`, whatever else is known.
         clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
         network_probe: whether a pod tries from time to time to reach the caches, where no policy admits it.
         kueue: whether the AdmissionChecks of Kueue that ask for data are answered.
@@ -82,6 +83,7 @@ class Settings:
     give_up_seconds: float = 30.0
     resync_seconds: float = 600.0
     internal_networks: tuple[str, ...] = ()
+    api_server_addresses: tuple[str, ...] = ()
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
     network_probe: bool = False

@@ -173,7 +173,12 @@ class Operator:
         self._service_networks = ServiceNetworks(api)
         self._datasets = DatasetController(
             context=self.context,
-            networks=lambda: (*settings.internal_networks, *self._service_networks.texts),
+            networks=lambda: (
+                *settings.internal_networks,
+                *settings.api_server_addresses,
+                *self._service_networks.texts,
+            ),
+            services_known=lambda: bool(settings.internal_networks or self._service_networks.texts),
         )
         self._datasets.queue_order = self._gangs.order
         self._passes: dict[Resource, Callable[[WorkKey], Awaitable[float | None]]] = {

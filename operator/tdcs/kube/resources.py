@@ -141,6 +141,9 @@ MUTATING_WEBHOOKS = Resource(
 SERVICE_CIDRS = Resource(
     group="networking.k8s.io", version="v1", plural="servicecidrs", kind="ServiceCIDR", namespaced=False
 )
+SERVICE_CIDRS_BETA = Resource(
+    group="networking.k8s.io", version="v1beta1", plural="servicecidrs", kind="ServiceCIDR", namespaced=False
+)
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     version="v1",

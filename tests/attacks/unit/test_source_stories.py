@@ -57,6 +57,28 @@ async def refused(cluster: Cluster, reason: str, name: str = "pictures") -> str:
     return str(cluster.condition("Ready", name)["message"])
 
 
+async def test_where_the_networks_of_services_are_unknown_a_store_without_tls_waits_for_a_rule(
+    hosts: Names,
+) -> None:
+    engine = MemoryEngine(sources={"s3://pictures": {"a": MB}}, workers={"n1": 100 * MB})
+    known: list[str] = []
+    async with Cluster(
+        engine=engine, nodes={"n1": {}}, resolve=hosts, services_known=lambda: bool(known)
+    ) as cluster:
+        await cluster.create_cache()
+        await cluster.create_keys()
+        await cluster.create_dataset(source={"options": {"endpoint": STORE}})
+        message = await refused(cluster, "NetworksUnknown")
+        assert "internalNetworks" in message
+        assert "Use https" in message
+        assert not engine.state.mounts
+        await cluster.create_dataset("by-https", source={"options": {"endpoint": "https://203.0.113.9"}})
+        await cluster.until_state("Ready", "by-https")
+        known.append("10.96.0.0/12")
+        await cluster.annotate("pictures", refresh="1")
+        await cluster.until_state("Ready")
+
+
 async def test_a_store_inside_the_cluster_is_not_read_unless_a_rule_names_it(cluster: Cluster) -> None:
     inside = "http://store.tdcs-store.svc:7070"
     await cluster.create_dataset(source={"options": {"endpoint": inside}})

@@ -73,6 +73,7 @@ class Cluster:
         resolve: gives the addresses of a host.
         trust: whether processes have certificates.
         clock: of the operator's decisions, in seconds that only grow.
+        services_known: whether the networks of Services are known.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class Cluster:
         resolve: Callable[[str], Sequence[str]] = addresses_of,
         trust: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        services_known: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._services_known = services_known
         self.server = Server()
         self._trust = trust
         self._clock = clock
@@ -154,7 +157,9 @@ class Cluster:
             if self._trust
             else None,
         )
-        self.datasets = DatasetController(context=self.context, clock=self._clock)
+        self.datasets = DatasetController(
+            context=self.context, clock=self._clock, services_known=self._services_known
+        )
         self._passes = {
             DATASETS: self.reconcile_dataset,
             PRELOADS: PreloadController(

@@ -35,7 +35,13 @@ class Permission:
 
 
 def source_permission(
-    *, rules: CacheClusterSpec | None, stores: Stores, endpoints: Endpoints, key: WorkKey, spec: DatasetSpec
+    *,
+    rules: CacheClusterSpec | None,
+    stores: Stores,
+    endpoints: Endpoints,
+    services_known: bool,
+    key: WorkKey,
+    spec: DatasetSpec,
 ) -> Permission:
     """The permission of a Dataset. Waits for nothing: `endpoints` has it looked at when there is another answer.
 
@@ -43,6 +49,7 @@ def source_permission(
         rules: the spec of its CacheCluster; None while that cannot be read.
         stores: the live views.
         endpoints: what is known of stores' names.
+        services_known: whether the networks of Services are known: else any address may be a Service's.
         key: the Dataset.
         spec: of the Dataset.
     """
@@ -95,4 +102,13 @@ def source_permission(
             "administrator for a rule"
         )
         return Permission(refused=Problem(reason="EndpointNotAllowed", message=text))
+    if not services_known:
+        text = (
+            f"{where} is asked without TLS, and it cannot be seen whether its address is that of a Service: the API "
+            "server names no networks of Services (ServiceCIDR, Kubernetes 1.33 and newer). Use https, or ask the "
+            "administrator for a rule of "
+            f"CacheCluster {name} (spec.sources) that names the endpoint, or for internalNetworks of the chart with "
+            "the networks in kube-apiserver's --service-cluster-ip-range"
+        )
+        return Permission(unknown=Problem(reason="NetworksUnknown", message=text))
     return Permission(address=answer.address)

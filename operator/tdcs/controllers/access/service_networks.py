@@ -1,13 +1,13 @@
-"""The networks of Services, where the API server tells them (Kubernetes 1.33 and newer)."""
+"""The networks of Services, where the API server names them: Kubernetes 1.33 and newer, or with its beta version."""
 
 import asyncio
 import logging
 from typing import Final
 
 from tdcs.controllers.access.endpoints import FRESH_SECONDS
-from tdcs.kube.api import KubeApi
+from tdcs.kube.api import KubeApi, Object
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError
-from tdcs.kube.resources import SERVICE_CIDRS
+from tdcs.kube.resources import SERVICE_CIDRS, SERVICE_CIDRS_BETA
 
 _log: Final = logging.getLogger(__name__)
 
@@ -28,9 +28,10 @@ class ServiceNetworks:
         self.texts: tuple[str, ...] = ()
 
     async def read(self) -> None:
-        """Read them now. An API server that does not tell them is fine; raises KubeError when it does not answer."""
+        """Read them now. Those that were read last count where the API server names none; raises KubeError when it does
+        not answer."""
         try:
-            found = (await self._api.list(SERVICE_CIDRS)).items
+            found = await self._listed()
         except (NotFoundError, ForbiddenError) as error:
             if not self._said:
                 _log.warning(
@@ -39,6 +40,12 @@ class ServiceNetworks:
             self._said = True
             return
         self.texts = tuple(str(cidr) for one in found for cidr in (one.get("spec") or {}).get("cidrs") or ())
+
+    async def _listed(self) -> list[Object]:
+        try:
+            return (await self._api.list(SERVICE_CIDRS)).items
+        except NotFoundError:
+            return (await self._api.list(SERVICE_CIDRS_BETA)).items
 
     async def follow(self) -> None:
         """Read them until cancelled; while the API server is away those that were read last count."""

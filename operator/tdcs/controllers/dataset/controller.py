@@ -55,6 +55,7 @@ class DatasetController:
         context: the controller's world.
         clock: seconds that only grow.
         networks: of the cluster, beside what its nodes say.
+        services_known: whether those of Services are among them.
 
     Attributes:
         observer: what every cache cluster says of itself.
@@ -67,9 +68,11 @@ class DatasetController:
         context: Context,
         clock: Callable[[], float] = time.monotonic,
         networks: Callable[[], Sequence[str]] = lambda: (),
+        services_known: Callable[[], bool] = lambda: True,
     ) -> None:
         self._context = context
         self._clock = clock
+        self._services_known = services_known
         self.queue_order: Callable[[], Sequence[Key]] = lambda: ()
         self.observer = CacheObserver(
             caches=context.caches,
@@ -198,6 +201,7 @@ class DatasetController:
             rules=self._world.spec_of(cluster),
             stores=context.stores,
             endpoints=self._endpoints,
+            services_known=self._services_known(),
             key=key,
             spec=spec,
         )

@@ -1,6 +1,7 @@
 """The networks of Services are followed: a cluster can be given more of them while the operator runs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.support.waiting import eventually_async
@@ -11,7 +12,7 @@ from tdcs.controllers.access import service_networks as module
 from tdcs.controllers.access.service_networks import ServiceNetworks
 from tdcs.kube.api import ObjectList
 from tdcs.kube.errors import ForbiddenError, KubeError, NotFoundError, UnavailableError
-from tdcs.kube.resources import SERVICE_CIDRS
+from tdcs.kube.resources import SERVICE_CIDRS, Resource
 
 
 async def test_a_network_that_is_added_later_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,22 @@ async def test_a_network_that_is_added_later_is_known(monkeypatch: pytest.Monkey
     server.store(SERVICE_CIDRS)["", "more"] = {"spec": {"cidrs": ["172.31.0.0/16"]}}
     await eventually_async(lambda: "172.31.0.0/16" in networks.texts, deadline=20)
     task.cancel()
+
+
+async def test_networks_that_only_the_beta_version_names_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    server.store(SERVICE_CIDRS)["", "kubernetes"] = {"spec": {"cidrs": ["10.96.0.0/12"]}}
+    listed = server.list
+
+    async def beta_only(resource: Resource, **more: Any) -> ObjectList:
+        if resource.version == "v1":
+            raise error(NotFoundError)
+        return await listed(resource, **more)
+
+    monkeypatch.setattr(server, "list", beta_only)
+    networks = ServiceNetworks(server)
+    await networks.read()
+    assert networks.texts == ("10.96.0.0/12",)
 
 
 @pytest.mark.parametrize("reason", [NotFoundError, ForbiddenError, UnavailableError])
