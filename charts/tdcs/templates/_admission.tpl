@@ -3,10 +3,11 @@
 {{ printf "system:serviceaccount:%s:%s-operator" .Release.Namespace (include "tdcs.name" .) | squote }}
 {{- end }}
 
-{{/* Folders of nodes that the cache's pods may mount, as a list of CEL: TDCS's own, those of the chart's CacheCluster, and those
-of the values. */}}
+{{/* Folders of nodes that the cache's pods may mount besides the default ones of blocks, as a list of CEL: those of the chart's
+CacheCluster, of the values, and of FUSE clients where there are some. */}}
 {{- define "tdcs.nodeFolders" -}}
-{{- $folders := concat (list "/var/lib/tdcs") .Values.csi.tierFolders .Values.admissionPolicies.nodeFolders }}
+{{- $folders := concat .Values.csi.tierFolders .Values.admissionPolicies.nodeFolders }}
+{{- if ne (include "tdcs.fuseImages" .) "[]" }}{{ $folders = prepend $folders "/var/lib/tdcs/fuse" }}{{ end }}
 {{- if .Values.cacheCluster.create }}
 {{- $spec := .Values.cacheCluster.spec }}
 {{- range ($spec.storage | default dict).tiers }}
@@ -16,6 +17,20 @@ of the values. */}}
 {{- range $spec.sources }}{{ $folders = concat $folders (.folders | default list) }}{{ end }}
 {{- end }}
 {{- toJson ($folders | uniq) }}
+{{- end }}
+
+{{/* Whether the cache's pods may mount this very folder of a node, in CEL, with the list above as variables.folders. Never one below it:
+whoever writes to a folder could plant a link there that leads anywhere on the node. No pod of a cache writes to the folder in which the
+default ones lie. Takes the expression of a path. */}}
+{{- define "tdcs.mayMount" -}}
+({{ . }} in variables.folders || {{ . }}.matches('^/var/lib/tdcs/cache/[a-z0-9][a-z0-9.-]*$'))
+{{- end }}
+
+{{/* Whether a folder lies in another one of a CacheCluster, in CEL, with its folders as variables.shared and its rules as
+variables.rules. */}}
+{{- define "tdcs.liesInAnother" -}}
+variables.shared.exists(m, {{ . }}.startsWith(m + '/')) ||
+variables.rules.exists(o, o.?folders.orValue([]).exists(m, {{ . }}.startsWith(m + '/')))
 {{- end }}
 
 {{/* Images that may run as privileged FUSE clients, as a list of CEL; none where the remote-read client makes them needless. */}}

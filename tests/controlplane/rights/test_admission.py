@@ -17,7 +17,7 @@ from tdcs.planning.source_rules import judge_source
 __all__ = ["world"]
 
 INSIDE = "http://store.tdcs-store.svc:7070"
-FOLDERS = ["/nfs"]
+FOLDERS = ["/nfs/a", "/nfs/shared", "/nfs/others", "/nfs/all"]
 
 
 @pytest.fixture
@@ -166,14 +166,23 @@ def test_a_cluster_with_folders_that_its_pods_could_not_mount_is_refused(world: 
         }
 
     rule = {"name": "a", "folders": ["/nfs/a", "/srv"]}
+    beside = {"name": "b", "folders": ["/nfs"]}
     for spec in (
         {"sourceFolders": ["/etc"]},
         {"storage": {"tiers": [{"path": "/root/x"}]}},
         {"sources": [rule]},
+        # Who writes to a folder could have planted a link there.
+        {"sourceFolders": ["/nfs/a/below"]},
+        {"storage": {"tiers": [{"path": "/var/lib/tdcs/cache/x/below"}]}},
+        {"storage": {"tiers": [{"path": "/var/lib/tdcs/cache"}]}},
+        {"sourceFolders": ["/nfs/a"], "sources": [beside]},
     ):
         world.wait(lambda spec=spec: "nodeFolders" in refusal(world.kube, cluster(**spec)))  # type: ignore[misc]
     allowed = {"sourceFolders": ["/nfs/a"], "storage": {"tiers": [{"path": "/var/lib/tdcs/cache/x"}]}}
     assert refusal(world.kube, cluster(**allowed)) == ""
+    # Not mounted, for it lies in one that is.
+    inside = {"name": "inside", "folders": ["/nfs/a/team"]}
+    assert refusal(world.kube, cluster(sourceFolders=["/nfs/a"], sources=[inside])) == ""
 
 
 def job(world: World, **pod: object) -> Object:

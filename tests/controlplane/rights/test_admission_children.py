@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import operator
+from functools import partial
 
 from tests.controlplane.operator_world import World, world
 from tests.controlplane.rights.test_admission_operator import (
@@ -71,12 +73,12 @@ async def test_the_operator_makes_a_cache_and_renews_its_certificates(
     now = datetime.datetime.now(datetime.UTC)
     try:
         ends: list[dict[str, datetime.datetime]] = []
-        for time in (now, now + datetime.timedelta(days=80)):
+        for days in (0, 80):
             certificates = Certificates(
                 api=api,
                 namespace=world.namespace,
                 settings=settings,
-                now=lambda time=time: time,  # type: ignore[misc]
+                now=partial(operator.add, now, datetime.timedelta(days=days)),
             )
             await certificates.provide(owner=cluster, subjects=subjects)
             finding = await certificates.provide(owner=cluster, subjects=subjects)

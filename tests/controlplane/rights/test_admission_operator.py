@@ -57,7 +57,7 @@ class Policies:
             release=self._release,
             namespace=self._world.namespace,
             templates=["admission-operator"],
-            values=values,
+            values={"admissionPolicies.nodeFolders": ["/srv", "/srv/team"], **(values or {})},
             everywhere=True,
         )
 
@@ -186,6 +186,7 @@ def release_of_helm(secret: Object) -> Object:
     return {**secret, "metadata": meta}
 
 
+WRITABLE = {"name": "h", "mountPath": "/h"}
 HOST_PORT = container(ports=[{"containerPort": 80, "hostPort": 80}])
 PRIVILEGED = {"containers": [container(securityContext={"privileged": True}, args=["fuse"])]}
 
@@ -212,6 +213,14 @@ def thefts(own: str) -> list[tuple[Object, str]]:
         (job(metadata(own, train), serviceAccountName="tdcs-scheduler"), "ServiceAccount default only"),
         (job(ours, **host_path("/etc")), "may mount these folders"),
         (job(ours, **host_path("/var/lib/tdcs-other")), "may mount these folders"),
+        (
+            job(ours, **host_path("/srv"), containers=[container(volumeMounts=[WRITABLE])]),
+            "read-only in which",
+        ),
+        # Where whoever writes to the cache's folder has planted a link.
+        (job(ours, **host_path("/var/lib/tdcs/cache/default/link")), "may mount these folders"),
+        (job(ours, **host_path("/var/lib/tdcs")), "may mount these folders"),
+        (job(ours, **host_path("/var/lib/tdcs/cache")), "may mount these folders"),
         (workload("StatefulSet", ours, **host_path("/")), "may mount these folders"),
         (workload("StatefulSet", metadata(own)), "of its caches only"),
         (workload("StatefulSet", ours, **PRIVILEGED), "only FUSE clients are privileged"),
@@ -245,14 +254,16 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
     answers = [(refusal(thief, world.kube, obj), words) for obj, words in attempts]
     assert [found for found in answers if found[1] not in found[0]] == []
     # What it makes is still to be made.
+    ours = metadata(world.namespace, owner("CacheCluster"))
     allowed = [
         job(metadata("default", owner("TrainingJob"))),
         job(
-            metadata(world.namespace, owner("CacheCluster")),
+            ours,
             **host_path("/var/lib/tdcs/cache/default"),
             initContainers=[adding("CHOWN", "DAC_OVERRIDE", "FOWNER", name="i")],
         ),
         volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}}),
+        job(ours, **host_path("/srv"), containers=[container(volumeMounts=[{**WRITABLE, "readOnly": True}])]),
         service(metadata("default", owner("TrainingJob")), clusterIP="None"),
         config_map(world.namespace, "stolen-properties", owner("CacheCluster")),
     ]
