@@ -84,3 +84,16 @@ disks (operator/tdcs/controllers/cachecluster/security.py). */}}
 {{- define "tdcs.cacheCapabilities" -}}
 ['CHOWN', 'DAC_OVERRIDE', 'FOWNER']
 {{- end }}
+
+{{/* Whether a Secret holds a certificate of the cache's pods, in CEL: by the names that tdcs.trust.settings gives. Takes the root as
+`root`, and the expression of the name as `name`. */}}
+{{- define "tdcs.isCertificate" -}}
+{{- $trust := .root.Values.trust }}
+{{- if not $trust.enabled -}}
+false
+{{- else if eq $trust.provider "selfSigned" -}}
+['master', 'worker', 'agent', 'fuse'].exists(role, {{ .name }}.endsWith('-' + role + '-trust'))
+{{- else -}}
+['master', 'worker', 'agent', 'fuse'].exists(role, {{ .name }} == '{{ include "tdcs.name" .root }}-trust-' + role)
+{{- end }}
+{{- end }}

@@ -133,6 +133,23 @@ def host_path(path: str) -> Object:
     return {"volumes": [{"name": "h", "hostPath": {"path": path}}]}
 
 
+def secret_volume(name: str) -> Object:
+    return {"volumes": [{"name": "s", "secret": {"secretName": name}}]}
+
+
+def secret_readers(name: str) -> list[Object]:
+    """Pods that read a Secret, in each of the ways that need no driver."""
+    reference = {"name": name, "key": "tls.key"}
+    projected = {"sources": [{"secret": {"name": name}}]}
+    variable = {"name": "KEY", "valueFrom": {"secretKeyRef": reference}}
+    return [
+        secret_volume(name),
+        {"volumes": [{"name": "s", "projected": projected}]},
+        {"containers": [container(env=[variable])]},
+        {"containers": [container(envFrom=[{"secretRef": {"name": name}}])]},
+    ]
+
+
 def volume(source: Object) -> Object:
     return {
         "apiVersion": "v1",
@@ -230,6 +247,12 @@ def thefts(own: str) -> list[tuple[Object, str]]:
         (workload("StatefulSet", ours, containers=[adding("DAC_READ_SEARCH")]), takes),
         (workload("DaemonSet", ours, containers=[HOST_PORT]), takes),
         (workload("DaemonSet", ours, hostPID=True), "neither the network nor the processes"),
+        *(
+            (workload("StatefulSet", ours, **pod), "any other Secret")
+            for pod in secret_readers("tdcs-trust-ca")
+        ),
+        *((job(metadata(own, train), **pod), "any other Secret") for pod in secret_readers("a-worker-trust")),
+        (job(ours, volumes=[{"name": "d", "csi": {"driver": "secrets.example"}}]), "any other Secret"),
         (volume({"hostPath": {"path": "/"}}), "PersistentVolumes of csi.tdcs.io only"),
         (claim("default"), "the claims of Datasets only"),
         (service(metadata("default"), clusterIP="None"), "headless Services"),
@@ -264,6 +287,7 @@ def test_a_stolen_token_of_the_operator_makes_only_what_the_operator_makes(
         ),
         volume({"csi": {"driver": "csi.tdcs.io", "volumeHandle": "x"}}),
         job(ours, **host_path("/srv"), containers=[container(volumeMounts=[{**WRITABLE, "readOnly": True}])]),
+        job(metadata("default", owner("TrainingJob")), **secret_volume("keys")),
         service(metadata("default", owner("TrainingJob")), clusterIP="None"),
         config_map(world.namespace, "stolen-properties", owner("CacheCluster")),
     ]
@@ -358,6 +382,20 @@ def test_a_stolen_token_runs_no_pod_and_reads_no_secret_outside_of_its_namespace
             assert error.value.code == 403
     finally:
         world.kube.delete("Secret", "theirs", namespace="default")
+
+
+def test_with_given_certificates_no_pod_mounts_the_key_of_their_authority(
+    world: World, release: str, thief: Kube, policies: Policies
+) -> None:
+    ours = metadata(world.namespace, owner("CacheCluster"))
+    policies.install({"trust.provider": "certManager"})
+    authority, another, own = (
+        workload("StatefulSet", ours, **secret_volume(name))
+        for name in (f"{release}-trust-ca", "another-worker-trust", f"{release}-trust-worker")
+    )
+    world.wait(lambda: refusal(thief, world.kube, authority))
+    assert "any other Secret" in refusal(thief, world.kube, another)
+    assert refusal(thief, world.kube, own) == ""
 
 
 def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
