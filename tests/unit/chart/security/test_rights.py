@@ -57,6 +57,23 @@ def test_cluster_wide_rights_go_to_known_accounts_only(default: Rendered) -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("value", "named"), [("Webhook", ["tdcs-place-by-data"]), ("Policy", []), ("Off", [])]
+)
+def test_one_webhook_configuration_may_be_patched_and_none_without_the_webhook(
+    helm: Helm, value: str, named: list[str]
+) -> None:
+    made = helm.template({"placeByData": f'"{value}"'})
+    found = [
+        rule
+        for role in made.all("ClusterRole")
+        for rule in role["rules"]
+        if any(resource.endswith("webhookconfigurations") for resource in rule.get("resources", ()))
+    ]
+    assert [rule["resourceNames"] for rule in found] == [[name] for name in named]
+    assert all(rule["verbs"] == ["get", "patch"] for rule in found)
+
+
 NAMESPACED = {"scope": '"Namespaces"', "datasetNamespaces": '["data", "both"]', "jobNamespaces": '["both"]'}
 
 
