@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -13,6 +14,7 @@ import uvloop
 
 from tdcs.api import names
 from tdcs.kube.configuration import ConfigurationError
+from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.app import EXPLANATIONS
 from tdcs_scheduler.serving import Admission, serve
 
@@ -73,16 +75,10 @@ class LogFormat(logging.Formatter):
     help="One more port, on all addresses, at which the API server asks over HTTPS about new pods.",
 )
 @click.option(
-    "--webhook-configuration",
-    default="",
-    help="The MutatingWebhookConfiguration that is to trust that port's certificate.",
-)
-@click.option(
-    "--webhook-host",
-    "webhook_hosts",
-    multiple=True,
-    default=("127.0.0.1",),
-    help="Name or address under which the API server calls that port; may be repeated.",
+    "--webhook-certificate",
+    default=None,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder with that port's certificate and key, tls.crt and tls.key; they are read anew when they change.",
 )
 @click.option(
     "--claim-list-namespace",
@@ -98,8 +94,7 @@ def command(
     explain: bool,
     scheduler_name: str,
     webhook_port: int | None,
-    webhook_configuration: str,
-    webhook_hosts: tuple[str, ...],
+    webhook_certificate: Path | None,
     claim_list_namespace: str,
 ) -> None:
     """Run the scheduler extender: ranks nodes by the bytes of a pod's datasets that they hold."""
@@ -107,6 +102,14 @@ def command(
     handler.setFormatter(LogFormat())
     logging.basicConfig(level=os.environ.get("TDCS_LOG_LEVEL", "INFO"), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    if (webhook_port is None) != (webhook_certificate is None):
+        raise click.UsageError("--webhook-port and --webhook-certificate go together: give both or none")
+    try:
+        certificate = (
+            CertificateFiles(folder=webhook_certificate) if webhook_certificate is not None else None
+        )
+    except CertificateError as error:
+        raise click.ClickException(f"the webhook cannot be served: {error}") from error
     with contextlib.ExitStack() as open_sockets:
         listeners = [open_sockets.enter_context(_listen(host=host, port=port, option="--port"))]
         if monitoring_port is not None:
@@ -125,8 +128,7 @@ def command(
                 scheduler_name=scheduler_name,
                 admission=Admission(
                     listener=webhook,
-                    configuration=webhook_configuration,
-                    hosts=webhook_hosts,
+                    certificate=certificate,
                     claim_list_namespace=claim_list_namespace,
                 ),
             )

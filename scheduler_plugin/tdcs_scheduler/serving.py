@@ -17,6 +17,7 @@ from tdcs.kube.client import connect
 from tdcs.kube.informer import Informer
 from tdcs.kube.objects import Key
 from tdcs.kube.resources import DATASETS, PODS
+from tdcs_scheduler.admission.certificate import CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList
 from tdcs_scheduler.admission.webhook import Webhook
 from tdcs_scheduler.app import Extender
@@ -48,14 +49,12 @@ class _InformerFreshness:
 class Admission:
     """How new pods come to this scheduler.
 
-    `listener`: where the webhook is served; None: it is not. `configuration`: the MutatingWebhookConfiguration that
-    leads there. `hosts`: names and addresses of it. `claim_list_namespace`: where the list of claims is kept for the
-    admission policy; empty: it is not kept.
+    `listener`: where the webhook is served; None: it is not. `certificate`: the one that it is served with.
+    `claim_list_namespace`: where the list of claims is kept for the admission policy; empty: it is not kept.
     """
 
     listener: socket.socket | None = None
-    configuration: str = ""
-    hosts: tuple[str, ...] = ()
+    certificate: CertificateFiles | None = None
     claim_list_namespace: str = ""
 
 
@@ -110,17 +109,13 @@ async def serve(
     background = [_tidy_memory(informer)]
     if admission.claim_list_namespace:
         background.append(_once_listed(informer, claim_list))
-    if admission.listener is not None:
+    if admission.listener is not None and admission.certificate is not None:
         webhook = Webhook(known=view, scheduler_name=scheduler_name, metrics=app.metrics)
-        # What makes certificates takes memory and time to import.
-        from tdcs_scheduler.admission.trust import Trust
-
-        trust = Trust(api=api, configuration=admission.configuration, hosts=admission.hosts)
         configuration = _configuration(webhook, http="httptools")
         configuration.load()
-        configuration.ssl = trust.context
+        configuration.ssl = admission.certificate.context
         servers.append((_Server(configuration), [admission.listener]))
-        background.append(trust.run())
+        background.append(admission.certificate.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, [server for server, _ in servers])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import yaml
 from tests.controlplane.extender_world import CRDS, SCHEDULER, Extender, start_extender, start_scheduler
+from tests.support.certificates import TestAuthority
 from tests.support.claimed_pods import MOUNTED
 from tests.support.controlplane import ControlPlane
 from tests.support.kube import Kube, Object
 from tests.support.objects import gpu_pod
 from tests.support.ports import free_ports
 
+from tdcs.trust.roles import Role
 from tdcs_local import programs
 
 CHART = CRDS.parent / "charts" / "tdcs"
@@ -39,8 +44,15 @@ def job_of(pod: Object, *, pods: int) -> Object:
     }
 
 
-def admission(kube: Kube, *, namespace: str, values: Sequence[str], url: str = "") -> list[Object]:
-    """What the chart makes for the admission of pods, for this namespace alone; `url`: where the webhook is."""
+def admission(
+    kube: Kube, *, namespace: str, values: Sequence[str], url: str = "", authority: bytes = b""
+) -> list[Object]:
+    """What the chart makes for the admission of pods, for this namespace alone.
+
+    Args:
+        url: where the webhook is.
+        authority: certificate that signed the webhook's.
+    """
     words = [word for value in values for word in ("--set", value)]
     rendered = subprocess.run(
         [
@@ -57,7 +69,7 @@ def admission(kube: Kube, *, namespace: str, values: Sequence[str], url: str = "
     for obj in objects:
         for hook in obj.get("webhooks", ()):
             # No pod network leads to the extender's process here.
-            hook["clientConfig"] = {"url": url}
+            hook["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}
             hook["namespaceSelector"] = only
         kube.apply(obj)
     return objects
@@ -90,16 +102,17 @@ def extender_with_webhook(plane: ControlPlane, *, namespace: str) -> Iterator[Ex
     """The extender as the webhook for the pods of a namespace, and its scheduler."""
     (port,) = free_ports(1)
     plane.kube.install_crds(CRDS)
+    authority = TestAuthority()
     objects = admission(
         plane.kube,
         namespace=namespace,
         values=["placeByData=Webhook"],
         url=f"https://127.0.0.1:{port}/pods",
+        authority=authority.pair.certificate,
     )
-    (configuration,) = (obj for obj in objects if obj["kind"] == "MutatingWebhookConfiguration")
-    with removed_at_the_end(plane.kube, objects):
-        name = configuration["metadata"]["name"]
-        options = [f"--webhook-port={port}", f"--webhook-configuration={name}"]
+    with removed_at_the_end(plane.kube, objects), TemporaryDirectory(prefix="tdcs-webhook-") as folder:
+        certificate = authority.folder(Path(folder), Role.OPERATOR)
+        options = [f"--webhook-port={port}", f"--webhook-certificate={certificate}"]
         extender = start_extender(plane, options=options)
         start_scheduler(plane, extender.url)
         yield extender

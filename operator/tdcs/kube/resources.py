@@ -131,13 +131,6 @@ RESOURCE_QUOTAS = Resource(group="", version="v1", plural="resourcequotas", kind
 RUNTIME_CLASSES = Resource(
     group="node.k8s.io", version="v1", plural="runtimeclasses", kind="RuntimeClass", namespaced=False
 )
-MUTATING_WEBHOOKS = Resource(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="mutatingwebhookconfigurations",
-    kind="MutatingWebhookConfiguration",
-    namespaced=False,
-)
 SERVICE_CIDRS = Resource(
     group="networking.k8s.io", version="v1", plural="servicecidrs", kind="ServiceCIDR", namespaced=False
 )

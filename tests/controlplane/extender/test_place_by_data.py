@@ -3,8 +3,10 @@ kube-scheduler and the real extender."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 
+import yaml
 from tests.controlplane.extender_world import (
     CRDS,
     SCHEDULER,
@@ -16,6 +18,7 @@ from tests.controlplane.extender_world import (
     start_extender,
 )
 from tests.controlplane.pod_admission import (
+    CHART,
     admission,
     extender_with_webhook,
     gets_our_scheduler,
@@ -29,6 +32,8 @@ from tests.support.controlplane.fixtures import FakeNodes, OwnControlPlane
 from tests.support.describe import describe
 from tests.support.kube import Kube, Object
 from tests.support.waiting import eventually
+
+from tdcs_local import programs
 
 __all__ = ["extender"]
 
@@ -135,6 +140,29 @@ def expected() -> Mapping[str, str]:
         name: SCHEDULER if pod.ours else str(pod.spec.get("schedulerName", "default-scheduler"))
         for name, pod in NEW_PODS.items()
     }
+
+
+def test_an_upgrade_keeps_the_certificate_that_the_api_server_trusts(
+    control_plane: ControlPlane, kube: Kube, namespace: str
+) -> None:
+    def made() -> list[Object]:
+        text = subprocess.run(
+            [
+                *(programs.ensure("helm") / "helm", "template", "tdcs", CHART, "--namespace", namespace),
+                *("--dry-run=server", "--kubeconfig", control_plane.kubeconfig),
+                *("--show-only", "templates/place-by-data.yaml", "--set", "placeByData=Webhook"),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        return [obj for obj in yaml.safe_load_all(text) if obj]
+
+    first = made()
+    assert made() != first, "there was nothing to keep"
+    (secret,) = (obj for obj in first if obj["kind"] == "Secret")
+    kube.create(secret)
+    assert made() == first
 
 
 def test_the_webhook_brings_pods_with_a_claim_and_no_others(

@@ -18,6 +18,7 @@ from tests.controlplane.operator_command import (
     start_operator,
 )
 from tests.controlplane.operator_world import FILES, SOURCE, TOTAL, World, reason_of, world
+from tests.support.certificates import TestAuthority
 from tests.support.controlplane.audit import Call, service_account
 from tests.support.controlplane.fixtures import FakeNodes
 from tests.support.kube import Object, condition
@@ -27,6 +28,7 @@ from tests.support.rights.exceptions import UNUSED
 from tests.support.waiting import eventually
 
 from tdcs.api.names import DEFAULT_IMAGE
+from tdcs.trust.roles import Role
 from tdcs_scheduler.configuration import scheduler_configuration
 
 __all__ = ["world"]
@@ -129,13 +131,16 @@ def test_the_operator_needs_what_it_is_granted(
     assert ELSEWHERE.keys() <= rights, "no longer granted"
 
 
-def test_the_extender_needs_what_it_is_granted(world: World, release: str, fake_nodes: FakeNodes) -> None:
+def test_the_extender_needs_what_it_is_granted(
+    world: World, release: str, fake_nodes: FakeNodes, tmp_path: Path
+) -> None:
     plane, kube, namespace = world.plane, world.kube, world.namespace
     objects = install_rights(
         kube, release=release, namespace=namespace, templates=["scheduler-rbac", "scheduler", "place-by-data"]
     )
     (port,) = free_ports(1)
-    webhook = [f"--webhook-port={port}", f"--webhook-configuration={release}-place-by-data"]
+    certificate = TestAuthority().folder(tmp_path, Role.OPERATOR)
+    webhook = [f"--webhook-port={port}", f"--webhook-certificate={certificate}"]
     try:
         account = f"{release}-scheduler"
         rights_file = plane.kubeconfig_as(service_account=account, namespace=namespace)

@@ -2,28 +2,25 @@
 
 import asyncio
 import base64
-import datetime
 import json
 import ssl
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
+from tests.support.certificates import TestAuthority
 from tests.support.claimed_pods import CLAIM, NEW_PODS
 from tests.support.waiting import eventually_async
 from tests.unit.scheduler.test_app import Answer
 
 from tdcs.kube.api import Object
 from tdcs.kube.errors import UnavailableError
-from tdcs.kube.resources import CONFIG_MAPS, MUTATING_WEBHOOKS, Resource
-from tdcs_scheduler.admission.certificates import LIFETIME, load_into, make_certificates
+from tdcs.kube.resources import CONFIG_MAPS, Resource
+from tdcs.trust.roles import Role
+from tdcs_scheduler.admission.certificate import CertificateError, CertificateFiles
 from tdcs_scheduler.admission.claim_list import ClaimList, claim_keys
-from tdcs_scheduler.admission.trust import Trust
 from tdcs_scheduler.admission.webhook import Webhook
 from tdcs_scheduler.metrics import Metrics
-
-NOW = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
 
 
 def webhook() -> tuple[Webhook, Metrics]:
@@ -88,37 +85,53 @@ async def test_a_review_without_end_is_refused_and_other_paths_are_not_served() 
     assert (await post(app, review({}), method="GET")).status == 404
 
 
-def test_certificates_are_of_their_authority_for_names_and_addresses() -> None:
-    made = make_certificates(hosts=("hook.tdcs-system.svc", "127.0.0.1"), now=NOW)
-
-    authority = x509.load_pem_x509_certificate(made.authority)
-    certificate = x509.load_pem_x509_certificate(made.certificate)
-    certificate.verify_directly_issued_by(authority)
-    assert certificate.not_valid_after_utc == NOW + LIFETIME
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["hook.tdcs-system.svc"]
-    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"hello")
+    writer.close()
 
 
-async def test_a_client_that_trusts_the_authority_alone_can_call() -> None:
-    made = make_certificates(hosts=("hook.example",), now=datetime.datetime.now(datetime.UTC))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_into(context, made)
-
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"hello")
+async def greeting(port: int, authority: TestAuthority, host: str = "127.0.0.1") -> bytes:
+    """What a client gets that trusts this authority alone."""
+    trusting = ssl.create_default_context(cadata=authority.pair.certificate.decode())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname=host)
+    try:
+        return await reader.read()
+    finally:
         writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+
+async def test_a_client_that_trusts_the_authority_can_call_also_after_the_files_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tdcs_scheduler.admission.certificate.CHECK_SECONDS", 0.01)
+    before, after = TestAuthority("before"), TestAuthority("after")
+    files = CertificateFiles(folder=before.folder(tmp_path, Role.OPERATOR))
+    task = asyncio.create_task(files.run())
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=files.context) as server:
         port = server.sockets[0].getsockname()[1]
-        trusting = ssl.create_default_context(cadata=made.authority.decode())
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=trusting, server_hostname="hook.example"
-        )
-        assert await reader.read() == b"hello"
-        writer.close()
+        assert await greeting(port, before) == b"hello"
         with pytest.raises(ssl.SSLCertVerificationError):
-            await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname="other.example")
+            await greeting(port, before, host="other.example")
+        # Files of no use change nothing, and are looked at again.
+        (tmp_path / "tls.crt").write_text("none")
+        with pytest.raises(CertificateError, match=r"tls.crt and tls.key are no certificate"):
+            files.load()
+        after.folder(tmp_path, Role.OPERATOR)
+
+        async def trusted() -> bool:
+            try:
+                return await greeting(port, after) == b"hello"
+            except (ssl.SSLError, ConnectionError):
+                return False
+
+        await eventually_async(trusted, deadline=20)
+        assert not task.done()
+    task.cancel()
+
+
+def test_a_webhook_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="upgrade the chart's release"):
+        CertificateFiles(folder=tmp_path)
 
 
 class FakeApi:
@@ -137,62 +150,11 @@ class FakeApi:
             )
         return self.live
 
-    async def merge(self, resource: Resource, *, name: str, patch: Mapping[str, Any]) -> Object:
-        assert resource is MUTATING_WEBHOOKS
-        assert self.live is not None
-        assert patch["metadata"]["resourceVersion"] == self.live["metadata"]["resourceVersion"]
-        self.live = {**self.live, "webhooks": patch["webhooks"]}
-        self.written.append(self.live)
-        return self.live
-
     async def apply(self, resource: Resource, *, obj: Object) -> Object:
         assert resource is CONFIG_MAPS
         self.live = obj
         self.written.append(obj)
         return obj
-
-
-def trust(api: FakeApi) -> Trust:
-    return Trust(api=api, configuration="place", hosts=("hook.example",))  # type: ignore[arg-type]
-
-
-async def test_the_authority_is_written_once_and_again_when_it_was_taken_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tdcs_scheduler.admission.trust.CHECK_SECONDS", 0.01)
-    service = {"name": "hook", "namespace": "tdcs-system"}
-    api = FakeApi(
-        {
-            "metadata": {"resourceVersion": "7"},
-            "webhooks": [{"name": "pods", "clientConfig": {"service": service}, "timeoutSeconds": 2}],
-        }
-    )
-    task = asyncio.create_task(trust(api).run())
-    try:
-        await eventually_async(lambda: len(api.written) == 1, deadline=20)
-        hook = api.written[0]["webhooks"][0]
-        assert hook["timeoutSeconds"] == 2
-        assert hook["clientConfig"]["service"] == service
-        x509.load_pem_x509_certificate(base64.b64decode(hook["clientConfig"]["caBundle"]))
-
-        api.live = {**api.written[0], "webhooks": [{**hook, "clientConfig": {"service": service}}]}
-        await eventually_async(lambda: len(api.written) == 2, deadline=20)
-        assert api.written[1]["webhooks"][0]["clientConfig"] == hook["clientConfig"]
-    finally:
-        task.cancel()
-
-
-@pytest.mark.parametrize("live", [None, {"metadata": {"resourceVersion": "1"}}])
-async def test_a_configuration_that_is_not_there_or_empty_is_waited_for(
-    live: Object | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tdcs_scheduler.admission.trust.RETRY_SECONDS", 0.01)
-    api = FakeApi(live, away=2)
-    task = asyncio.create_task(trust(api).run())
-    await eventually_async(lambda: api.away == 0, deadline=20)
-    assert not task.done()
-    assert not api.written
-    task.cancel()
 
 
 async def test_the_list_of_claims_follows_the_datasets_and_writes_nothing_twice(

@@ -1,6 +1,10 @@
 """How the chart brings pods with a Dataset's claim to the scheduler."""
 
+import base64
+
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from tests.unit.chart.conftest import NAMESPACE, Helm, Object, RefusedError, Rendered
 
 from tdcs.api import names
@@ -93,8 +97,20 @@ def test_the_webhook_leads_to_the_extender(helm: Helm) -> None:
     given = options(rendered)
     assert given["webhook-port"] == str(names.WEBHOOK_PORT)
     assert ports[port["targetPort"]]["containerPort"] == names.WEBHOOK_PORT
-    assert given["webhook-configuration"] == NAME
-    assert given["webhook-host"] == f"{called['name']}.{NAMESPACE}.svc"
+    (mount,) = rendered.containers()["tdcs-scheduler/extender"]["volumeMounts"]
+    assert (mount["name"], mount["mountPath"]) == ("webhook", given["webhook-certificate"])
+    volumes = rendered.one("Deployment", "tdcs-scheduler")["spec"]["template"]["spec"]["volumes"]
+    (volume,) = (each for each in volumes if each["name"] == "webhook")
+    made = rendered.one("Secret", volume["secret"]["secretName"])["data"]
+    assert hook["clientConfig"]["caBundle"] == made["ca.crt"]
+    authority, certificate = (
+        x509.load_pem_x509_certificate(base64.b64decode(made[key])) for key in ("ca.crt", "tls.crt")
+    )
+    certificate.verify_directly_issued_by(authority)
+    hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert hosts.get_values_for_type(x509.DNSName) == [f"{called['name']}.{NAMESPACE}.svc"]
+    key = serialization.load_pem_private_key(base64.b64decode(made["tls.key"]), password=None)
+    assert key.public_key() == certificate.public_key()
     assert "claim-list-namespace" not in given
     assert not [obj for obj in rendered.all("ConfigMap") if obj["metadata"]["name"] == names.CLAIM_LIST]
 
