@@ -15,7 +15,9 @@ CLUSTER = release.CACHE_CLUSTER
 MASTER = f"{CLUSTER}-master.{SYSTEM}.svc:19998"
 WORKER, AGENT, BLOCKS = (f"{CLUSTER}-workers.{SYSTEM}.svc:{port}" for port in (29999, 29990, 29991))
 MANIFESTS = f"tdcs-manifests.{SYSTEM}.svc:8082"
-TARGETS = (MASTER, WORKER, AGENT, BLOCKS, MANIFESTS)
+NODES, READERS = (f"tdcs-nodes.{SYSTEM}.svc:{port}" for port in (9808, 9809))
+WEB = (f"{CLUSTER}-master.{SYSTEM}.svc:19999", f"{CLUSTER}-workers.{SYSTEM}.svc:30000")
+TARGETS = (MASTER, WORKER, AGENT, BLOCKS, MANIFESTS, NODES, READERS, *WEB)
 OPERATOR = {
     "app.kubernetes.io/name": "tdcs",
     "app.kubernetes.io/instance": release.RELEASE,

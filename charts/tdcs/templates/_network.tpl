@@ -64,3 +64,17 @@ matchExpressions:
   ports: {{- include "tdcs.policyPorts" $.ports | trim | nindent 4 }}
 {{- end }}
 {{- end }}
+
+{{/* Ports of the release that no pod reaches but those that policies admit, as HOST:PORT: what the network probe tries beside a cache's. */}}
+{{- define "tdcs.probeTargets" -}}
+{{- $name := include "tdcs.name" . }}
+{{- $nodes := printf "%s-nodes.%s.svc" $name .Release.Namespace }}
+{{- $found := list (printf "%s-manifests.%s.svc:8082" $name .Release.Namespace) }}
+{{- if .Values.csi.enabled }}
+{{- $found = append $found (printf "%s:9808" $nodes) }}
+{{- if include "tdcs.reader" . }}
+{{- $found = append $found (printf "%s:9809" $nodes) }}
+{{- end }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}

@@ -148,6 +148,12 @@ from tdcs.trust.settings import TrustSettings
     help="Have a pod that no NetworkPolicy admits try to reach each cache, once an hour.",
 )
 @click.option(
+    "--probe-target",
+    "probe_targets",
+    multiple=True,
+    help="HOST:PORT that this pod tries, too; may be repeated.",
+)
+@click.option(
     "--kueue",
     is_flag=True,
     help=f"Answer the AdmissionChecks of Kueue with the controller {names.KUEUE_CONTROLLER}.",
@@ -227,6 +233,7 @@ def command(
     worker_return_seconds: float,
     revoked_keys_seconds: float,
     network_probe: bool,
+    probe_targets: tuple[str, ...],
     kueue: bool,
     lease: str,
     health_port: int,
@@ -282,6 +289,7 @@ def command(
             revoked_seconds=revoked_keys_seconds,
             keys_check_seconds=min(revoked_keys_seconds, Settings().keys_check_seconds),
             network_probe=network_probe,
+            probe_targets=probe_targets,
             kueue=kueue,
             internal_networks=internal_networks,
             api_server_addresses=tuple(filter(None, [os.environ.get("KUBERNETES_SERVICE_HOST")])),

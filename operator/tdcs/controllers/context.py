@@ -56,6 +56,7 @@ class Settings:
         api_server_addresses: at which pods reach the API server: of the Service `kubernetes`, whatever else is known.
         clone_idle_seconds: how long a further copy of a dataset stays after the last job that needed it.
         network_probe: whether a pod tries from time to time to reach the caches, where no policy admits it.
+        probe_targets: ports of the release that it tries, too, as HOST:PORT.
         kueue: whether the AdmissionChecks of Kueue that ask for data are answered.
         gang_patience_seconds: how long the pods of a gang may take to find their places before it gives them back.
     """
@@ -87,6 +88,7 @@ class Settings:
     clone_idle_seconds: float = 600.0
     gang_patience_seconds: float = 45.0
     network_probe: bool = False
+    probe_targets: tuple[str, ...] = ()
     kueue: bool = False
 
     @property

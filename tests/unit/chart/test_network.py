@@ -196,5 +196,24 @@ def test_the_probe_is_asked_for_where_there_are_policies_only(helm: Helm) -> Non
 def test_the_test_pod_tries_the_ports_that_the_operators_probe_tries(everything: Rendered) -> None:
     (container,) = everything.pod_specs()["tdcs-network-test"]["containers"]
     tried = {word.removeprefix("--target=") for word in container["args"] if word.startswith("--target=")}
-    assert tried == {*network_probe.targets(plan()), f"tdcs-manifests.{NAMESPACE}.svc:{names.MANIFEST_PORT}"}
+    given = everything.containers()["tdcs-operator/operator"]["args"]
+    also = {word.removeprefix("--probe-target=") for word in given if word.startswith("--probe-target=")}
+    assert also == {
+        f"tdcs-manifests.{NAMESPACE}.svc:{names.MANIFEST_PORT}",
+        f"tdcs-nodes.{NAMESPACE}.svc:9808",
+        f"tdcs-nodes.{NAMESPACE}.svc:9809",
+    }
+    assert tried == {*network_probe.targets(plan()), *also}
     assert f"--control={network_probe.CONTROL}" in container["args"]
+
+
+def test_the_probe_finds_the_pods_of_the_nodes_by_a_name_and_tries_no_port_that_is_not_there(
+    helm: Helm,
+) -> None:
+    rendered = helm.template({})
+    service = rendered.one("Service", "tdcs-nodes")
+    pods = rendered.one("DaemonSet", "tdcs-csi")["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= pods.items()
+    assert service["spec"]["clusterIP"] == "None"
+    without = helm.template({"reader.enabled": "false"})
+    assert not any(word.endswith(":9809") for word in without.containers()["tdcs-operator/operator"]["args"])

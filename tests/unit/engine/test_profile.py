@@ -66,12 +66,18 @@ def test_a_worker_gives_up_no_block_whose_source_may_still_be_read() -> None:
     assert not any(name in option for role in (Role.MASTER, Role.FUSE) for option in java_options(role=role))
 
 
-def test_with_certificates_every_rpc_shows_one_and_no_web_port_is_reached_from_elsewhere() -> None:
-    overrides = {"alluxio.network.tls.enabled": "false", "alluxio.worker.web.bind.host": "192.0.2.1"}
+@pytest.mark.parametrize("trusted", [True, False])
+def test_no_web_port_is_reached_from_elsewhere(trusted: bool) -> None:
+    overrides = {"alluxio.worker.web.bind.host": "192.0.2.1"}
+    found = site_properties(tier=TIER, overrides=overrides, trusted=trusted)
+    for process in ("master", "worker"):
+        assert found[f"alluxio.{process}.web.bind.host"] == "127.0.0.1"
+
+
+def test_with_certificates_every_rpc_shows_one() -> None:
+    overrides = {"alluxio.network.tls.enabled": "false"}
     trusted = site_properties(tier=TIER, overrides=overrides, trusted=True)
     assert trusted["alluxio.network.tls.enabled"] == "true", "the other processes rely on it"
     provider = trusted["alluxio.network.tls.ssl.context.provider.classname"]
     assert (NAMES / f"{provider.replace('.', '/')}.java").is_file()
-    for process in ("master", "worker"):
-        assert trusted[f"alluxio.{process}.web.bind.host"] == "127.0.0.1"
     assert not any("tls" in key for key in site_properties(tier=TIER))

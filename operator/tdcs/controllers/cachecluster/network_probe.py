@@ -79,7 +79,7 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
         return finding(kind, None, "ProbeFailed", text)
     if report.reached:
         harm = (
-            "they ask every caller for a certificate"
+            "they ask every caller for a certificate, but for metrics, which name Datasets, jobs and nodes"
             if trusted
             else "every pod of the cluster can read and change all that is cached. Set trust.enabled, too"
         )
@@ -97,24 +97,37 @@ def conclusion(report: ProbeReport | None, *, trusted: bool) -> Finding:
     if report.unnamed:
         text = f"no address was found for {', '.join(report.unnamed)}; it is tried again within the hour"
         return finding(kind, None, "ProbeFailed", text)
-    text = f"a pod that no NetworkPolicy admits reached none of {counted(len(report.closed), 'port')} of the cache"
+    text = f"a pod that no NetworkPolicy admits reached none of {counted(len(report.closed), 'port')}"
     return finding(kind, True, "NotReachable", text)
 
 
 def targets(plan: Blueprint) -> tuple[str, ...]:
-    """The ports of a cache, by the names of its Services: a name has the addresses of all of its pods."""
+    """The ports of a cache, by the names of its Services: a name has the addresses of all of its pods. Those of
+    Alluxio's web pages listen on loopback alone."""
     master = f"{names.master_name(cluster=plan.cluster)}.{plan.namespace}.svc"
     workers = f"{names.workers_service_name(cluster=plan.cluster)}.{plan.namespace}.svc"
-    ports = (names.WORKER_RPC_PORT, names.AGENT_CONTROL_PORT, names.AGENT_BLOCK_PORT)
-    return (f"{master}:{names.MASTER_RPC_PORT}", *(f"{workers}:{port}" for port in ports))
+    of_master = (names.MASTER_RPC_PORT, names.MASTER_WEB_PORT)
+    of_worker = (
+        names.WORKER_RPC_PORT,
+        names.WORKER_WEB_PORT,
+        names.AGENT_CONTROL_PORT,
+        names.AGENT_BLOCK_PORT,
+    )
+    return (*(f"{master}:{port}" for port in of_master), *(f"{workers}:{port}" for port in of_worker))
 
 
-def job(plan: Blueprint, *, window: int) -> Object:
-    """The Job of a probe. Its pod has none of the labels that policies for the cache select or admit."""
+def job(plan: Blueprint, *, window: int, also: Sequence[str] = ()) -> Object:
+    """The Job of a probe. Its pod has none of the labels that policies for the cache select or admit.
+
+    Args:
+        plan: the cache.
+        window: which hour it is for.
+        also: ports of the release that are tried, too, as HOST:PORT.
+    """
     uid = plan.owner["metadata"].get("uid", "")
     name = f"{plan.cluster}-probe-{digest_of([uid, window])}"
     labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_COMPONENT: COMPONENT}
-    tries = [f"--target={target}" for target in targets(plan)]
+    tries = [f"--target={target}" for target in (*targets(plan), *also)]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -187,7 +200,7 @@ class NetworkProbe:
         window = int(self._clock() // PERIOD_SECONDS)
         if self._concluded.get(uid) == window:
             return None
-        wanted = job(plan, window=window)
+        wanted = job(plan, window=window, also=self._context.settings.probe_targets)
         name, api = wanted["metadata"]["name"], self._context.api
         live = await api.get(JOBS, name=name, namespace=plan.namespace)
         if live is None:

@@ -65,7 +65,7 @@ def site_properties(
     Args:
         tier: The workers' only tier.
         data_folder: The master's folder.
-        overrides: Any Alluxio property; wins over what is set here.
+        overrides: Any Alluxio property; wins over what is set here, but for where web pages are reached.
         profile: Stock leaves out everything that only makes reading faster or placement exact.
         trusted: Whether every process has a certificate; this cannot be overridden, because the others rely on it.
     """
@@ -83,16 +83,21 @@ def site_properties(
         "alluxio.worker.tieredstore.level0.dirs.path": tier.path,
         "alluxio.worker.tieredstore.level0.dirs.quota": f"{tier.capacity_bytes}B",
     }
-    return dict(sorted((ours | dict(overrides) | (dict(_TRUST) if trusted else {})).items()))
+    fixed = {**_LOOPBACK, **(_TRUST if trusted else _NONE)}
+    return dict(sorted((ours | dict(overrides) | fixed).items()))
+
+
+_LOOPBACK = {
+    # REST and web pages know neither certificates nor users, and show contents of files, keys and logs.
+    "alluxio.master.web.bind.host": "127.0.0.1",
+    "alluxio.worker.web.bind.host": "127.0.0.1",
+}
 
 
 _TRUST = {
     # Both ends of every RPC show a certificate, and each caller does what its role may (deploy/local/alluxio/names).
     "alluxio.network.tls.enabled": "true",
     "alluxio.network.tls.ssl.context.provider.classname": "io.tdcs.trust.MutualTls",
-    # REST and web pages know no certificates, and show contents of files, keys and logs.
-    "alluxio.master.web.bind.host": "127.0.0.1",
-    "alluxio.worker.web.bind.host": "127.0.0.1",
 }
 
 _MASTER = {

@@ -15,6 +15,7 @@ from tdcs.engine.memory import MemoryEngine
 from tdcs.kube.errors import ForbiddenError
 from tdcs.kube.resources import CACHE_CLUSTERS, JOBS, PODS, Resource
 
+NODES = "tdcs-nodes.tdcs-system.svc:9808"
 SOME = ("default-master.tdcs-system.svc:19998",)
 
 
@@ -55,7 +56,9 @@ def test_with_certificates_a_reached_port_gives_nothing_away_and_is_said_all_the
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     engine = MemoryEngine(sources={}, workers={"a": 10**9})
-    settings = dataclasses.replace(QUICK, network_probe=True, reader_plugin="tdcs-csi")
+    settings = dataclasses.replace(
+        QUICK, network_probe=True, reader_plugin="tdcs-csi", probe_targets=(NODES,)
+    )
     async with Cluster(engine=engine, nodes={"a": {}}, settings=settings) as made:
         yield made
 
@@ -81,7 +84,9 @@ async def test_a_ready_cache_is_tried_once_and_says_what_was_reached(cluster: Cl
     assert SOME[0] in isolated(cluster)["message"]
     (job,) = cluster.server.store(JOBS).values()
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert f"--target={SOME[0]}" in container["args"]
+    tried = {word.removeprefix("--target=") for word in container["args"] if word.startswith("--target=")}
+    web = {"default-master.tdcs-system.svc:19999", "default-workers.tdcs-system.svc:30000"}
+    assert tried >= {*SOME, *web, NODES}
     assert names.LABEL_CACHE_CLUSTER not in job["spec"]["template"]["metadata"]["labels"]
     assert {event["type"] for event in cluster.events("PortsReachable")} == {"Warning"}
 
