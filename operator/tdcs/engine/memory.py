@@ -16,7 +16,7 @@ from typing import Self
 
 from tdcs.api import names
 from tdcs.engine.memory_state import Files, MemoryState, MemoryWorker
-from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
+from tdcs.engine.paths import canonical_uri, check_mountable, check_same_store, checked_path, inside, store_of
 from tdcs.engine.protocol import (
     Block,
     CachedFile,
@@ -132,10 +132,13 @@ class MemoryEngine:
         if known is None or known.uri != uri:
             mounts = {at: held.uri for at, held in self.state.mounts.items()}
             check_mountable(path=path, uri=uri, mounts=mounts)
+        store = store_of(source.options)
+        if known is not None:
+            check_same_store(path=path, uri=uri, mounted=known.store, wanted=store)
         self._check_keys(source.credentials, uri=uri, attempted=f"mount {uri} at {path}", path=path)
         self.source_files(uri=uri, path=path)
         self.state.add_mount(path=path, uri=uri)
-        self.state.mounts[path].credentials = source.credentials
+        self.state.mounts[path].credentials, self.state.mounts[path].store = source.credentials, store
 
     async def unmount(self, *, path: str) -> None:
         await self._announce(Operation(name="unmount", path=path))

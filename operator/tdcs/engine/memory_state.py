@@ -33,6 +33,7 @@ class MemoryMount:
     uri: str
     mount_id: int
     credentials: Credentials | None = None
+    store: str = ""
     known: dict[str, tuple[int, tuple[Block, ...]]] | None = None
 
 

@@ -5,6 +5,8 @@ engines.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from collections.abc import Mapping
 
 from tdcs.api.source_uri import canonical_source_uri, is_folder
@@ -72,19 +74,44 @@ def check_mountable(*, path: str, uri: str, mounts: Mapping[str, str]) -> None:
         return
     for other_path, other_uri in mounts.items():
         if related(path, other_path) or (is_folder(uri) and related(uri, other_uri)):
-            raise MountConflictError(
-                attempted=f"mount {uri} at {path}",
-                # Without the other's URI: it may be of another tenant.
-                reason=(
-                    f"{_relation(uri, other_uri)} is mounted already, and a cache holds a path or a folder, its "
-                    "parents and its children only once"
-                ),
-                remedy=(
-                    "Let the datasets name the same folder, then they share its cached bytes, or use another "
-                    "CacheCluster"
-                ),
-                path=path,
-            )
+            raise _conflict(path=path, uri=uri, relation=_relation(uri, other_uri))
+
+
+def check_same_store(*, path: str, uri: str, mounted: str, wanted: str) -> None:
+    """Refuse to make a mount one of the same bucket's name at another store: who reads it would read other bytes.
+
+    Args:
+        path: What is mounted.
+        uri: Its source, and that of the one that shall be mounted.
+        mounted: What tells the mounted one's store from others (`store_of`); empty where it is not known.
+        wanted: The same of the other.
+
+    Raises:
+        MountConflictError: They are not the same.
+    """
+    if mounted and mounted != wanted:
+        raise _conflict(path=path, uri=uri, relation="another source at the path")
+
+
+def store_of(options: Mapping[str, str]) -> str:
+    """What tells the store of a source's options from others, whatever keys and address it is asked with."""
+    return hashlib.sha256(json.dumps(sorted(options.items())).encode()).hexdigest()[:16]
+
+
+def _conflict(*, path: str, uri: str, relation: str) -> MountConflictError:
+    return MountConflictError(
+        attempted=f"mount {uri} at {path}",
+        # Without the other's URI: it may be of another tenant.
+        reason=(
+            f"{relation} is mounted already, and a cache holds a path or a folder, its parents and its children only "
+            "once"
+        ),
+        remedy=(
+            "Let the datasets name the same folder, then they share its cached bytes, or use another "
+            "CacheCluster"
+        ),
+        path=path,
+    )
 
 
 def _relation(uri: str, other: str) -> str:

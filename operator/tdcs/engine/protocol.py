@@ -198,7 +198,7 @@ class Engine(Protocol):
 
     async def mount(self, *, path: str, source: Source) -> None:
         """Make `source` readable under `path`. Idempotent: the same source at the same path is success, and
-        its credentials and options are brought up to date.
+        its credentials, and the address of its store, are brought up to date.
 
         The source is really asked (a listing), so success means that it can be read.
 

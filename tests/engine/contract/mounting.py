@@ -50,6 +50,16 @@ class MountingContract:
             assert refusal.value.path == taken
         assert dict(await world.engine.mounts()) == {path: source.uri}
 
+    async def test_a_mount_is_given_other_keys_and_no_other_store(self, world: World, mounts: Mounts) -> None:
+        source = world.source({"a": 10})
+        path = await mounts.add(source)
+        elsewhere = {**source.options, "region": "eu-west-1"}
+        other = Source(uri=source.uri, options=elsewhere, credentials=source.credentials)
+        with pytest.raises(MountConflictError, match="another source at the path") as refusal:
+            await world.engine.mount(path=path, source=other)
+        assert refusal.value.path == path
+        await world.engine.mount(path=path, source=source)
+
     async def test_a_bucket_and_its_prefixes_are_mounted_as_often_as_is_asked(
         self, world: World, mounts: Mounts
     ) -> None:

@@ -14,9 +14,15 @@ from tdcs.engine.alluxio.errors import engine_error
 from tdcs.engine.alluxio.master import Master
 from tdcs.engine.alluxio.mount_uri import mount_uri
 from tdcs.engine.alluxio.rpc import RpcFailureError
-from tdcs.engine.alluxio.sources import BLOCK_SIZE, mount_properties, mounted_digest, plain_reason
+from tdcs.engine.alluxio.sources import (
+    BLOCK_SIZE,
+    mount_properties,
+    mounted_digest,
+    mounted_store,
+    plain_reason,
+)
 from tdcs.engine.alluxio.worker_blocks import OpenBlockError, UnknownBlockError, WorkerBlocks, journal_id
-from tdcs.engine.paths import canonical_uri, check_mountable, checked_path, inside
+from tdcs.engine.paths import canonical_uri, check_mountable, check_same_store, checked_path, inside
 from tdcs.engine.protocol import (
     CachedFile,
     EngineError,
@@ -73,6 +79,9 @@ class AlluxioEngine:
             table = await self._master.mount_table()
             check_mountable(path=path, uri=uri, mounts={at: entry.uri for at, entry in table.items()})
             present = table.get(path)
+            if present is not None:
+                stores = mounted_store(present.properties), mounted_store(properties)
+                check_same_store(path=path, uri=uri, mounted=stores[0], wanted=stores[1])
             if present is None:
                 await self._master.create_folder(path=posixpath.dirname(path))
             if present is None or mounted_digest(present.properties) != mounted_digest(properties):

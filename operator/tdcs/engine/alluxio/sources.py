@@ -11,13 +11,16 @@ from collections.abc import Mapping
 
 from tdcs.api.source_uri import REGION, canonical_endpoint, is_folder
 from tdcs.engine.alluxio.mount_uri import source_uri
-from tdcs.engine.paths import canonical_uri
+from tdcs.engine.paths import canonical_uri, store_of
 from tdcs.engine.protocol import Source, SourceError
 
 DIGEST_PROPERTY = "tdcs.source.digest"
 """A property of our own on each mount. Alluxio shows credentials as asterisks, so this tells whether they are
 still the same.
 """
+
+_STORE_PROPERTY = "tdcs.source.store"
+"""Another one, which stays the same whatever keys and address the store is asked with."""
 
 BLOCK_SIZE = 1 << 30
 """A file up to this size is one block, and so one file on the disk of the node that holds it, which can be read without
@@ -28,7 +31,7 @@ _S3_OPTIONS = ("endpoint", "pathStyle", "region")
 
 
 def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[str, str]:
-    """Alluxio's mount properties for a source, with `DIGEST_PROPERTY` over all of them.
+    """Alluxio's mount properties for a source, with `DIGEST_PROPERTY` over all of Alluxio's own.
 
     Args:
         block_size: Of the files that are listed from now on; those that are known keep theirs.
@@ -51,7 +54,8 @@ def mount_properties(source: Source, *, block_size: int = BLOCK_SIZE) -> dict[st
         properties["s3a.accessKeyId"] = source.credentials.access_key_id
         properties["s3a.secretKey"] = source.credentials.secret_access_key
     text = json.dumps([uri, sorted(properties.items())])
-    return properties | {DIGEST_PROPERTY: hashlib.sha256(text.encode()).hexdigest()[:16]}
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return properties | {DIGEST_PROPERTY: digest, _STORE_PROPERTY: store_of(source.options)}
 
 
 def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
@@ -94,6 +98,11 @@ def _s3_properties(*, source: Source, uri: str) -> dict[str, str]:
 def mounted_digest(properties: Mapping[str, str]) -> str:
     """What `mount_properties` wrote into a mount, or "" for one that somebody else made."""
     return properties.get(DIGEST_PROPERTY, "")
+
+
+def mounted_store(properties: Mapping[str, str]) -> str:
+    """What tells the store of a mount from others, or "" for one that an earlier version made."""
+    return properties.get(_STORE_PROPERTY, "")
 
 
 # Alluxio begins the text of a failed mount with the whole request, credentials included.
