@@ -33,7 +33,10 @@ CACHE = "attacks"
 SHARED = "/var/lib/tdcs/attacks-shared"
 FOLDER = f"{SHARED}/mine"
 SECRETS = f"{SHARED}/secrets"
-QUICK = {"operator.revokedKeysSeconds": "30"}
+QUICK = {
+    "operator.revokedKeysSeconds": "30",
+    "admissionPolicies.nodeFolders": f"{{{FOLDER},{SECRETS}}}",
+}
 INSIDE, SECRET = "what the tenant may read", "what lies outside of the folder"
 BUCKET = "e2e-attacks"
 VICTIM = "pictures"
@@ -55,12 +58,13 @@ ln -s . {FOLDER}/again
 ln -s . {FOLDER}/and-again
 chmod -R a+rX {SHARED}
 """
-# The operator looks names up as its pod does: in this file first. In place, because the pod has it mounted.
+# The operator looks names up as its pod does, in this file first, and as absolute ones. It is changed in place, because
+# the pod has it mounted.
 SET_HOST = """
 file=/var/lib/kubelet/pods/$1/etc-hosts
 rest=$(grep -v " $2\\$" "$file")
 printf '%s\\n' "$rest" > "$file"
-if [ -n "$3" ]; then printf '%s %s\\n' "$3" "$2" >> "$file"; fi
+if [ -n "$3" ]; then printf '%s %s. %s\\n' "$3" "$2" "$2" >> "$file"; fi
 """
 
 
