@@ -131,7 +131,19 @@ class SourceOptions(Model):
 class SecretRef(Model):
     """A Secret in the Dataset's own namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            json_schema_extra=rules(
+                rule(
+                    "!self.contains('/')",
+                    "must be a Secret of the Dataset's own namespace, without 'namespace/'",
+                )
+            ),
+        ),
+    ]
     """Its name. It holds the keys accessKeyId and secretAccessKey."""
 
 

@@ -26,7 +26,19 @@ def _frozen(field: str) -> dict[str, str]:
 class DatasetRef(Model):
     """A Dataset of the same namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63)]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            json_schema_extra=rules(
+                rule(
+                    "!self.contains('/')",
+                    "must be a Dataset of the Preload's own namespace, without 'namespace/'",
+                )
+            ),
+        ),
+    ]
     """Its name."""
 
 

@@ -159,7 +159,7 @@ def _checked_host(host: str) -> str:
         try:
             return str(IPv4Address(name))
         except ValueError as error:
-            raise ValueError(f"{host} is no plain address: write four decimal numbers") from error
+            raise ValueError(f"{host} is no plain address of four decimal numbers") from error
     return name
 
 

@@ -62,6 +62,7 @@ def wrong_fields(error: ValidationError, *, under: str = "") -> str:
     for found in error.errors()[:5]:
         # pydantic goes on with the name of a class, which says nothing to people.
         reason = found["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
+        reason = reason.removeprefix("Value error, ")
         path = field_path([*([under] if under else ()), *found["loc"]])
         parts.append(f"{path}: {reason}" if path else reason)
     return "; ".join(parts)
@@ -70,6 +71,7 @@ def wrong_fields(error: ValidationError, *, under: str = "") -> str:
 def explain_invalid(error: ValidationError) -> str:
     """Which fields of an object are wrong and why, with what to do; an API server with an older CRD may accept it."""
     return (
-        f"the object cannot be understood ({wrong_fields(error)}): correct these fields, and check that the "
-        "installed CustomResourceDefinitions are of the operator's version (tdcs crds)"
+        f"the object cannot be understood ({wrong_fields(error)}): correct these fields, or create it anew "
+        "where they cannot be changed; if nothing is wrong with them, have the administrator see that the "
+        "CustomResourceDefinitions are of the operator's version (tdcs crds)"
     )

@@ -425,6 +425,11 @@ def test_nobody_forges_a_volume_or_a_status_in_the_operators_place(
     policies.enforce(job(metadata("kube-system")), by=thief)
     assert "only TDCS's operator writes the status" in write(kube)
     assert "are made by TDCS's operator" in refusal(kube, kube, forged)
+    # The name of another tenant's Dataset to come, which could have no volume then.
+    taken = volume({"hostPath": {"path": "/srv"}})
+    assert "are made by TDCS's operator" in refusal(kube, kube, taken)
+    taken["metadata"]["name"] = "of-another-driver"
+    assert refusal(kube, kube, taken) == ""
     assert write(thief) == ""
     thief.create(forged)
     name = forged["metadata"]["name"]

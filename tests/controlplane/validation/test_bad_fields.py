@@ -91,6 +91,8 @@ BAD = [
     ("Dataset", "spec.source.secretRef", ..., "spec.source.secretRef: Required value: name a Secret"),
     ("Dataset", "spec.source.uri", "s3://bucket/a\u200bb", "cannot be seen"),
     ("Dataset", "spec.source.uri", "s3://bucket/a\u202eb", "cannot be seen"),
+    ("Dataset", "spec.source.secretRef.name", "other/keys", "without 'namespace/'"),
+    ("Preload", "spec.datasetRef.name", "other/pictures", "without 'namespace/'"),
     ("Dataset", "spec.source.options.endpoint", "store:9000", "must be a URL such as"),
     (
         "Dataset",
