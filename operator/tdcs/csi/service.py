@@ -131,7 +131,12 @@ def registration_service(*, endpoint: str, on_status: Callable[[bool, str], None
 def _check_namespace(volume: str, attributes: Mapping[str, str]) -> None:
     """A Dataset's volume is for pods of its own namespace, whatever claim it was bound to."""
     owner, pod = names.volume_owner(volume), attributes.get("csi.storage.k8s.io/pod.namespace", "")
-    if owner is not None and owner[0] != pod:
+    if owner is None:
+        raise InvalidVolumeError(
+            "its volumeHandle is none of a Dataset, tdcs.NAMESPACE.NAME: create a Dataset in the pod's namespace, and "
+            "mount the claim of its name"
+        )
+    if owner[0] != pod:
         raise InvalidVolumeError(
             f"the volume is for pods of namespace {owner[0]}, and this pod is in {pod or 'none that kubelet names'}: "
             "create a Dataset in the pod's namespace, and mount the claim of its name"

@@ -399,3 +399,12 @@ def test_a_volume_is_for_pods_of_its_own_namespace(running: Node, namespace: str
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "for pods of namespace team" in str(refused.value.details())
     assert not running.mounts(target)
+
+
+@pytest.mark.parametrize("handle", ["x", "tdcs.team.data.x", "tdcs.team", ""])
+def test_a_volume_that_is_none_of_a_dataset_is_refused(running: Node, handle: str) -> None:
+    running.mount_cluster(files=FILES)
+    target = running.target()
+    with pytest.raises(grpc.RpcError, match=r"tdcs\.NAMESPACE\.NAME|volume"):
+        running.publish(target, volume=handle)
+    assert not running.mounts(target)

@@ -162,11 +162,12 @@ class Node:
         cluster: str = "default",
         tiers: str = "",
         namespace: str = "team",
+        volume: str = "tdcs.team.data",
         mode: int = READ_MANY,
         timeout: float = 60,
     ) -> None:
         request = descriptors.message(name="csi.v1.NodePublishVolumeRequest")(
-            volume_id="tdcs.team.data",
+            volume_id=volume,
             target_path=str(target),
             volume_capability={"mount": {}, "access_mode": {"mode": mode}},
             volume_context={
