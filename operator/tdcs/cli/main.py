@@ -37,6 +37,14 @@ COMMANDS = {
 }
 """Subcommand to the module that has it as its attribute `command`, and its line in the help."""
 
+OF_PODS = frozenset(
+    {
+        *("agent", "await-extender", "csi", "delete-caches", "extender", "network-probe", "operator"),
+        *("reader", "smoke-test"),
+    }
+)
+"""Those of the chart's pods, which people seldom call."""
+
 
 class LazyGroup(click.Group):
     """A group that imports a subcommand only to run it or to show its own help."""
@@ -54,8 +62,10 @@ class LazyGroup(click.Group):
         """The list of subcommands, without importing any of them."""
         own = {name: command.get_short_help_str() for name, command in self.commands.items()}
         lazy = {name: text for name, (_, text) in COMMANDS.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted({**own, **lazy}.items()))
+        lines = sorted({**own, **lazy}.items())
+        for title, of_pods in (("Commands", False), ("Run by the chart's pods", True)):
+            with formatter.section(title):
+                formatter.write_dl([line for line in lines if (line[0] in OF_PODS) == of_pods])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
