@@ -110,9 +110,8 @@ class VolumeOrigins:
             return VolumeDoubt(cause=UNCHECKED)
         refused = self._key_checks.look(key, source, check_keys=check_keys, awaited=True)
         if self._key_checks.are_taken(key, source):
-            if (
-                mounted.source is not None
-            ):  # else it may be a bucket of that name elsewhere: mounting it would fail
+            # What this process has not mounted may be a bucket of that name elsewhere: mounting it would fail.
+            if mounted.source is not None:
                 self._own[key] = (uid, path)
             return None
         asking = self._key_checks.is_asking(key)
