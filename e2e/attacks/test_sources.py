@@ -60,7 +60,7 @@ def test_a_store_at_the_metadata_address_or_inside_the_cluster_is_refused(
 
 
 def test_an_address_that_some_resolvers_read_as_loopback_is_refused(world: World) -> None:
-    assert "0x7f.1 is no plain address: write four decimal numbers" in world.tenant.until("numbers")
+    assert "0x7f.1 is no plain address of four decimal numbers" in world.tenant.until("numbers")
 
 
 def test_a_bucket_that_a_tenant_squats_is_kept_from_no_other(world: World) -> None:
