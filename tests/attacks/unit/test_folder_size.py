@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import subprocess
 import threading
@@ -125,12 +126,13 @@ def test_folders_deeper_than_a_path_can_name_are_counted_so_far(tmp_path: Path) 
         os.close(opened)
         opened = deeper
     os.close(opened)
+    gc.collect()  # descriptors that other tests have left are closed at any time
     before = len(os.listdir("/proc/self/fd"))
     found = count_folder(limit(tmp_path, size=10**9))
     subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # Python's own ways to remove it recurse
     assert 1_000 < found.folders < 2_100
     assert found.files == 0
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_memory_does_not_grow_with_the_number_of_folders(tmp_path: Path) -> None:
