@@ -38,6 +38,11 @@ def rule(
     return found
 
 
+def own_namespace_rule(what: str) -> dict[str, str]:
+    """The rule of a name that stands for `what`, an object of the same namespace: it names no namespace."""
+    return rule("!self.contains('/')", f"must be {what}, without 'namespace/'")
+
+
 def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
     """Schema extras that hold CEL rules and whatever else is given."""
     return {"x-kubernetes-validations": list(found), **more}

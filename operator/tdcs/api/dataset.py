@@ -5,7 +5,16 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from tdcs.api import names
-from tdcs.api.base import LABEL_PATTERN, Model, NodeSelector, defaulted, list_map, rule, rules
+from tdcs.api.base import (
+    LABEL_PATTERN,
+    Model,
+    NodeSelector,
+    defaulted,
+    list_map,
+    own_namespace_rule,
+    rule,
+    rules,
+)
 from tdcs.api.conditions import Conditions
 from tdcs.api.durations import DURATION_RULE, IS_DURATION, Duration
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
@@ -136,12 +145,7 @@ class SecretRef(Model):
         Field(
             min_length=1,
             max_length=253,
-            json_schema_extra=rules(
-                rule(
-                    "!self.contains('/')",
-                    "must be a Secret of the Dataset's own namespace, without 'namespace/'",
-                )
-            ),
+            json_schema_extra=rules(own_namespace_rule("a Secret of the Dataset's own namespace")),
         ),
     ]
     """Its name. It holds the keys accessKeyId and secretAccessKey."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tdcs.api.base import LABEL_PATTERN, Model, list_map, rule, rules
+from tdcs.api.base import LABEL_PATTERN, Model, list_map, own_namespace_rule, rule, rules
 from tdcs.api.conditions import Conditions
 from tdcs.api.failures import FAILED_FILES_KEPT, FailedFile
 from tdcs.api.selection import ONE_OF_TWO, Bandwidth, Selection, StartTime
@@ -31,12 +31,7 @@ class DatasetRef(Model):
         Field(
             min_length=1,
             max_length=63,
-            json_schema_extra=rules(
-                rule(
-                    "!self.contains('/')",
-                    "must be a Dataset of the Preload's own namespace, without 'namespace/'",
-                )
-            ),
+            json_schema_extra=rules(own_namespace_rule("a Dataset of the Preload's own namespace")),
         ),
     ]
     """Its name."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tdcs.api.base import Model, defaulted, list_map, rule, rules
+from tdcs.api.base import Model, defaulted, list_map, own_namespace_rule, rule, rules
 from tdcs.api.durations import Duration
 from tdcs.api.podtemplate import PodTemplate
 from tdcs.api.readers import READERS_PATTERN, is_reader, parse_readers
@@ -103,10 +103,7 @@ class DatasetUse(Model):
             min_length=1,
             max_length=253,
             json_schema_extra=rules(
-                rule(
-                    "!self.contains('/')",
-                    "must be a Dataset of the job's own namespace, without 'namespace/'",
-                ),
+                own_namespace_rule("a Dataset of the job's own namespace"),
                 rule("size(self) <= 63", "must be at most 63 characters: no Dataset has a longer name"),
             ),
         ),

@@ -54,6 +54,22 @@ def forged(cluster: Cluster) -> Object:
     return copy.deepcopy(cluster.server.store(DATASETS)[VICTIM]["status"])
 
 
+def victims_volume(cluster: Cluster, *, uid: str) -> Object:
+    """A volume that leads to the victim's data and is the attacker's Dataset's by its name and labels."""
+    planted = copy.deepcopy(
+        cluster.server.store(PERSISTENT_VOLUMES)["", names.volume_name(namespace="n", dataset="pictures")]
+    )
+    metadata = planted["metadata"]
+    metadata.update(name="tdcs.stranger.stolen", uid="planted", creationTimestamp=utc_now())
+    metadata["labels"] |= {
+        names.LABEL_DATASET_NAMESPACE: "stranger",
+        names.LABEL_DATASET_NAME: "stolen",
+        names.LABEL_DATASET_UID: uid,
+    }
+    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen"}
+    return planted
+
+
 async def put_dataset(
     cluster: Cluster, *, status: Object | None = None, secret: Object | None = None, **more: Any
 ) -> None:
@@ -328,19 +344,9 @@ async def test_a_namespace_that_is_made_again_inherits_no_volume(cluster: Cluste
 async def test_a_volume_that_was_planted_for_a_dataset_to_come_is_not_its_own(
     cluster: Cluster, labelled: bool, bound: bool, keys: bool
 ) -> None:
-    planted = copy.deepcopy(
-        cluster.server.store(PERSISTENT_VOLUMES)["", names.volume_name(namespace="n", dataset="pictures")]
-    )
-    metadata = planted["metadata"]
-    metadata.update(name="tdcs.stranger.stolen", uid="planted", creationTimestamp=utc_now())
-    metadata["labels"] |= {
-        names.LABEL_DATASET_NAMESPACE: "stranger",
-        names.LABEL_DATASET_NAME: "stolen",
-        names.LABEL_DATASET_UID: "of-nothing",
-    }
+    planted = victims_volume(cluster, uid="of-nothing")
     if not labelled:
-        del metadata["labels"][names.LABEL_DATASET_UID]
-    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen"}
+        del planted["metadata"]["labels"][names.LABEL_DATASET_UID]
     if bound:
         planted["spec"]["claimRef"]["uid"] = "of-nothing"
     cluster.server.store(PERSISTENT_VOLUMES)["", "tdcs.stranger.stolen"] = planted
@@ -356,17 +362,8 @@ async def plant_volume(cluster: Cluster, *, status: Object | None = None, **sour
         await cluster.server.merge(
             DATASETS, name="stolen", namespace="stranger", patch={"spec": {"source": source}}
         )
-    planted = copy.deepcopy(
-        cluster.server.store(PERSISTENT_VOLUMES)["", names.volume_name(namespace="n", dataset="pictures")]
-    )
-    metadata = planted["metadata"]
-    metadata.update(name="tdcs.stranger.stolen", uid="planted", creationTimestamp=utc_now())
-    metadata["labels"] |= {
-        names.LABEL_DATASET_NAMESPACE: "stranger",
-        names.LABEL_DATASET_NAME: "stolen",
-        names.LABEL_DATASET_UID: cluster.server.store(DATASETS)[ATTACKER]["metadata"]["uid"],
-    }
-    planted["spec"]["claimRef"] = {"namespace": "stranger", "name": "stolen"}
+    uid = cluster.server.store(DATASETS)[ATTACKER]["metadata"]["uid"]
+    planted = victims_volume(cluster, uid=uid)
     cluster.server.store(PERSISTENT_VOLUMES)["", "tdcs.stranger.stolen"] = planted
 
 
