@@ -1,9 +1,9 @@
 """The queue under many jobs, with some among them that cannot be read.
 
 How long a job waits once a place is free depends on the machine: it is measured always. Half of the jobs are held to
-the bar of 2 s, stretched by the load of the machine, and 99 of 100 with ``TDCS_TIMED=1``, on a machine that does
-nothing else. The pauses of the queue alone, with passes that take as long as on a large cluster, are held to 2 s on
-every machine by ``tests/unit/controllers/queueing/test_queue_latency.py``.
+the bar of 2 s, stretched by the load of the machine. With ``TDCS_TIMED=1``, on a machine that does nothing else, there
+are a hundred jobs, and 99 of 100 are held to it. The pauses of the queue alone, with passes that take as long as on a
+large cluster, are held to 2 s on every machine by ``tests/unit/controllers/queueing/test_queue_latency.py``.
 """
 
 import copy
@@ -22,8 +22,8 @@ from tests.support.waiting import at_this_load, eventually
 
 __all__ = ["jobs"]
 
-GOOD = 100
-BAD = 3
+TIMED = bool(os.environ.get("TDCS_TIMED"))
+GOOD = 100 if TIMED else 40
 PLACES = 8
 """GPUs of the two nodes."""
 
@@ -70,7 +70,7 @@ def older_definition(jobs: JobWorld) -> Iterator[None]:
     jobs.kube.install_crds(CHECKOUT / "crds")
 
 
-def test_bad_jobs_among_a_hundred_good_ones_delay_none(
+def test_bad_jobs_among_many_good_ones_delay_none(
     jobs: JobWorld, older_definition: None, measured: Measured
 ) -> None:
     kube = jobs.kube
@@ -113,5 +113,5 @@ def test_bad_jobs_among_a_hundred_good_ones_delay_none(
         f"{len(waits)} jobs admitted after a place was free: p50 {waits[len(waits) // 2]:.2f} s, p99 {p99:.2f} s"
     )
     assert waits[len(waits) // 2] < at_this_load(LIMIT)
-    if os.environ.get("TDCS_TIMED"):
+    if TIMED:
         assert p99 < LIMIT
