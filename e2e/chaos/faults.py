@@ -68,6 +68,7 @@ MODES: Mapping[Kind, str] = {
     Kind.DELAY: f"delay {SLOW_SECONDS:g}",
     Kind.TRUNCATE: "truncate",
     Kind.REFUSE: "refuse",
+    Kind.SHORTEN: "shorten",
     Kind.FALSIFY: "falsify",
 }
 
@@ -163,7 +164,7 @@ class Faults:
                     yield f"{node.name}, by {jump:.0f} s"
                 finally:
                     node.set_clock(0)
-            case Kind.DELAY | Kind.TRUNCATE | Kind.REFUSE | Kind.FALSIFY:
+            case Kind.DELAY | Kind.TRUNCATE | Kind.REFUSE | Kind.SHORTEN | Kind.FALSIFY:
                 try:
                     self._try(lambda: self._source.set_mode(MODES[kind]))
                     yield MODES[kind]

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     DELAY = "slow down"
     TRUNCATE = "cut off the answers of"
     REFUSE = "answer 503 for"
+    SHORTEN = "send half of each object, as if it were all, for"
     FALSIFY = "send other bytes and another ETag for"
     STOP = "stop"
     REPLACE = "delete the Secret of"
@@ -90,6 +91,9 @@ ON_EACH_NODE = (Part.WORKER, Part.AGENT, Part.PLUGIN)
 REPLACED = (Part.OPERATOR, Part.SCHEDULER, Part.MASTER, Part.WORKER, Part.PLUGIN)
 """Parts with a pod of their own. The holder's is not deleted: its DaemonSet replaces it on demand only."""
 
+OF_SOURCE = (Kind.DELAY, Kind.TRUNCATE, Kind.REFUSE, Kind.SHORTEN, Kind.FALSIFY)
+"""What the answers of a source can be."""
+
 OWN_SECONDS = {Kind.REBOOT: 45.0, Kind.STOP: 50.0, Kind.UPGRADE: 90.0}
 """What a fault takes beside the time that it lasts, until all answers again that it waits for; of others one second."""
 
@@ -141,9 +145,7 @@ def possible(features: Features) -> list[PossibleFault]:
     found = [fault(Kind.KILL, part, 1, 8) for part in (*SYSTEM, *each, Part.STORE)]
     found += [fault(Kind.PAUSE, part, 2, 15) for part in (*SYSTEM, *each, Part.STORE)]
     found += [fault(Kind.DELETE, part, 1, 8) for part in REPLACED]
-    found += [
-        fault(kind, Part.SOURCE, 4, 15) for kind in (Kind.DELAY, Kind.TRUNCATE, Kind.REFUSE, Kind.FALSIFY)
-    ]
+    found += [fault(kind, Part.SOURCE, 4, 15) for kind in OF_SOURCE]
     found.append(fault(Kind.REBOOT, Part.NODE, 1, 10))
     if features.disks:
         found.append(fault(Kind.FILL, Part.NODE, 5, 20))

@@ -3,8 +3,8 @@
     python3 source_proxy.py PORT UPSTREAM MODE_FILE
 
 UPSTREAM is the store's HOST:PORT. Requests go to it as they came, the signature of their host included. MODE_FILE,
-read for each request, says what is done to the answers: `delay SECONDS`, `truncate`, `refuse` or `falsify`; without it
-nothing is.
+read for each request, says what is done to the answers: `delay SECONDS`, `truncate`, `refuse`, `shorten` or `falsify`;
+without it nothing is.
 """
 
 import hashlib
@@ -60,6 +60,9 @@ def changed(answer: Answer, *, mode: str) -> Answer:
         return Answer(
             status=answer.status, headers=answer.headers, body=answer.body, sent=len(answer.body) // 2
         )
+    if mode == "shorten":
+        half = answer.body[: len(answer.body) // 2]
+        return Answer(status=answer.status, headers=answer.headers, body=half)
     if mode == "falsify":
         body = bytes(byte ^ 0x5A for byte in answer.body)
         tag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'

@@ -79,6 +79,7 @@ def step(kind: Kind, part: Part) -> Step:
         (Kind.FILL, Part.NODE, ["fill", "rm -f /var/lib/tdcs/filler"]),
         (Kind.ADVANCE, Part.CLOCK, [clock_set("+90"), clock_set("+0")]),
         (Kind.TURN_BACK, Part.CLOCK, [clock_set("-90"), clock_set("+0")]),
+        (Kind.SHORTEN, Part.SOURCE, ["shorten", "reset"]),
         (Kind.FALSIFY, Part.SOURCE, ["falsify", "reset"]),
     ],
 )

@@ -84,7 +84,7 @@ def test_of_every_fault_it_is_known_where_it_happens(features: Features) -> None
                 assert part in SECRETS
             case Kind.REBOOT | Kind.FILL:
                 assert part is Part.NODE
-            case Kind.DELAY | Kind.TRUNCATE | Kind.REFUSE | Kind.FALSIFY:
+            case Kind.DELAY | Kind.TRUNCATE | Kind.REFUSE | Kind.SHORTEN | Kind.FALSIFY:
                 assert kind in MODES
             case Kind.STOP:
                 assert part is Part.API_SERVER

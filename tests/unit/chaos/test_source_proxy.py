@@ -94,6 +94,16 @@ def test_an_answer_that_is_cut_off_promises_more_than_it_sends(
     assert ask(address, LISTING)[1] == CONTENT
 
 
+def test_a_short_answer_is_whole_by_its_own_length_and_has_the_right_etag(
+    address: tuple[str, int], mode_file: Path
+) -> None:
+    mode_file.write_text("shorten")
+    answer, body = ask(address, OBJECT)
+    assert body == CONTENT[:100]
+    assert (answer.headers["Content-Length"], answer.headers["ETag"]) == ("100", '"right"')
+    assert ask(address, LISTING)[1] == CONTENT
+
+
 def test_a_source_that_refuses_or_is_slow_is_so_for_every_request(
     address: tuple[str, int], mode_file: Path
 ) -> None:
